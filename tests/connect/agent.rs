@@ -501,7 +501,7 @@ fn another_machine_type_is_refused_with_the_cure() {
         (
             "Darwin",
             "arm64",
-            "the host runs Darwin, and jobs run on Linux",
+            "the host runs Darwin, but jobs need Linux",
             "",
         ),
     ];

@@ -90,7 +90,7 @@ fn a_template_that_fails_says_why() {
         ),
         (
             "./nologin {name}",
-            "script; exit status: 1; its login shell said: This account is not available.\n",
+            "script; exit status: 1; its login shell printed: This account is not available.\n",
             74,
         ),
         (
@@ -100,8 +100,9 @@ fn a_template_that_fails_says_why() {
         ),
         (
             "./joins {name}",
-            "--connect: ./joins joins the words that follow it to one command line\n  fix: ./joins \
-             must pass on each of the words that follow it as a word of its own, as `env` does; \
+            "--connect: ./joins joins the words that follow it into one command line\n  \
+             fix: ./joins \
+             must pass on each word that follows it as a separate argument, as `env` does; \
              for ssh, use --connect ssh\n",
             74,
         ),
@@ -426,7 +427,7 @@ fn what_ssh_is_told_on_real_hosts() {
 
     // a command that joins its words
     let joins = "ipconf-check ip.txt | dgl-reap --list --connect 'ssh -q {ip}'";
-    let fix = "ssh joins the words that follow it to one command line\n  fix: use --connect ssh,";
+    let fix = "ssh joins the words that follow it into one command line\n  fix: use --connect ssh,";
     cluster.sh(&folder, joins).ends(74).err_has_times(fix, 1);
     let table = [
         ("DGL_TOOLS_SSH_PORT", "1", "10.77.0.2:1", "22"),
@@ -676,7 +677,7 @@ fn known_hosts_of_real_hosts() {
     ssh.ends(74)
         .err_has("host-probe: host 1 (10.77.0.2): ")
         .err_has("revoked")
-        .err_has("fix: do not connect; ask who runs the host");
+        .err_has("fix: do not connect; ask the administrator of the host");
     assert_eq!(ssh.out, "true\nfalse\ntrue\n", "{}", ssh.err);
     let command =
         "grep 10.77.0.2 all >known; : >~/.ssh/known_hosts; printf '#!/bin/sh\\ncat %s/known\\n' \

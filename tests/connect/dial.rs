@@ -231,7 +231,7 @@ fn who_was_not_asked_for_or_comes_later_is_named_and_harms_nobody() {
         );
     };
     message("dgl-spawn: dialed in twice: ");
-    message("dgl-spawn: dialed in, and nobody asked for it: ");
+    message("dgl-spawn: unexpected agents dialed in: ");
     lab.assert_clean();
 }
 
@@ -284,9 +284,9 @@ fn an_agent_that_connects_from_another_address_is_not_the_host_it_names() {
     let refused = list("dial");
     refused.ends(74);
     for message in [
-        "host 0 (n1, 192.0.2.1): n1 (127.0.0.1) tells that it is this host, whose address is \
-         another one",
-        "let agents in by what they tell with --connect 'dial-by-name ...'",
+        "host 0 (n1, 192.0.2.1): n1 (127.0.0.1) reports that it is this host, which has \
+         another address",
+        "admit agents by the names that they report: --connect 'dial-by-name ...'",
     ] {
         refused.err_has(message);
     }
@@ -376,7 +376,7 @@ fn a_command_that_fails_says_why() {
         (
             "dial srun -w {name}",
             2,
-            "{name} is of one host, and dial runs its command once",
+            "{name} stands for one host, but dial runs its command once",
         ),
     ];
     for (command, status, message) in table {
@@ -432,7 +432,7 @@ fn strangers_get_nowhere_and_keep_nobody_out() {
          'dial python3 strangers.py {agent} {ticket} '\"$PWD/$agent\" <job.jsonl | sort",
     )
     .gives(0, "[n1 worker 0] well\n[n2 worker 1] well\n")
-    .err_has("without the secret of this run, the last from 127.0.0.1");
+    .err_has("without the secret of this run refused, the last from 127.0.0.1");
     lab.assert_clean();
 }
 
@@ -540,7 +540,7 @@ fn an_agent_that_is_lost_is_a_lost_host_and_a_restart_starts_it_again() {
     let status = job.wait().unwrap();
     assert!(status.success(), "{}", lab.read("err"));
     let message =
-        "host 1 (n2, 127.0.1.2) lost: its agent had dialed in, and the connection to it is lost";
+        "host 1 (n2, 127.0.1.2) lost: its agent had dialed in, but the connection was lost";
     assert!(lab.read("err").contains(message), "{}", lab.read("err"));
     assert_eq!(lab.read("engine.log").lines().count(), 2);
     lab.assert_clean();
@@ -800,7 +800,7 @@ fn a_folder_in_which_others_can_change_the_agent_is_refused() {
     with_mode(0o1777)
         .ends(74)
         .err_has(" belongs to another user")
-        .err_has("  fix: name a directory of your own that the hosts share in");
+        .err_has("  fix: set DGL_TOOLS_AGENT_DIR to a directory of your own");
     fs::remove_file(agent()).unwrap();
     chown(&shared, stranger, None).unwrap();
     with_mode(0o755)
@@ -829,7 +829,7 @@ fn a_list_of_hosts_that_no_command_line_holds_is_refused_with_the_cure() {
     executable(&lab.folder, "fails", "#!/bin/sh\necho it ran >&2; exit 9\n");
     let ran = lab.sh("dgl-reap --list --connect 'dial ./fails {names} {agent}' <hosts.jsonl");
     ran.ends(74)
-        .err_has("of which the kernel takes 128 KiB at most")
+        .err_has("the kernel accepts at most 128 KiB")
         .err_has("  fix: leave out {names}, {logins} and {ips}")
         .err_lacks("it ran");
     lab.sh("dgl-reap --list --connect 'dial ./fails {count} {agent}' <hosts.jsonl")

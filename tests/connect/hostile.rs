@@ -164,7 +164,7 @@ fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
         (
             format!("exec yes '{found}'"),
             "--list",
-            "it tells of more than 10000 processes",
+            "it reports more than 10000 processes",
         ),
         (
             format!("exec yes '{long}'"),
@@ -174,12 +174,12 @@ fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
         (
             format!("echo '{found}'; echo '{{\"event\":\"done\"}}'; exec sleep 9"),
             "--stale-shm",
-            "protocol error: it sent what was not asked for",
+            "protocol error: unexpected answer",
         ),
         (
             format!("echo '{REAPED}'; exec sleep 9"),
             "--list",
-            "protocol error: it sent what was not asked for",
+            "protocol error: unexpected answer",
         ),
         (
             "echo '{\"event\":\"dropped\"}'; exec sleep 9".to_owned(),
@@ -243,7 +243,7 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
     let record = process.replace("[\"t\"]", &format!("[\"{long}\"]"));
     let record = serde_json::json!({"event": "record", "record": record}).to_string();
     let by = serde_json::json!({"job": long, "age_ms": 1, "confirmed": true});
-    let taken = serde_json::json!({"event": "taken", "what": "name", "by": by});
+    let taken = serde_json::json!({"event": "taken", "claimed": "name", "by": by});
     let pull = "part-pull --workspace /w --to got '*' <hosts";
     let spawn = "dgl-spawn --job j <job";
     let attach = "dgl-spawn --attach j <hosts";
@@ -526,7 +526,7 @@ printf '\\n%s runs\\n' \"$token\"\nexec cat >/dev/null\n",
     assert_eq!(ran.out, "74\n143\n", "{}", ran.err);
     let ended = read(&folder, "ended");
     assert_has(&ended, "\"processes\":1");
-    ran.err_has("no end of its answer within 15 s");
+    ran.err_has("its answer was not complete within 15 s");
 }
 
 /// Each time is another copy of it on its way.
@@ -543,7 +543,7 @@ fn a_host_that_asks_for_the_agent_again_and_again_is_refused() {
         (
             "greedy",
             "need; need; need; sleep 30",
-            "before it has taken",
+            "before it has received",
         ),
         (
             "insatiable",

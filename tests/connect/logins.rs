@@ -176,7 +176,7 @@ fn real_hosts_that_refuse_a_login_are_tried_as_little_as_possible() {
             .sh(&folder, &closed)
             .ends(74)
             .err_has("Connection refused")
-            .err_has("fix: look whether the host is up and sshd listens there");
+            .err_has("fix: check that the host is up and sshd listens there");
     }
     // a key of another host is no reason to try again
     cluster.run(
@@ -239,7 +239,7 @@ fn what_a_host_says_before_it_hangs_up_on_real_hosts() {
     cluster
         .sh(&folder, &format!("export DGL_TOOLS_CONNECT=ssh2; {probe}"))
         .ends(74)
-        .err_has("the host hung up while root logged in");
+        .err_has("the host closed the connection while root logged in");
     // for a moment only
     let later = "(sleep 2; ssh h2 true; rm -f /tmp/x) & DGL_TOOLS_CONNECT_TIMEOUT=20s host-probe \
         --host 1 <hosts >probed; s=$?; wait; exit $s";
@@ -555,7 +555,7 @@ fn settings_of_ssh_config_keep_no_tool_from_real_hosts() {
         cluster
             .sh(&folder, &list)
             .ends(74)
-            .err_has("the ProxyJump or ProxyCommand of ssh_config does not lead there: ")
+            .err_has("the ProxyJump or ProxyCommand of ssh_config does not reach it: ")
             .err_has("/no/such/program: ");
     }
     // what ssh itself does not take
@@ -571,7 +571,7 @@ fn settings_of_ssh_config_keep_no_tool_from_real_hosts() {
                 "ssh -G: config: line 1: Bad configuration option: nosuchsetting; config: \
                  terminating, ",
             )
-            .err_lacks("whether the host is up");
+            .err_lacks("the host is up");
     }
     soon("sshd answers", || {
         cluster.sh(&folder, "ssh h2 true").status == 0

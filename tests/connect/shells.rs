@@ -30,12 +30,12 @@ const STARTS: [(&str, &str, Result<(), &str>); 9] = [
     (
         "fish",
         "exec fish",
-        Err("starts fish for logins without a terminal too"),
+        Err("starts fish even for logins without a terminal"),
     ),
     (
         "tmux",
         "exec tmux",
-        Err("starts tmux for logins without a terminal too"),
+        Err("starts tmux even for logins without a terminal"),
     ),
     (
         "exit",

@@ -290,14 +290,14 @@ fn make_attempt(lab: &Lab, attempt: Attempt, obstacle: &str, by_impostor: bool) 
         Attempt::Push | Attempt::Pull => ran.status == 0 && arrived,
         Attempt::PullDirectlyOnly => is_refused("DGL_TOOLS_DATA_PORT"),
         Attempt::PushDirectlyOnly => {
-            is_refused("DGL_TOOLS_DATA_PORT") && is_refused("there is no direct way to it")
+            is_refused("DGL_TOOLS_DATA_PORT") && is_refused("it cannot be reached directly")
         }
     };
     let (status, err) = (ran.status, &ran.err);
     assert!(is_right, "{obstacle}: {attempt:?}: {status} {err}");
     // a pull that is refused says only what to do
     if !matches!(attempt, Attempt::PullDirectlyOnly) {
-        let is_said = err.contains("who answers there has another key than the host told");
+        let is_said = err.contains("the port answers with a different key than the host announced");
         assert_eq!(is_said, by_impostor, "{obstacle}: {attempt:?}: {err}");
     }
 }

@@ -1523,7 +1523,9 @@ fn a_host_that_is_frozen_is_given_up_while_bytes_wait_for_it() {
     let ended = ran(push.wait_with_output().unwrap());
     let took = begun.elapsed().as_secs();
     assert!(
-        ended.status == 74 && ended.err.contains("nothing came from it for 12 s") && took < 60,
+        ended.status == 74
+            && ended.err.contains("no data was exchanged with it for 12 s")
+            && took < 60,
         "{} after {took} s: {}",
         ended.status,
         ended.err

@@ -104,9 +104,9 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
         .sh(&folder, &train("--role trainer --num-samplers 1", "", ""))
         .ends(74)
         .err_has(
-            "hosts 0-3: its graph servers wait for 4 trainers and samplers, and this job has 8",
+            "hosts 0-3: its graph servers wait for 4 trainers and samplers, but this job has 8",
         )
-        .err_has("were started for 0 samplers a trainer, and this job has 1");
+        .err_has("were started for 0 samplers per trainer, but this job has 1");
     let config = cluster.0.join("h3/srv/job/data/g.json");
     let text = std::fs::read_to_string(&config).unwrap();
     std::fs::write(&config, format!("{text}\n")).unwrap();

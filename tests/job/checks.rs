@@ -158,9 +158,9 @@ fn a_job_claims_its_name_and_its_ports_until_its_agent_ends() {
     assert_eq!(first.ask(&claim), granted);
     let mut second = job_with("second", "2", &[30951, 30952]);
     let refused = second.ask(&claim);
-    let what: Vec<&Value> = refused.iter().map(|event| &event["what"]).collect();
+    let claimed: Vec<&Value> = refused.iter().map(|event| &event["claimed"]).collect();
     assert_eq!(
-        what,
+        claimed,
         [
             &json!({"port": 30951}),
             &json!("shared_memory"),
@@ -178,7 +178,7 @@ fn a_job_claims_its_name_and_its_ports_until_its_agent_ends() {
     let mut rehearsed = job_with("first", "1", &[30960]);
     assert_eq!(rehearsed.ask(&claim), granted);
     let mut twin = Agent::of_job(&folder, "first", "3");
-    assert_eq!(twin.ask(&claim)[0]["what"], json!("name"));
+    assert_eq!(twin.ask(&claim)[0]["claimed"], json!("name"));
     // nothing of what was refused is kept, and what is given back can be had
     let on_port = |token: &str, port: u16| {
         let server = process("server", &json!({"port": port}));
@@ -191,7 +191,7 @@ fn a_job_claims_its_name_and_its_ports_until_its_agent_ends() {
     drop(first);
     assert_eq!(second.ask(&claim), granted);
     let mut third = on_port("5", 30951);
-    assert_eq!(third.ask(&claim)[0]["what"], json!({"port": 30951}));
+    assert_eq!(third.ask(&claim)[0]["claimed"], json!({"port": 30951}));
     second.ask(r#"{"do": "release"}"#);
     assert_eq!(third.ask(&claim), granted);
 }
@@ -564,7 +564,7 @@ s = socket.socket(socket.AF_UNIX); s.bind(name)
         got.ends(0);
         let taken: Value = serde_json::from_str(got.out.lines().nth(1).unwrap()).unwrap();
         assert_eq!(
-            (&taken["what"], taken["by"].get("job")),
+            (&taken["claimed"], taken["by"].get("job")),
             (&json!("name"), None),
             "{taken}"
         );

@@ -91,7 +91,7 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     job(&folder, WAITS);
     let left = detach(&cluster, &folder, "--job kept");
     left.ends(0)
-        .err_has("job kept goes on; back to it: … | dgl-spawn --attach kept");
+        .err_has("job kept continues; to return to it: … | dgl-spawn --attach kept");
     assert_eq!(
         (
             left.out.matches(r#""type":"started""#).count(),
@@ -214,7 +214,7 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
             wait";
     cluster
         .sh(&folder, blind)
-        .err_has("(10.77.0.1): lost, and perhaps the job goes on there: ")
+        .err_has("(10.77.0.1): lost, but the job may still run there: ")
         .out_lacks("\"ok\":true");
     cluster
         .sh(&folder, "ipconf-check ip.txt | dgl-reap --job followed")
@@ -360,7 +360,7 @@ fn a_detached_job_of_real_hosts_needs_a_first_host_that_all_can_reach_and_its_di
     cluster
         .sh(&folder, &format!("{port} none"))
         .ends(74)
-        .err_has("host 0 (10.77.0.1): the job's directory cannot be made or written: ")
+        .err_has("host 0 (10.77.0.1): the directory of the job cannot be created or written: ")
         .err_has("No space left on device")
         .err_has("nothing was started");
     cluster.assert_clean();
@@ -580,7 +580,7 @@ fn a_connection_that_breaks_before_all_is_up_is_told() {
         kill -9 $(cat connect.pid)";
     let ran = leave_deaf_job(&folder, "detach-cut", cut);
     ran.out_begins("status 74\n");
-    let message = "host 0 (127.0.0.1): lost, and perhaps the job goes on there: ";
+    let message = "host 0 (127.0.0.1): lost, but the job may still run there: ";
     ran.out_has(message).out_lacks("ended well");
     let left = read(&folder, "left.jsonl");
     assert_has(&left, "sleep 1000");

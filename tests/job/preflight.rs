@@ -169,7 +169,7 @@ fn faults_of_real_hosts_come_in_one_report() {
     refused(
         &other,
         &[
-            "host 1 (10.77.0.2): its part of the graph has 107 GB, and /dev/shm only",
+            "host 1 (10.77.0.2): its part of the graph has 107 GB, but /dev/shm only",
             "and a server needs about 200000100 for",
         ],
     );
@@ -342,7 +342,7 @@ fn jobs_share_real_hosts_with_a_shm_of_their_own() {
         "0" => refused(
             &got,
             &[
-                "no /dev/shm of its own can be made: not permitted",
+                "a private /dev/shm cannot be created: not permitted",
                 "unprivileged_userns_clone",
             ],
         ),

@@ -139,7 +139,7 @@ fn services_alone_are_refused() {
            dgl-spawn --connect local",
     )
     .ends(65)
-    .err_has("all programs are services, so nothing would end the job");
+    .err_has("all programs are services, so the job would never end");
 }
 
 #[test]

@@ -161,7 +161,7 @@ fn a_job_that_spins_stalls_as_one_that_waits() {
         "{stalled}"
     );
     assert!(stalled["silent_s"].as_f64().unwrap() >= 5.0, "{stalled}");
-    ran.err_has(" every main thread has stood at the same line, though processes compute\n")
+    ran.err_has(" every main thread has been at the same line, although processes compute\n")
         .err_has("dgl-spawn: trainer 2, unlike the others, is in loads (trainer2.py:")
         .err_has("was ended: it had stalled for 5.0 s")
         .out_begins("status 124\n");

@@ -381,7 +381,7 @@ fn a_signal_while_a_try_ends_is_the_last_word() {
     );
     let tries = read(&folder, "tries");
     assert_eq!((ran.status, tries.as_str()), (3, "try\n"), "{}", ran.err);
-    let message = "does not start again: SIGTERM came while it ended";
+    let message = "does not start again: SIGTERM arrived while it ended";
     ran.err_has(message);
 }
 
@@ -550,7 +550,7 @@ fn a_host_speaks_for_its_own_processes_and_each_thing_once() {
         ),
         (
             r#"b'{"event":"fault","why":"x"}\n'"#.to_owned(),
-            "what it sends is not host-agent's",
+            "it sends something other than host-agent does",
         ),
         (
             r#"b'{"event":"output","index":0,"stream":"stdout","bytes":99999999999}\n'"#.to_owned(),
@@ -558,7 +558,7 @@ fn a_host_speaks_for_its_own_processes_and_each_thing_once() {
         ),
         (
             r#"b'{"event":"probed"}\n'"#.to_owned(),
-            "an answer to what was not asked",
+            "an answer without a request",
         ),
     ] {
         hostile(&folder, &before, r#"b'{"event":"alive"}\n' * 1000"#);

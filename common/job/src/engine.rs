@@ -1,4 +1,4 @@
-//! What hosts report about a job goes in, and what is to be done comes out.
+//! Turns the events that hosts report about a job into the next steps of its owner.
 
 use crate::machine::JobLife;
 use crate::model::{JobAction, JobStalled};
@@ -11,16 +11,16 @@ use wire::{Event, Request};
 /// What the owner of the job does next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// It sends this to the agents of all hosts.
+    /// Send this to the agents of all hosts.
     Send(Request),
-    /// It reports that the job stalls.
+    /// Report that the job stalls.
     Stalled(JobStalled),
-    /// It reports that the job moves again, as this host says.
+    /// Report that the job shows activity again, on this host.
     Resumed(u32, Activity),
 }
 
 impl JobLife {
-    /// A host reports this about its processes.
+    /// Handles an event that a host reports about its processes.
     pub fn event(&mut self, host: u32, event: &Event, now: Instant) -> Vec<Step> {
         let index = match event {
             Event::Started(started) => Some(started.index),
@@ -31,7 +31,7 @@ impl JobLife {
         };
         let id = (host, index.unwrap_or_default());
         if index.is_some() && !self.has(id) {
-            return self.host_lost(host, "it told of a process that it does not have");
+            return self.host_lost(host, "it reported a process that it does not have");
         }
         let action = match event {
             Event::Listening(_) => {
@@ -57,7 +57,7 @@ impl JobLife {
         self.steps(action)
     }
 
-    /// A host is lost, or has ended its part of the job.
+    /// Handles the loss of a host, or the end of its part of the job.
     pub fn host_lost(&mut self, host: u32, why: impl Into<Loss>) -> Vec<Step> {
         let mut steps = self.watch(|watch| watch.gone(host));
         let action = self.lost(host, why);
@@ -86,7 +86,7 @@ impl JobLife {
         let idle = Duration::from_millis(activity.idle_ms);
         let step = self.stall.as_mut();
         match step.and_then(|watch| watch.idle(host, idle)) {
-            // a job that is being ended shows activity too
+            // processes show activity while they are being ended, too
             _ if self.ending().is_some() => Vec::new(),
             Some(StallStep::Resumed) => vec![Step::Resumed(host, activity)],
             step => self.watch(|_| step),
@@ -99,15 +99,15 @@ impl JobLife {
             _ if self.ending().is_some() => Vec::new(),
             (Some(StallStep::Ask), _) => vec![Step::Send(Request::ReportStacks)],
             (Some(StallStep::Stalled { silent, computing }), Some(rule)) => {
-                // seen from outside, one long call is like a wait that spins
+                // from outside, one long call looks like a wait that spins
                 let ends = rule.ends && computing != Some(Computing::MayWork);
                 let action = ends.then(|| self.stalled(rule.limit)).flatten();
-                let found = Step::Stalled(JobStalled {
+                let stalled = Step::Stalled(JobStalled {
                     silent,
                     computing,
                     ends,
                 });
-                [found].into_iter().chain(self.steps(action)).collect()
+                [stalled].into_iter().chain(self.steps(action)).collect()
             }
             _ => Vec::new(),
         }
@@ -263,7 +263,11 @@ mod tests {
             steps.extend(is_ended);
             assert_eq!(job.event(1, &stands(computing), now), steps);
             let moves = job.event(1, &activity(0), now);
-            assert_eq!(moves.is_empty(), ends, "a job that is ending moves too");
+            assert_eq!(
+                moves.is_empty(),
+                ends,
+                "nothing is reported while a job ends"
+            );
         }
     }
 

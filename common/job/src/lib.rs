@@ -1,7 +1,7 @@
 //! The life of a job: state machines that open nothing and ask no clock.
 //!
-//! [`JobLife`] is told what happens, in the order in which it happens, and answers with the
-//! [`JobAction`] that is to be taken. [`Supervision`] does the same for the processes of one host.
+//! [`JobLife`] receives what happens, in order, and returns the [`JobAction`] to take.
+//! [`Supervision`] does the same for the processes of one host.
 
 mod engine;
 mod machine;

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use wire::ending::{Cause, Ending, JobFailure, Limit, Loss, Reason, Rules};
 
-/// Servers end by themselves after their clients have said goodbye. Those that do not get TERM
-/// after this time. A service that ends by itself may do so as much earlier than its clients.
+/// Servers end by themselves after their last client has ended; those that still run after this
+/// time get TERM. A service may end by itself this long before its clients.
 pub const SERVERS_LINGER: Duration = Duration::from_secs(5);
 /// Signals that arrive within this time of the first one count as one.
 pub const ONE_SIGNAL: Duration = Duration::from_secs(1);
 
-/// A process: the number of its host, and its own number there.
+/// A process: the number of its host, and its index on that host.
 pub type ProcessId = (u32, u32);
 
 /// The state of one process.
@@ -32,21 +32,21 @@ struct ProcessLife {
 pub struct JobLife {
     processes: BTreeMap<ProcessId, ProcessLife>,
     pub(crate) rules: Rules,
-    /// Decides whether the job stalls, if that is decided here.
+    /// Decides whether the job stalls; `None` without detection of stalls.
     pub(crate) stall: Option<StallWatch>,
     begun: Instant,
     ending: Option<Ending>,
-    /// The time at which servers that outlive their clients are ended.
+    /// When servers that outlive their clients will be ended.
     linger: Option<Instant>,
     /// The process of a service that ended first, and until when its clients may end too.
     ended_early: Option<(ProcessId, Instant)>,
     /// The first signal that arrived, and when.
     signalled: Option<(SignalNumber, Instant)>,
-    /// A pause of whoever runs this machine, as long as it explains what happens.
+    /// A pause of the program that runs this state machine, for as long as it can explain failures.
     pause: Option<Pause>,
 }
 
-/// A time in which nobody listened to the hosts.
+/// A time in which no messages of hosts were handled.
 #[derive(Clone, Copy, Debug)]
 struct Pause {
     time: Duration,
@@ -55,8 +55,8 @@ struct Pause {
 }
 
 impl JobLife {
-    /// Creates the state of a job whose processes are all about to be started. Each host comes with
-    /// its processes, in the order of their numbers.
+    /// Creates the state of a job whose processes are all about to be started. Each host has its
+    /// processes in the order of their indices.
     pub fn new(
         hosts: impl IntoIterator<Item = (u32, Vec<JobMember>)>,
         rules: Rules,
@@ -84,7 +84,7 @@ impl JobLife {
             });
             job.processes.extend(states);
         }
-        // graph servers alone wait for trainers, whenever these come
+        // graph servers alone are idle until trainers connect, which is no stall
         let rule = job.rules.stall.filter(|_| job.has_clients());
         let hosts = job.processes.keys().map(|(host, _)| *host);
         job.stall = rule.map(|rule| StallWatch::new(rule.limit, hosts));
@@ -96,7 +96,7 @@ impl JobLife {
         states.any(|state| !state.member.serves())
     }
 
-    /// Whether the job has such a process.
+    /// Whether the job has this process.
     pub fn has(&self, id: ProcessId) -> bool {
         self.processes.contains_key(&id)
     }
@@ -105,20 +105,20 @@ impl JobLife {
         self.processes.get_mut(&id)
     }
 
-    /// A server listens.
+    /// Notes that a server listens.
     pub fn listening(&mut self, id: ProcessId) {
         if let Some(state) = self.process(id) {
             state.awaited = false;
         }
     }
 
-    /// A process ended.
+    /// Handles the end of a process.
     pub fn exited(&mut self, id: ProcessId, end: ProcessEnd, now: Instant) -> Option<JobAction> {
         self.process(id)?.running = false;
         if !self.may_end() {
             return None;
         }
-        // servers that outlive their clients have nothing left to fail at
+        // once all clients have ended, a failure of a server does not matter
         if !end.is_complete() && self.linger.is_none() {
             let pause = self.pause.filter(|pause| now < pause.failures_until);
             if let Some(pause) = pause {
@@ -140,7 +140,7 @@ impl JobLife {
         None
     }
 
-    /// A host was lost for this reason.
+    /// Handles the loss of a host.
     pub fn lost(&mut self, host: u32, why: impl Into<Loss>) -> Option<JobAction> {
         if !self.may_end() {
             return None;
@@ -152,9 +152,9 @@ impl JobLife {
         Some(JobAction::End)
     }
 
-    /// The graph servers that the job uses have ended, of which this host or process failed first.
+    /// Handles the end of the graph servers that the job uses; `failure` is the first of theirs.
     pub fn servers_ended(&mut self, failure: Option<JobFailure>) -> Option<JobAction> {
-        // none of this job's processes has failed
+        // the index is that of a server, not of a process of this job
         let failure = failure.map(|failure| JobFailure {
             index: None,
             ..failure
@@ -162,9 +162,9 @@ impl JobLife {
         self.end(Cause::Servers, failure)
     }
 
-    /// Whoever runs this machine did not run for so long that hosts may have taken it for gone. A
-    /// host that is lost within `patience` from now is not to blame, nor is a process of which is
-    /// heard at once that it failed, because its peers on other hosts were ended.
+    /// Notes that the program that runs this state machine was paused for so long that hosts may
+    /// have considered it lost. If a host is lost within `patience`, or a process fails within the
+    /// next moment because its peers on other hosts were ended, the pause is the cause.
     pub fn paused(&mut self, time: Duration, now: Instant, patience: Duration) {
         self.pause = Some(Pause {
             time,
@@ -173,21 +173,21 @@ impl JobLife {
         });
     }
 
-    /// A process has raised an exception that nobody caught, and does not end by itself.
+    /// Handles an uncaught exception of a process that does not end by itself.
     pub fn raised(&mut self, id: ProcessId, exception: String) -> Option<JobAction> {
         self.process(id).filter(|state| state.running)?;
         self.fail(Cause::Process, id, Reason::Raised(exception))
     }
 
-    /// There was no sign of life for this long, and the rule says to end the job then.
+    /// Ends the job because it has shown no activity for this long.
     pub fn stalled(&mut self, limit: Duration) -> Option<JobAction> {
         self.end(Cause::Stalled(limit), None)
     }
 
-    /// A signal arrived. The first one ends the job, the next one ends it at once. But an engine
-    /// such as Slurm signals the processes, the launcher and the shell above it, in any order. A
-    /// signal that comes together with the first one, or that comes first while the job is already
-    /// ending, is therefore not taken for impatience; Ctrl-C is.
+    /// Handles a signal. The first one ends the job with its grace time, the next one at once. An
+    /// engine such as Slurm signals the processes, the launcher and its shell in any order, so
+    /// signals that arrive together with the first one, and a first signal while the job is already
+    /// ending, do not shorten the grace time; Ctrl-C does.
     pub fn signal(&mut self, signal: SignalNumber, now: Instant) -> Option<JobAction> {
         let (_, since) = *self.signalled.get_or_insert((signal, now));
         match () {
@@ -197,12 +197,12 @@ impl JobLife {
         }
     }
 
-    /// The first signal that arrived, also one that came when the job was ending already.
+    /// The first signal that arrived, even if the job was ending already.
     pub fn signalled(&self) -> Option<SignalNumber> {
         self.signalled.map(|(signal, _)| signal)
     }
 
-    /// Time has passed; checks all limits.
+    /// Checks all limits against the time.
     pub fn tick(&mut self, now: Instant) -> Option<JobAction> {
         self.pause = self.pause.filter(|pause| now < pause.losses_until);
         if !self.may_end() {
@@ -221,7 +221,7 @@ impl JobLife {
         let awaited = processes.find_map(|(id, state)| state.awaited.then_some(*id));
         let is_over = |limit: &&Limit| {
             let (Limit::Start(time) | Limit::Job(time)) = limit;
-            // a limit beyond the clock's range never runs out
+            // a limit beyond the range of the clock is never reached
             let until = self.begun.checked_add(*time);
             until.is_some_and(|until| now >= until)
                 && (matches!(limit, Limit::Job(_)) || awaited.is_some())
@@ -241,7 +241,7 @@ impl JobLife {
         self.ending.as_ref()
     }
 
-    /// Why the job ended; `None` if it did not end or all went well.
+    /// Why the job ended; `None` if it has not ended or every process succeeded.
     pub fn cause(&self) -> Option<&Cause> {
         self.ending.as_ref()?.cause.as_ref()
     }
@@ -267,7 +267,7 @@ impl JobLife {
         progress
     }
 
-    /// Whether it is not decided yet that the job ends.
+    /// Whether the end of the job has not begun.
     fn may_end(&self) -> bool {
         self.ending.is_none()
     }
@@ -311,7 +311,7 @@ mod tests {
 
     const END: Option<JobAction> = Some(JobAction::End);
 
-    /// One process a host, in the order of the roles. No server is awaited.
+    /// One process on each host, in the order of the roles. No server is awaited.
     fn members(roles: &[Role]) -> Vec<JobMember> {
         let member = |role: &Role| JobMember {
             role: *role,
@@ -332,7 +332,7 @@ mod tests {
         }
     }
 
-    /// The same where each server is awaited.
+    /// The same, with every server awaited.
     fn awaited(roles: &[Role]) -> Vec<JobMember> {
         let mut members = members(roles);
         members
@@ -348,7 +348,7 @@ mod tests {
         (JobLife::new(on_hosts(members), rules(&limits), now), now)
     }
 
-    /// Of the first process of a host, or of the host.
+    /// The failure of a process on a host, or of the host itself.
     fn failed(host: u32, index: Option<u32>, reason: Reason) -> JobFailure {
         JobFailure {
             host,
@@ -464,7 +464,7 @@ mod tests {
         assert_eq!(
             exited(&mut job, 0, ProcessEnd::exited(1), now),
             None,
-            "a server has nothing left to fail at"
+            "a failure of a server does not matter any more"
         );
         assert_eq!(job.tick(now), None);
         assert_eq!(job.tick(now + SERVERS_LINGER), END);
@@ -482,17 +482,17 @@ mod tests {
 
     #[test]
     fn a_service_ends_with_those_that_it_serves_and_not_before() {
-        let mut all = members(&[Role::Worker, Role::Worker]);
-        all[0].service = true;
+        let mut members = members(&[Role::Worker, Role::Worker]);
+        members[0].service = true;
         let failure = failed(0, Some(0), Reason::EndedEarly);
 
-        let (mut early, now) = job(&all);
+        let (mut early, now) = job(&members);
         assert_eq!(exited(&mut early, 0, ProcessEnd::exited(0), now), None);
         assert_eq!(early.tick(now), None, "its clients may be about to end");
         assert_eq!(early.tick(now + SERVERS_LINGER), END);
         assert_eq!(why(&early), (Some(&Cause::Process), Some(&failure)));
 
-        let (mut with_clients, now) = job(&all);
+        let (mut with_clients, now) = job(&members);
         assert_eq!(
             exited(&mut with_clients, 0, ProcessEnd::exited(0), now),
             None
@@ -508,12 +508,12 @@ mod tests {
         );
         assert_eq!(with_clients.cause(), None);
 
-        let (mut stays, now) = job(&all);
+        let (mut stays, now) = job(&members);
         assert_eq!(exited(&mut stays, 1, ProcessEnd::exited(0), now), None);
         assert_eq!(stays.tick(now + SERVERS_LINGER), END);
         assert_eq!(why(&stays), (None, None));
 
-        let (mut fails, now) = job(&all);
+        let (mut fails, now) = job(&members);
         assert_eq!(exited(&mut fails, 0, ProcessEnd::exited(3), now), END);
         assert_eq!(
             fails.failure().unwrap().reason,

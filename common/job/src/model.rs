@@ -1,4 +1,4 @@
-//! What is decided about a job, what it consists of, and how far it has come.
+//! The actions, members and progress of a job.
 
 use record::Role;
 use std::time::Duration;
@@ -19,27 +19,27 @@ pub enum JobAction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobMember {
     pub role: Role,
-    /// Whether it is of a program that serves the others.
+    /// Whether it belongs to a service, a program that serves the others.
     pub service: bool,
-    /// Whether the job is not up before this process listens.
+    /// Whether the job is only up once this process listens.
     pub awaited: bool,
 }
 
 impl JobMember {
-    /// Whether the process is there for the others: a graph server, or one of a service.
+    /// Whether the process serves the others: a graph server, or a process of a service.
     pub fn serves(&self) -> bool {
         self.service || self.role == Role::Server
     }
 }
 
-/// The job stalls.
+/// A stall of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobStalled {
-    /// For how long there was no sign of life on any host.
+    /// For how long no host has shown activity.
     pub silent: Duration,
-    /// What processes do that compute, though they stand still.
+    /// What the processes do that compute although their stacks stay the same.
     pub computing: Option<Computing>,
-    /// Whether the job is ended because of that.
+    /// Whether the job is ended because of the stall.
     pub ends: bool,
 }
 

@@ -1,36 +1,37 @@
-//! The output queue of a host to the launcher, over the only connection. It never blocks: a
-//! launcher that reads slowly must not keep the host from ending the job or from sending signs of
-//! life.
+//! The queue of messages from a host to the launcher, over their only connection. It never blocks:
+//! a launcher that reads slowly must not keep the host from ending the job or from sending
+//! heartbeats.
 //!
-//! News (a process ended, a sign of life) stand in the order of the output, unless so much output
-//! waits that they would come late; then they overtake it. Output is bounded: while too much of it
-//! waits, the pipes of the processes are not read, so that the processes wait, as they would for
-//! any slow reader.
+//! News (the end of a process, a heartbeat) keeps its order with the output, unless so much output
+//! waits that it would be late; then it overtakes the output. Output is bounded: while too much of
+//! it waits, the pipes of the processes are not read, so the processes block, as with any slow
+//! reader.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use wire::{Event, codec};
 
-/// How many bytes of output may wait; beyond it no more is read.
+/// How many bytes may wait before no more output is read.
 const MAX_OUTPUT: usize = 256 << 10;
-/// News wait for at most this many bytes: a tenth of a second on a slow link.
+/// News waits behind at most this many bytes: a tenth of a second on a slow link.
 const BEFORE_NEWS: usize = 64 << 10;
-/// How much is written at once. A pipe that poll(2) reports as writable takes this much without
-/// blocking (PIPE_BUF). It cannot be made non-blocking, because others may share it.
+/// How many bytes are written at once. A pipe that poll(2) reports as writable accepts this many
+/// without blocking (PIPE_BUF). It cannot be made non-blocking, because other processes may share
+/// it.
 const AT_ONCE: usize = 4096;
 
-/// The queue before stdout.
+/// The queue of messages that wait for stdout.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// The unwritten bytes of the message that is on its way.
+    /// The messages that are being written; the first `written` bytes were.
     current: Vec<u8>,
     written: usize,
-    /// The messages that go first.
+    /// Messages that overtake those in `queue`.
     urgent: VecDeque<Vec<u8>>,
     queue: VecDeque<QueuedMessage>,
-    /// How many bytes are in the queue.
+    /// How many bytes are in `queue`.
     waiting: usize,
-    /// Whether nobody reads any longer.
+    /// Whether the launcher no longer reads.
     closed: bool,
 }
 
@@ -53,41 +54,41 @@ impl Outbox {
         if !is_news || self.waiting <= BEFORE_NEWS && self.urgent.is_empty() {
             return;
         }
-        // all of the news, so that they stay in order
+        // all news overtakes, so that it stays in order
         let (news, rest): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.queue)
             .into_iter()
-            .partition(|one| one.is_news);
+            .partition(|queued| queued.is_news);
         self.queue = rest;
-        for one in news {
-            self.waiting -= one.message.len();
-            self.urgent.push_back(one.message);
+        for queued in news {
+            self.waiting -= queued.message.len();
+            self.urgent.push_back(queued.message);
         }
     }
 
-    /// Queues a sign of life, unless one is waiting.
+    /// Queues a heartbeat, unless other news waits.
     pub fn alive(&mut self) {
         if self.urgent.is_empty() {
             self.push(&Event::Alive, &[]);
         }
     }
 
-    /// Whether more output may be read. If nobody reads ours, it is read all the same, because
-    /// otherwise the processes would wait for ever.
+    /// Whether more output may be read. Without a launcher that reads, it is read and dropped,
+    /// because otherwise the processes would block for ever.
     pub fn has_room(&self) -> bool {
         self.closed || self.waiting < MAX_OUTPUT
     }
 
-    /// Whether nothing waits.
+    /// Whether everything has been written.
     pub fn is_empty(&self) -> bool {
         self.written == self.current.len() && self.urgent.is_empty() && self.queue.is_empty()
     }
 
-    /// Whether nobody reads any longer.
+    /// Whether the launcher no longer reads.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Drops everything; nothing more is sent.
+    /// Drops all messages, and those that follow.
     pub fn close(&mut self) {
         *self = Outbox {
             closed: true,
@@ -95,7 +96,7 @@ impl Outbox {
         };
     }
 
-    /// Writes once by `write`, after the connection was found to be writable.
+    /// Calls `write` once; the caller has found the connection to be writable.
     pub fn write_some(&mut self, write: impl FnOnce(&[u8]) -> io::Result<usize>) {
         if self.written == self.current.len() {
             let Some(next) = self.next() else { return };
@@ -110,7 +111,7 @@ impl Outbox {
         }
     }
 
-    /// The next bytes to write; small messages go together.
+    /// The next bytes to write; small messages are combined.
     fn next(&mut self) -> Option<Vec<u8>> {
         let mut batch = Vec::new();
         while batch.len() < AT_ONCE {
@@ -126,7 +127,7 @@ impl Outbox {
     }
 }
 
-/// Whether an event does not wait for much output.
+/// Whether an event may overtake output.
 fn is_news(event: &Event) -> bool {
     use Event::{Drained, Output, Over, Profile, ShmRemoved, Stack, StacksReported, Usage};
     !matches!(

@@ -1,29 +1,29 @@
-//! Notices that this program did not run for a while: it was stopped (SIGSTOP), or its machine
-//! slept. The others were then silent only because nobody listened to them.
+//! Detects that this program did not run for a while: it was stopped (SIGSTOP), or its machine
+//! slept. The silence of other machines in that time means nothing.
 
 use std::time::Duration;
 
-/// How often either side of a connection gives a sign of life.
+/// The longest interval of heartbeats, in both directions of a connection.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// How often to give a sign of life to a side that takes us for gone after `patience`: six of them
+/// The interval of heartbeats to a peer that considers this side lost after `patience`: six of them
 /// fit into it.
 pub fn heartbeat(patience: Duration) -> Duration {
     HEARTBEAT.min(patience / 6)
 }
 
-/// Watches a loop that turns at least as often as it gives a sign of life.
+/// Watches a loop that runs at least once per heartbeat.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PauseWatch {
     last: Option<Duration>,
 }
 
 impl PauseWatch {
-    /// The loop turns, at this time of a clock that goes on while the machine sleeps. Returns for
-    /// how long it did not turn, if the other sides have taken it for gone meanwhile.
+    /// Notes that the loop runs, at this time of a clock that continues while the machine sleeps.
+    /// Returns for how long it did not run, if its peers may have considered it lost meanwhile.
     pub fn turn(&mut self, now: Duration, patience: Duration) -> Option<Duration> {
         let gap = now.saturating_sub(self.last.replace(now)?);
-        // the last sign of life may have been given that long before
+        // the last heartbeat may have been sent that long before the gap
         (gap + heartbeat(patience) >= patience).then_some(gap)
     }
 }

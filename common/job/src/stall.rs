@@ -1,20 +1,20 @@
-//! Whether a job stalls: a state machine that opens nothing and asks no clock.
+//! Decides whether a job stalls: a state machine that opens nothing and asks no clock.
 //!
 //! The agent of each host watches its own processes by its own clock, and reports for how long none
-//! of them has given a sign of life. That alone decides nothing, because a report may be delayed
-//! (behind a launcher that was stopped, for instance), and two hosts that were idle one after the
-//! other do not make a stall. So when all hosts report that they are idle, all are asked; only if
-//! all answer that they have been idle for the whole time is it a stall. A host is idle for this
-//! purpose too if processes compute, but none of them has left its place.
+//! of them has shown activity. That alone decides nothing: a report may be delayed (by a launcher
+//! that was stopped, for instance), and two hosts that were idle one after the other do not make a
+//! stall. When all hosts report that they are idle, all of them are asked; the job stalls only if
+//! all answer that they have been idle for the whole time. A host counts as idle, too, if its
+//! processes compute but their stacks stay the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wire::supervise::Computing;
 
-/// The shortest limit. A worker of torch that waits in gloo takes 2 to 4 hundredths of a second of
-/// CPU time in 10 seconds, which may come at once, and the kernel counts in hundredths: only
-/// 5 of them are more than waiting, and a process that uses 1 % of a processor takes 5 seconds for
-/// them.
+/// The shortest limit. A worker of torch that waits in gloo uses 2 to 4 hundredths of a second of
+/// CPU time in 10 seconds, perhaps at once, and the kernel counts in hundredths. So 5 hundredths
+/// are the least that cannot be waiting, and a process that uses 1 % of a processor needs 5 seconds
+/// to use them.
 pub const SHORTEST_STALL: Duration = Duration::from_secs(5);
 
 /// The next step that the owner of the job takes.
@@ -24,12 +24,12 @@ pub enum StallStep {
     Ask,
     /// The job stalls.
     Stalled {
-        /// For how long there has been no sign of life.
+        /// For how long there has been no activity.
         silent: Duration,
-        /// What processes do that compute all the same, on all hosts.
+        /// What the processes do that compute nevertheless, on all hosts.
         computing: Option<Computing>,
     },
-    /// A job that stalled moves again.
+    /// A job that stalled shows activity again.
     Resumed,
 }
 
@@ -37,25 +37,25 @@ pub enum StallStep {
 #[derive(Debug)]
 pub struct StallWatch {
     limit: Duration,
-    /// The hosts that have processes of the job, each with the time for which it has been idle by
-    /// its last report.
+    /// The hosts that have processes of the job, and for how long each was idle when it last
+    /// reported.
     hosts: BTreeMap<u32, Duration>,
     phase: StallPhase,
-    /// The hosts that have not answered the last question. Only when all have is there another.
+    /// The hosts that have not answered the last question. The next one waits for their answers.
     asked: BTreeSet<u32>,
 }
 
 #[derive(Debug)]
 enum StallPhase {
     Watching,
-    /// All hosts were asked. The map holds those that have answered, with the time for which each
-    /// had been idle, and whether processes compute there.
+    /// All hosts were asked. The map has the answers so far: for how long the host had been idle,
+    /// and what its processes do that compute.
     Asking(BTreeMap<u32, (Duration, Option<Computing>)>),
     Stalled,
 }
 
 impl StallWatch {
-    /// Starts to watch a job that has just been started on these hosts.
+    /// Begins to watch a job that was just started on these hosts.
     pub fn new(limit: Duration, hosts: impl IntoIterator<Item = u32>) -> StallWatch {
         StallWatch {
             limit,
@@ -68,7 +68,7 @@ impl StallWatch {
         }
     }
 
-    /// A host reports that its processes have been idle for this long.
+    /// Handles the report of a host that its processes have been idle for this long.
     pub fn idle(&mut self, host: u32, time: Duration) -> Option<StallStep> {
         *self.hosts.get_mut(&host)? = time;
         if time < self.limit {
@@ -86,8 +86,8 @@ impl StallWatch {
         Some(StallStep::Ask)
     }
 
-    /// A host answers the question: its processes have been idle for this long, or those that
-    /// compute have stood still.
+    /// Handles the answer of a host: its processes have been idle for this long, or those that
+    /// compute have not changed their stacks.
     pub fn answered(
         &mut self,
         host: u32,
@@ -106,14 +106,14 @@ impl StallWatch {
         self.conclude()
     }
 
-    /// A host has no processes of the job any more.
+    /// Notes that a host no longer has processes of the job.
     pub fn gone(&mut self, host: u32) -> Option<StallStep> {
         self.hosts.remove(&host)?;
         self.asked.remove(&host);
         self.conclude()
     }
 
-    /// Decides as soon as all hosts have answered.
+    /// Decides once all hosts have answered.
     fn conclude(&mut self) -> Option<StallStep> {
         let StallPhase::Asking(answers) = &self.phase else {
             return None;
@@ -121,9 +121,9 @@ impl StallWatch {
         if !self.hosts.keys().all(|host| answers.contains_key(host)) {
             return None;
         }
-        let last = || self.hosts.keys().filter_map(|host| answers.get(host));
-        let silent = last().map(|(idle, _)| *idle).min()?;
-        let computing = last().filter_map(|(_, computing)| *computing).max();
+        let of_hosts = || self.hosts.keys().filter_map(|host| answers.get(host));
+        let silent = of_hosts().map(|(idle, _)| *idle).min()?;
+        let computing = of_hosts().filter_map(|(_, computing)| *computing).max();
         self.phase = StallPhase::Stalled;
         Some(StallStep::Stalled { silent, computing })
     }
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use StallStep::{Ask, Resumed};
 
-    /// What a host of two says, with seconds where it says them.
+    /// A message of one of two hosts; times are in seconds.
     #[derive(Clone, Copy, Debug)]
     enum Say {
         Idle(u32, u64),
@@ -145,7 +145,7 @@ mod tests {
     use Computing::{MayWork, Waits};
     use Say::{Answer, Computes, Gone, Idle};
 
-    /// What comes of it, where the limit is 60 s.
+    /// The resulting steps with a limit of 60 s.
     fn steps(given: &[Say]) -> Vec<StallStep> {
         let seconds = Duration::from_secs;
         let mut watch = StallWatch::new(seconds(60), [0, 1]);
@@ -172,8 +172,8 @@ mod tests {
     #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn a_stall_is_what_all_hosts_confirm() {
-        let all = [Idle(0, 60), Idle(1, 62)];
-        let with = |more: &[Say]| [&all[..], more].concat();
+        let all_idle = [Idle(0, 60), Idle(1, 62)];
+        let with = |more: &[Say]| [&all_idle[..], more].concat();
         let table: [(&str, Vec<Say>, Vec<StallStep>); 13] = [
             (
                 "one host is not enough",
@@ -187,17 +187,17 @@ mod tests {
                 vec![Ask, stalled(61)],
             ),
             (
-                "what was told late is no evidence",
+                "a delayed report is no evidence",
                 with(&[Answer(0, 61), Answer(1, 3)]),
                 vec![Ask],
             ),
             (
-                "it moves before all have answered",
+                "a host is active before all have answered",
                 with(&[Answer(0, 61), Idle(1, 0), Answer(1, 63)]),
                 vec![Ask],
             ),
             (
-                "an answer to an earlier question, before which there is no other",
+                "the next question waits for the answers to the last one",
                 with(&[
                     Idle(0, 1),
                     Idle(0, 60),
@@ -208,7 +208,7 @@ mod tests {
                 vec![Ask, Ask],
             ),
             (
-                "who has gone is not waited for",
+                "a host without processes is not waited for",
                 with(&[Answer(0, 61), Gone(1), Gone(0)]),
                 vec![Ask, stalled(61)],
             ),
@@ -218,27 +218,27 @@ mod tests {
                 vec![Ask, stalled(61)],
             ),
             (
-                "one host spins, the other rests",
+                "one host spins, the other is idle",
                 with(&[Computes(0, 61, Waits), Answer(1, 63)]),
                 vec![Ask, stalled_computing(61, Some(Waits))],
             ),
             (
-                "what may be work counts most",
+                "possible work outweighs waiting",
                 with(&[Computes(0, 61, MayWork), Computes(1, 63, Waits)]),
                 vec![Ask, stalled_computing(61, Some(MayWork))],
             ),
             (
-                "who computes there has moved meanwhile",
+                "a host was active meanwhile",
                 with(&[Computes(0, 61, Waits), Computes(1, 3, Waits)]),
                 vec![Ask],
             ),
             (
-                "what a host does that has gone does not matter",
+                "the answer of a host without processes does not count",
                 with(&[Computes(0, 61, MayWork), Gone(0), Answer(1, 63)]),
                 vec![Ask, stalled(63)],
             ),
             (
-                "no host of the job",
+                "a host that the job does not have",
                 vec![Idle(0, 60), Idle(7, 60), Idle(7, 0), Gone(7)],
                 vec![],
             ),

@@ -16,88 +16,92 @@ use wire::job::Job;
 use wire::supervise::{Drained, End, Exited, Output, Over, ProcessStream, ShmRemoved, Started};
 use wire::{Event, Request};
 
-/// How often to check what no event reports.
+/// How often to check for changes that cause no event.
 const PACE: Duration = Duration::from_secs(1);
-/// The same while stacks are read before the end of a job, 25 ms for each Python.
+/// The same while stacks are read before the end of a job, which takes 25 ms for each Python
+/// process.
 const SURVEY_PACE: Duration = Duration::from_millis(20);
-/// The same while servers load their graph, so that the trainers wait no longer than they must.
+/// The same while servers load their graph, because trainers wait for them.
 const QUICK_PACE: Duration = Duration::from_millis(200);
-/// How often to check whether a process is left while the job ends.
+/// The same while the processes are being ended.
 const END_PACE: Duration = Duration::from_millis(100);
-/// How long the end of a job waits for the stacks of its processes. What was read until then
-/// counts.
+/// How long the end of a job waits for the stacks of its processes. Stacks that were read until
+/// then are reported.
 pub const SURVEY_LIMIT: Duration = Duration::from_secs(2);
-/// Processes that were started less than this ago are not ended yet: if all fail at once, each
-/// should be able to write its own message.
+/// Processes are not ended earlier than this after their start: if all fail at once, each can write
+/// its own message.
 const FIRST_WORDS: Duration = Duration::from_millis(200);
-/// The same after one of a host dies of a signal that dgl-reap sent to all: Python prints its
-/// stacks before it dies of ABRT, here perhaps a moment later.
+/// How long the end waits after a signal of dgl-reap: Python prints its stacks before it dies of
+/// ABRT, in some processes a moment later than in others.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How long after dgl-reap has acted on the job a death by a signal is attributed to it; a core
-/// file of many gigabytes is written first.
+/// How long after a signal of dgl-reap the death of a process by a signal is attributed to it: the
+/// process may first write a core file of many gigabytes.
 const REAP_LIMIT: Duration = Duration::from_secs(60);
-/// How long afterwards a failure is attributed to dgl-reap: torchrun, asked to end, exits with 1.
+/// The same for an exit with an error: torchrun exits with 1 when it gets TERM.
 const REAP_EXIT_LIMIT: Duration = Duration::from_secs(5);
-/// How long a pipe is read after the end of the job if another process holds its other end.
+/// How long pipes are read after the end of the job if other processes hold them open.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
-/// The same if one of the job's processes could not be ended, which holds its own pipes; the
-/// launcher waits for the word of it.
+/// The same if one of the job's processes could not be ended: it holds its pipes open, and the
+/// launcher waits for the report.
 const DRAIN_LIMIT_OF_SURVIVORS: Duration = Duration::from_secs(1);
-/// How long trainers may take to end after graph servers that stayed, whose shared memory they map.
+/// How long trainers may take to end after persistent graph servers, whose shared memory they map.
 const TRAINERS_LIMIT: Duration = Duration::from_secs(15);
 
-/// The host, as far as a supervision needs it.
+/// What a supervision needs of its host.
 pub trait Machine {
     /// Starts a process; returns its process id.
     fn start(&mut self, index: u32, process: &Process) -> io::Result<u32>;
-    /// What a process has written: nothing at the end of the stream, `None` if nothing is there.
+    /// Reads what a process has written: empty at the end of the stream, `None` if nothing has
+    /// arrived.
     fn read(&mut self, index: u32, stream: ProcessStream) -> Option<Vec<u8>>;
-    /// A process that has ended and whose status was not taken, by its number.
+    /// The index of a process that has ended and whose status was not taken.
     fn next_ended(&mut self) -> Option<u32>;
-    /// Takes the status of such a process. `oom` says whether the kernel can have killed it.
+    /// Takes the status of such a process. Its `oom` is whether the kernel may have killed it for
+    /// lack of memory.
     fn take_status(&mut self, index: u32) -> io::Result<Exited>;
-    /// Whether dgl-reap has announced that it acts on the job, and that it ends the whole of it.
+    /// Whether dgl-reap has announced that it signals processes of the job, and that it ends the
+    /// whole job.
     fn take_notices(&mut self) -> (bool, bool);
     /// How many processes of the job are alive.
     fn count(&mut self) -> usize;
     /// Sends a signal to all processes of the job.
     fn signal(&mut self, signal: Signal);
-    /// Whether nobody would end the job if its supervisor were killed.
+    /// Whether the watcher is gone that would end the job if its supervisor were killed.
     fn is_unguarded(&self) -> bool;
-    /// Carries out a request of the launcher that concerns stacks, or examines what no event
-    /// reports; returns what there is to report. `has_room` says whether it can be sent soon.
+    /// Carries out a request of the launcher about stacks, or checks for changes that cause no
+    /// event; returns the events to report. `has_room` is whether they can be sent soon.
     fn examine(&mut self, request: Option<Request>, has_room: bool) -> Vec<Event>;
-    /// Whether there may soon be something to report.
+    /// Whether to check more often, because a server may listen soon.
     fn is_hurried(&self) -> bool;
-    /// What is to be reported at once.
+    /// An event to report at once.
     fn urgent(&mut self) -> Option<Event>;
-    /// Begins to read the stacks of all processes, because something has failed.
+    /// Begins to read the stacks of all processes, after a failure.
     fn survey(&mut self);
-    /// Whether that goes on.
+    /// Whether the stacks are still being read.
     fn is_surveying(&self) -> bool;
     /// The stacks that have been read.
     fn take_stacks(&mut self) -> Vec<Event>;
-    /// The launcher ends the job, for this reason.
+    /// Notes why the launcher ends the job.
     fn note_ending(&mut self, ending: &Ending);
-    /// The processes are about to be ended: the last moment to ask what they use.
+    /// Called just before the processes are ended, the last moment to measure what they use.
     fn begin_end(&mut self);
-    /// All processes have ended; returns what there is to report of them.
+    /// Called after all processes have ended; returns the last events to report.
     fn last_reports(&mut self) -> Vec<Event>;
-    /// Removes the files that the job has left; returns how many, and whether others still use
-    /// some of them.
+    /// Removes the files that the job has left; returns how many, and whether some are still in
+    /// use.
     fn remove_files(&mut self) -> (u32, bool);
-    /// Ends what still watches the job; returns how many of its processes could not be ended.
+    /// Ends the watch over the job; returns how many of its processes could not be ended.
     fn finish(&mut self) -> usize;
 }
 
-/// An end of the job that waits for last words, or for the stacks of its processes.
+/// An end of the job that waits for the last output or the stacks of its processes.
 #[derive(Clone, Copy, Debug)]
 struct PostponedEnd {
     grace: Duration,
     /// Whether ABRT comes first.
     stacks: bool,
     not_before: Instant,
-    /// Until when it waits for stacks that are being read.
+    /// Until when it waits for stacks.
     survey_until: Option<Instant>,
 }
 
@@ -105,10 +109,10 @@ struct PostponedEnd {
 enum SupervisionPhase {
     /// Processes run, or are being ended.
     Running,
-    /// All have ended or are given up, and their last output is read. Another process may hold a
-    /// pipe for ever.
+    /// All processes have ended or are given up, and their last output is read. Another process may
+    /// hold a pipe open for ever.
     Draining { limit: Duration, until: Instant },
-    /// What they have left is removed.
+    /// The files that they have left are removed.
     Removing { until: Instant, files: u32 },
     /// The last report is sent.
     Reporting,
@@ -119,36 +123,36 @@ pub struct Supervision<M> {
     /// The host of the processes.
     pub machine: M,
     job: Job,
-    /// The time of what is handled at the moment.
+    /// The time of the current call.
     now: Instant,
     requests: Decoder,
-    /// What waits to be sent to the launcher.
+    /// The messages for the launcher.
     pub outbox: Outbox,
     phase: SupervisionPhase,
-    /// How many processes run, as far as their statuses were taken.
+    /// How many processes have a status that was not taken yet.
     running: usize,
     /// How many streams of processes are open.
     streams: usize,
     started: Instant,
-    /// An end that waits.
+    /// An end that has not begun.
     postponed: Option<PostponedEnd>,
     /// The end of the job, once it has begun.
     termination: Option<Termination>,
-    /// When dgl-reap announced that it acts on the job.
+    /// When dgl-reap last signalled processes of the job.
     reaped: Option<Instant>,
-    /// When dgl-reap last ended the whole of it.
+    /// When dgl-reap last ended the whole job.
     job_reaped: Option<Instant>,
-    /// Whether KILL was sent to all, so that nobody else is to blame for a death by it.
+    /// Whether the supervision itself sent KILL, which explains deaths by it.
     has_killed: bool,
     /// When the launcher last sent something.
     received: Instant,
     looked: Instant,
-    /// When the launcher was last told that we are alive.
+    /// When the last heartbeat was sent to the launcher.
     reported_alive: Instant,
 }
 
 impl<M: Machine> Supervision<M> {
-    /// Starts the processes. `received` has come from the launcher already.
+    /// Starts the processes. `received` was read from the launcher already.
     pub fn begin(
         (job, processes): (Job, Vec<Process>),
         received: &[u8],
@@ -206,7 +210,7 @@ impl<M: Machine> Supervision<M> {
         events.into_iter().for_each(|event| self.report(event));
     }
 
-    /// Explains something of a process in its own output.
+    /// Writes an explanation into the stderr of a process.
     fn explain(&mut self, index: u32, why: &str) {
         let stream = ProcessStream::Stderr;
         let output = Event::Output(Output { index, stream });
@@ -219,12 +223,12 @@ impl<M: Machine> Supervision<M> {
         matches!(self.phase, SupervisionPhase::Reporting) && self.outbox.is_empty()
     }
 
-    /// Whether the signals that end the processes have begun.
+    /// Whether the first signal that ends the processes was sent.
     pub fn is_ending(&self) -> bool {
         self.termination.is_some()
     }
 
-    /// When [`Supervision::tick`] has something to do, at the latest.
+    /// When [`Supervision::tick`] must be called at the latest.
     pub fn due(&self) -> Instant {
         match self.phase {
             SupervisionPhase::Running => self.looked + self.pace(),
@@ -243,7 +247,7 @@ impl<M: Machine> Supervision<M> {
         }
     }
 
-    /// Does what is due at this time.
+    /// Does everything that is due at this time.
     pub fn tick(&mut self, now: Instant) {
         self.now = now;
         let urgent = self.machine.urgent();
@@ -272,13 +276,13 @@ impl<M: Machine> Supervision<M> {
         self.now.saturating_duration_since(time)
     }
 
-    /// Ends the job, because nobody is there to report to.
+    /// Ends the job, because its launcher is lost.
     pub fn launcher_is_gone(&mut self) {
         self.outbox.close();
         self.end(self.job.grace_ms, false, false);
     }
 
-    /// Takes bytes of the launcher.
+    /// Handles bytes from the launcher.
     pub fn receive(&mut self, bytes: &[u8], now: Instant) {
         self.now = now;
         self.requests.push(bytes);
@@ -287,7 +291,7 @@ impl<M: Machine> Supervision<M> {
             self.received = now;
             self.request(request.head);
         }
-        // what is not a request does not come from anybody to be obeyed
+        // a peer that sends anything but requests is not the launcher
         if !well_formed {
             self.launcher_is_gone();
         }
@@ -315,13 +319,12 @@ impl<M: Machine> Supervision<M> {
                 let events = self.machine.examine(Some(request), self.outbox.has_room());
                 self.report_all(events);
             }
-            // an Alive has served its purpose by coming; all others have no meaning while a job
-            // runs
+            // Alive has set `received`; all others have no meaning while a job runs
             _ => {}
         }
     }
 
-    /// Checks what no event reports: time, and processes that are left.
+    /// Checks for what causes no event: limits of time, and processes that are left.
     fn check_all(&mut self) {
         if self.machine.is_unguarded() {
             self.end(self.job.grace_ms, false, false);
@@ -330,11 +333,11 @@ impl<M: Machine> Supervision<M> {
             return self.go_on_ending(termination);
         }
         if let Some(postponed) = self.postponed {
-            let reads = self.machine.is_surveying();
-            let surveys = postponed
+            let is_surveying = self.machine.is_surveying();
+            let waits_for_stacks = postponed
                 .survey_until
-                .is_some_and(|until| reads && self.now < until);
-            let waits = surveys || self.now < postponed.not_before;
+                .is_some_and(|until| is_surveying && self.now < until);
+            let waits = waits_for_stacks || self.now < postponed.not_before;
             if !waits || self.running == 0 {
                 let PostponedEnd { grace, stacks, .. } = postponed;
                 let events = self.machine.take_stacks();
@@ -347,8 +350,8 @@ impl<M: Machine> Supervision<M> {
         self.report_all(events);
     }
 
-    /// Begins the end of the job, which waits for the last output of its processes; and, if
-    /// something has failed, for the stacks of those that have not.
+    /// Begins the end of the job. It waits until processes could write their last output and, after
+    /// a failure, until the stacks of the others were read.
     fn end(&mut self, grace_ms: u64, stacks: bool, has_failed: bool) {
         if self.is_ending() || self.postponed.is_some() {
             return;
@@ -391,7 +394,7 @@ impl<M: Machine> Supervision<M> {
             TerminationStep::Signal(signal) => {
                 self.has_killed |= signal == Signal::SIGKILL;
                 self.machine.signal(signal);
-                // processes that obey at once are seen at once
+                // the next check follows after END_PACE, when obedient processes have ended
                 self.looked = self.now;
             }
             TerminationStep::Wait => {}
@@ -406,7 +409,7 @@ impl<M: Machine> Supervision<M> {
         }
     }
 
-    /// Processes may have ended, or dgl-reap may have announced what it does.
+    /// Called when processes may have ended or dgl-reap may have announced something.
     pub fn reap(&mut self, now: Instant) {
         self.now = now;
         self.take_notices();
@@ -428,7 +431,7 @@ impl<M: Machine> Supervision<M> {
         }
     }
 
-    /// A process has ended. What it wrote before is reported before, as far as it is at hand.
+    /// Reports the end of a process, after its output as far as that has arrived.
     fn ended(&mut self, index: u32) {
         for stream in [ProcessStream::Stdout, ProcessStream::Stderr] {
             self.relay(index, stream);
@@ -448,7 +451,7 @@ impl<M: Machine> Supervision<M> {
                     ..exited
                 }));
             }
-            // without an end the job would wait for it
+            // without an end, the job would wait for this process
             Err(error) => {
                 self.explain(index, &format!("the exit status is unknown: {error}"));
                 self.report(Event::Exited(Exited::new(index, ProcessEnd::exited(255))));
@@ -456,9 +459,9 @@ impl<M: Machine> Supervision<M> {
         }
     }
 
-    /// Whether dgl-reap has ended the process that has just ended in this way.
+    /// Whether dgl-reap caused this end of a process.
     fn has_reaped(&mut self, end: ProcessEnd) -> bool {
-        // the notice came before the death, and perhaps after the last look
+        // the notice precedes the death, but may have arrived after the last check
         self.take_notices();
         let (noticed, limit) = match end.signal {
             // one that exits with 0 when asked to end has not done its work, if the whole job ends
@@ -469,7 +472,7 @@ impl<M: Machine> Supervision<M> {
         noticed.is_some_and(|when| self.since(when) < limit)
     }
 
-    /// Passes on what a process has written, unless too much waits already.
+    /// Reports what a process has written, unless too much output waits already.
     pub fn relay(&mut self, index: u32, stream: ProcessStream) {
         if !self.outbox.has_room() {
             return;
@@ -487,11 +490,11 @@ impl<M: Machine> Supervision<M> {
         }
     }
 
-    /// Goes on to the next phases as far as nothing has to be waited for.
+    /// Proceeds to the next phases until one has to wait.
     fn go_on(&mut self) {
         if let SupervisionPhase::Draining { limit, until } = &mut self.phase {
             if !self.outbox.has_room() {
-                // the launcher is what we wait for
+                // the launcher reads slowly, so the limit of the pipes begins again
                 *until = self.now + *limit;
             }
             if self.streams > 0 && self.now < *until {

@@ -1,15 +1,16 @@
-//! The end of processes on a host, in steps. It signals nothing itself and asks no clock.
+//! The signals that end the processes of a host, and their times. It sends nothing itself and asks
+//! no clock.
 
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
-/// Python needs a moment to print its stacks.
+/// The time that Python has to print its stacks after ABRT.
 const STACKS: Duration = Duration::from_secs(1);
-/// A process that the first KILL does not end within this time hangs in the kernel, usually in a
-/// file system that does not answer.
+/// A process that KILL has not ended after this time hangs in the kernel, usually in a file system
+/// that does not answer.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
-/// The end of processes: ABRT if their stacks are wanted, then TERM, and after the grace KILL.
+/// The steps of the end: ABRT if stacks are wanted, then TERM, and KILL after the grace time.
 #[derive(Clone, Copy, Debug)]
 pub struct Termination {
     term_at: Instant,
@@ -41,7 +42,7 @@ impl Termination {
         }
     }
 
-    /// Does not wait for the rest of the grace.
+    /// Makes KILL due now, whatever is left of the grace time.
     pub fn hurry(&mut self, now: Instant) {
         self.term_at = self.term_at.min(now);
         self.kill_at = self.kill_at.min(now);

@@ -1,10 +1,10 @@
-//! The launcher of a job, wherever it runs: it examines the hosts, starts the processes, watches
-//! them, and ends them all.
+//! The launcher of a job, wherever it runs: it checks the hosts, starts the processes, watches them
+//! and ends them.
 //!
-//! [`plan`] and [`spec`] decide what runs, [`preflight`] examines the hosts before the start,
-//! [`run`] carries the job out, [`output`] shows it to people and programs, [`servers`] handles
-//! persistent graph servers, and [`detached`] jobs that outlive the tool that started them. How
-//! hosts are reached is the caller's business: it hands in sessions with their agents.
+//! [`plan`] and [`spec`] describe the job, [`preflight`] checks the hosts before the start, [`run`]
+//! runs the job, and [`output`] shows it to users and programs. [`servers`] handles persistent
+//! graph servers, and [`detached`] jobs that outlive the tool that started them. The caller reaches
+//! the hosts and provides sessions with their agents.
 
 pub mod detached;
 pub mod output;

@@ -1,4 +1,4 @@
-//! What runs: a job, and its processes.
+//! The plan of a job and its processes.
 
 use job::Rules;
 use record::error::{Fault, Report};
@@ -8,52 +8,52 @@ use std::time::Duration;
 
 const ANEW: &str = "make the stream anew, from ipconf-check on";
 
-/// The facts that distinguish a job.
+/// The plan of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JobPlan {
     /// The job's name.
     pub name: String,
-    /// The token in the environment of its processes: random, so that no other process has it.
+    /// The random token that the environment of its processes carries.
     pub token: String,
-    /// After how long a silent host is lost. A host that hears nothing from the launcher for as
-    /// long ends its part of the job.
+    /// After how long without a message a host is lost. A host without a message from the launcher
+    /// for as long ends its part of the job.
     pub host_timeout: Duration,
-    /// Whether the hosts are examined before the start.
+    /// Whether the hosts are checked before the start.
     pub preflight: bool,
     /// When the job ends although no process or host has failed.
     pub rules: Rules,
-    /// Whether the launcher runs on the first host, after the tool that started it has gone.
+    /// Whether the launcher runs on the first host and outlives the tool that started it.
     pub detach: bool,
-    /// How often it was started before, and failed.
+    /// How many attempts have failed before.
     pub attempt: u32,
-    /// How often the resources that are used are written as records; `None` for never.
+    /// The interval of the records of used resources; `None` without them.
     pub sample: Option<Duration>,
-    /// When it is recorded; `None` for never.
+    /// When stacks are sampled for a profile; `None` without one.
     pub profile: Option<ProfileTimes>,
-    /// Whether it gets a /dev/shm of its own on each host.
+    /// Whether it gets a private /dev/shm on each host.
     pub private_shm: bool,
-    /// How long it waits for the end of other jobs that are in its way.
+    /// How long it waits for the end of other jobs that use what it needs.
     pub wait: Option<Duration>,
-    /// How often it is started again if it fails.
+    /// How often it is restarted if it fails.
     pub restart: u32,
 }
 
-/// When a job is recorded, and for how long.
+/// When the stacks of a job are sampled, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProfileTimes {
     pub time: Duration,
-    /// From the moment at which all processes are started.
+    /// The delay after all processes were started.
     pub after: Duration,
 }
 
-/// The processes of a stream: persistent graph servers, which are a job of their own, and all
-/// others, which may use them.
+/// The processes of a stream: persistent graph servers, which are a separate job, and all others,
+/// which may use them.
 pub struct SplitProcesses {
     /// The name of the servers.
     pub servers: Option<String>,
-    /// All processes; those that stay come first.
-    pub all: Vec<Process>,
-    staying: usize,
+    /// All processes; the persistent servers come first.
+    pub processes: Vec<Process>,
+    persistent: usize,
 }
 
 impl SplitProcesses {
@@ -73,25 +73,26 @@ impl SplitProcesses {
             let fault = Fault::data(format!("process record {}", other.id), problem);
             return Err(fault.fix("make the stream anew, with one dgl-env").report());
         }
-        let stays = |process: &Process| servers.is_some() && process.role == Role::Server;
-        let (mut all, others): (Vec<_>, Vec<_>) = processes.into_iter().partition(stays);
-        let staying = all.len();
-        all.extend(others);
+        let is_persistent = |process: &Process| servers.is_some() && process.role == Role::Server;
+        let (mut processes, others): (Vec<_>, Vec<_>) =
+            processes.into_iter().partition(is_persistent);
+        let persistent = processes.len();
+        processes.extend(others);
         Ok(SplitProcesses {
             servers,
-            all,
-            staying,
+            processes,
+            persistent,
         })
     }
 
-    /// The persistent servers, which are started unless they are already there.
-    pub fn staying(&self) -> &[Process] {
-        &self.all[..self.staying]
+    /// The persistent servers, which are started unless they already run.
+    pub fn persistent(&self) -> &[Process] {
+        &self.processes[..self.persistent]
     }
 
     /// The other processes.
     pub fn others(&self) -> &[Process] {
-        &self.all[self.staying..]
+        &self.processes[self.persistent..]
     }
 }
 
@@ -145,9 +146,9 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
     if processes.iter().any(serves) && processes.iter().all(Process::serves) {
         let fault = Fault::data(
             "stdin",
-            "all programs are services, so nothing would end the job",
+            "all programs are services, so the job would never end",
         );
-        report.push(fault.fix("plan the program that they serve too, with another dgl-env"));
+        report.push(fault.fix("plan the program that they serve, too, with another dgl-env"));
     }
     report.check()
 }

@@ -1,5 +1,5 @@
-//! Persistent graph servers, as the launcher of their trainers sees them: whether they are on all
-//! hosts, and whether they are the ones that the trainers need.
+//! Checks for the launcher of trainers whether persistent graph servers run on all hosts, with the
+//! settings that the trainers need.
 
 use crate::detached::start::on_host;
 use crate::preflight::conversation::Conversation;
@@ -19,18 +19,18 @@ pub enum FoundServers {
     Ready,
     /// They load their graph.
     Starting,
-    /// They are missing, on some hosts or on all; why.
+    /// Why they are missing, on some or all hosts.
     Missing(String),
 }
 
-/// Asks all hosts for the servers. It is a fault if they were started with other settings.
+/// Asks all hosts for the servers. Other settings than those of the trainers are a fault.
 pub fn find(
     talk: &mut Conversation<'_, '_>,
-    all: &[Host],
+    hosts: &[Host],
     processes: &[Process],
     name: &str,
 ) -> Result<FoundServers, Stopped> {
-    for host_index in talk.all() {
+    for host_index in talk.host_indices() {
         let session = &talk.hosts.sessions[host_index];
         if let Some(process) = session.members.first().map(|member| &processes[*member]) {
             talk.ask(
@@ -53,11 +53,11 @@ pub fn find(
         .map(|(host_index, state)| (talk.hosts.sessions[host_index].host, state))
         .collect();
     differences(&states).check().map_err(Stopped::Preflight)?;
-    Ok(judge(&states, all))
+    Ok(judge(&states, hosts))
 }
 
-/// Judges the servers: they are useful only if all hosts have them.
-fn judge(states: &[(&Host, ServersState)], all: &[Host]) -> FoundServers {
+/// The state of the servers, which are useful only if all hosts have them.
+fn judge(states: &[(&Host, ServersState)], hosts: &[Host]) -> FoundServers {
     let dead = states.iter().find_map(|(host, state)| {
         if let ServersLiveness::Dead(failure) = &state.life {
             Some((host, failure))
@@ -68,7 +68,7 @@ fn judge(states: &[(&Host, ServersState)], all: &[Host]) -> FoundServers {
     if let Some((host, failure)) = dead {
         return FoundServers::Missing(format!(
             "they have ended: {}",
-            end_label(host, failure.as_deref(), all)
+            end_label(host, failure.as_deref(), hosts)
         ));
     }
     let missing = states
@@ -94,11 +94,11 @@ fn judge(states: &[(&Host, ServersState)], all: &[Host]) -> FoundServers {
 }
 
 /// Why the servers have ended, as their first host reports it.
-fn end_label(host: &Host, failure: Option<&FirstFailure>, all: &[Host]) -> String {
+fn end_label(host: &Host, failure: Option<&FirstFailure>, hosts: &[Host]) -> String {
     let Some(failure) = failure else {
-        return format!("{}: nothing of them has failed", host.location());
+        return format!("{}: none of them has failed", host.location());
     };
-    let location = record::location_of(all, failure.host);
+    let location = record::location_of(hosts, failure.host);
     match (failure.role, failure.end.signal) {
         (None, _) => format!("{location} was lost"),
         _ if failure.end.reaped => format!("{location}: dgl-reap has ended one"),
@@ -107,7 +107,7 @@ fn end_label(host: &Host, failure: Option<&FirstFailure>, all: &[Host]) -> Strin
     }
 }
 
-/// Whether a process is a graph server that stays for many trainers.
+/// Whether a process is a persistent graph server.
 pub fn is_staying(process: &Process) -> bool {
     process.server_name.is_some() && process.role == Role::Server
 }
@@ -133,14 +133,14 @@ fn differences(states: &[(&Host, ServersState)]) -> Report {
         let labels = difference_labels(&state.theirs, &state.ours).into_iter();
         labels.map(|label| (*host, label))
     }) {
-        match grouped.iter_mut().find(|(one, _)| *one == label) {
+        match grouped.iter_mut().find(|(other, _)| *other == label) {
             Some((_, hosts)) => hosts.push(host),
             None => grouped.push((label, vec![host])),
         }
     }
     for (label, hosts) in grouped {
         let fix = "give dgl-env the same numbers and files, or end the servers with dgl-reap \
-            --server-name NAME and start them anew";
+            --server-name NAME and start them again";
         report.push(Fault::unreachable(locations(&hosts), label).fix(fix));
     }
     report
@@ -148,25 +148,25 @@ fn differences(states: &[(&Host, ServersState)]) -> Report {
 
 /// What differs between the settings of servers and those of trainers.
 fn difference_labels(theirs: &Data, ours: &Data) -> Vec<String> {
-    let all = [
+    let settings = [
         (
             theirs.clients != ours.clients,
             format!(
-                "its graph servers wait for {} trainers and samplers, and this job has {}",
+                "its graph servers wait for {} trainers and samplers, but this job has {}",
                 theirs.clients, ours.clients
             ),
         ),
         (
             theirs.servers != ours.servers,
             format!(
-                "it has {} of the graph servers, and this job wants {} a host",
+                "it has {} of the graph servers, but this job needs {} per host",
                 theirs.servers, ours.servers
             ),
         ),
         (
             theirs.samplers != ours.samplers,
             format!(
-                "its graph servers were started for {} samplers a trainer, and this job has {}",
+                "its graph servers were started for {} samplers per trainer, but this job has {}",
                 theirs.samplers, ours.samplers
             ),
         ),
@@ -179,12 +179,12 @@ fn difference_labels(theirs: &Data, ours: &Data) -> Vec<String> {
             "its partition config is not the one that its graph servers have loaded".to_owned(),
         ),
     ];
-    let differing = all.into_iter().filter(|(differs, _)| *differs);
+    let differing = settings.into_iter().filter(|(differs, _)| *differs);
     differing.map(|(_, label)| label).collect()
 }
 
-/// Whether the graph servers may be started from here; otherwise another launcher is starting them.
-/// The right lasts as long as the sessions.
+/// Claims the right to start the graph servers; `false` if another launcher is starting them. The
+/// right lasts as long as the sessions.
 pub fn claim_start(talk: &mut Conversation<'_, '_>, name: &str) -> Result<bool, Stopped> {
     match ask_first(talk, name, Request::ClaimServers)? {
         Some(Event::StartClaimed(claimed)) => Ok(claimed.ours),
@@ -281,7 +281,7 @@ mod tests {
             ),
             (
                 [ServersLiveness::Alive, ServersLiveness::Dead(None)],
-                missing("they have ended: host 1 (10.0.0.2): nothing of them has failed"),
+                missing("they have ended: host 1 (10.0.0.2): none of them has failed"),
             ),
             (
                 [
@@ -326,7 +326,7 @@ mod tests {
         let lines = differences(&states).lines("dgl-spawn").join("\n");
         assert!(
             lines.contains(
-                "hosts 0-2: its graph servers wait for 4 trainers and samplers, and this job has 8"
+                "hosts 0-2: its graph servers wait for 4 trainers and samplers, but this job has 8"
             ),
             "{lines}"
         );

@@ -1,9 +1,8 @@
-//! How `host-agent` gets to a host: the script that runs there first, and the agents that can be
-//! sent.
+//! The script that a host runs first, and the agents that can be copied to it.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "the directory is checked first: nobody else can write it or one above"
+    reason = "the directory is checked first: only this user can write it and those above"
 )]
 
 use super::owner;
@@ -18,10 +17,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-/// The only command line that a connector runs on a host: it skips the line [`TAKEOVER`], reads
-/// [`BOOTSTRAP_SH`] from the next one, after its first character, and runs it. `read` reads a line
-/// byte by byte and leaves everything after it; the script is short. The command contains no
-/// quotes, backslashes or line ends that csh or fish would change.
+/// The only command line that a connector runs on a host. It skips the line [`TAKEOVER`], reads
+/// [`BOOTSTRAP_SH`] from the next line, after its first character, and runs it. `read` reads byte
+/// by byte and leaves everything after the line. The command contains no quotes, backslashes or
+/// newlines that csh or fish would change.
 pub(crate) const COMMAND: &str = r#"IFS= read -r s; IFS= read -r s; eval "${s#?}""#;
 
 /// The first line on stdin, followed by the token. The shell that runs [`COMMAND`] skips it. If a
@@ -37,7 +36,7 @@ const TAKEOVER: &str = concat!(
 
 const BOOTSTRAP_SH: &str = include_str!("bootstrap.sh");
 
-/// Directories with agents for other machine types, or in place of those beside the tools.
+/// The variable that names a directory with agents, searched before those beside the tools.
 const AGENTS_VARIABLE: &str = "DGL_TOOLS_AGENTS";
 
 /// One `host-agent`, for one machine type.
@@ -75,7 +74,7 @@ impl AgentFile {
         folder.join(format!("host-agent-{}", self.hash))
     }
 
-    /// Whether a file is this agent, complete, and other users cannot change it.
+    /// Whether a file is this agent, complete, and protected from other users.
     fn lies_in(&self, path: &Path) -> io::Result<bool> {
         let mut file = OpenOptions::new()
             .read(true)
@@ -94,7 +93,7 @@ impl AgentFile {
         Ok(content == *self.content)
     }
 
-    /// Writes the agent into a directory. The file gets its name by rename, when it is complete.
+    /// Writes the agent into a directory. The file is renamed to its name when it is complete.
     fn put(&self, folder: &Path, path: &Path) -> io::Result<()> {
         let part = folder.join(format!(".{}", tls::token()?));
         let written = OpenOptions::new()
@@ -125,8 +124,8 @@ impl AgentFile {
 pub(crate) struct Agents(BTreeMap<String, AgentFile>);
 
 impl Agents {
-    /// The agents of this process, searched for once.
-    pub(crate) fn here() -> Result<&'static Agents, HostFault> {
+    /// The agents that this process has found; it searches once.
+    pub(crate) fn found() -> Result<&'static Agents, HostFault> {
         static AGENTS: OnceLock<Result<Agents, HostFault>> = OnceLock::new();
         AGENTS
             .get_or_init(Agents::find)
@@ -156,9 +155,10 @@ impl Agents {
             }
         }
         if agents.is_empty() {
-            let fault = HostFault::unreachable("there is no host-agent here, which the hosts need");
+            let fault =
+                HostFault::unreachable("no host-agent for the hosts was found on this machine");
             return Err(fault.fix(format!(
-                "install dgl-tools anew, or name its directory in {AGENTS_VARIABLE}"
+                "install dgl-tools again, or name its directory in {AGENTS_VARIABLE}"
             )));
         }
         Ok(Agents(agents))
@@ -185,7 +185,7 @@ impl Agents {
     }
 
     /// The agent for this machine.
-    pub(crate) fn own(&self) -> Result<&Path, HostFault> {
+    pub(crate) fn for_this_machine(&self) -> Result<&Path, HostFault> {
         let machine = std::env::consts::ARCH;
         self.0
             .get(machine)
@@ -193,8 +193,8 @@ impl Agents {
             .ok_or_else(|| no_agent(machine))
     }
 
-    /// Puts all agents into a directory of the user's, each named by its hash, like the script on a
-    /// host. Returns their machine types and paths.
+    /// Writes all agents into a directory of the user's, each named by its hash, as the script does
+    /// on a host. Returns their machine types and paths.
     pub(crate) fn put_into(&self, folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
         let put = |(machine, agent): (&String, &AgentFile)| {
             let path = agent.path_in(folder);
@@ -206,7 +206,7 @@ impl Agents {
         self.0.iter().map(put).collect()
     }
 
-    /// A file in such a directory that has the name of an agent and belongs to another user.
+    /// A file in such a directory with the name of an agent that belongs to another user.
     pub(crate) fn of_others(&self, folder: &Path) -> Option<PathBuf> {
         let mut paths = self.0.values().map(|agent| agent.path_in(folder));
         paths.find(|path| {
@@ -223,7 +223,7 @@ impl Agents {
     }
 }
 
-/// The fault of a host for which there is no agent.
+/// The fault of a host whose machine type has no agent.
 pub(crate) fn no_agent(machine: &str) -> HostFault {
     // uname -s precedes the machine type if the system is not Linux
     let machine: String = machine
@@ -233,7 +233,7 @@ pub(crate) fn no_agent(machine: &str) -> HostFault {
         .collect();
     match machine.split_once('-') {
         Some((system, _)) => {
-            HostFault::unreachable(format!("the host runs {system}, and jobs run on Linux"))
+            HostFault::unreachable(format!("the host runs {system}, but jobs need Linux"))
         }
         None => HostFault::unreachable(format!(
             "there is no host-agent here for its machine type, {machine}"
@@ -261,22 +261,26 @@ fn folders() -> Vec<PathBuf> {
         .map(PathBuf::from)
         .into_iter()
         .collect();
-    if let Some(own) = std::env::current_exe()
+    if let Some(tools) = std::env::current_exe()
         .ok()
         .as_deref()
         .and_then(Path::parent)
     {
-        folders.push(own.to_owned());
-        folders.extend(own.parent().map(|prefix| prefix.join("libexec/dgl-tools")));
+        folders.push(tools.to_owned());
+        folders.extend(
+            tools
+                .parent()
+                .map(|prefix| prefix.join("libexec/dgl-tools")),
+        );
     }
     folders
 }
 
 /// The machine type in the file name of an agent: `host-agent-aarch64`. `host-agent` alone is for
 /// this machine.
-fn machine_of<'a>(name: &'a str, own: &'a str) -> Option<&'a str> {
+fn machine_of<'a>(name: &'a str, this_machine: &'a str) -> Option<&'a str> {
     match name.strip_prefix("host-agent")? {
-        "" => Some(own),
+        "" => Some(this_machine),
         rest => rest.strip_prefix('-').filter(|machine| {
             machine
                 .chars()

@@ -1,18 +1,19 @@
-# Finds or takes host-agent on a host, and becomes it. Read as one line by a shell there (see bootstrap.rs), so every command ends with a
-# semicolon. POSIX sh, and of programs only cat, chmod, head, ls, mkdir, mv, rm, uname; gzip where it is there. Where a start-up file has
-# emptied PATH, the usual directories take its place, for the agent too.
-# In front of it: `token`, which marks our own lines among what the login shell says, and `agents`, words MACHINE=HASH.
-#   TOKEN need MACHINE gzip|plain      asks for the agent, which comes in pieces: a line with a length, and so many bytes
-#   TOKEN took                         a piece is read, and the next may come; a length of 0 ends the agent
+# Finds host-agent on a host, or receives it, and becomes it. A shell there reads this as one line (see bootstrap.rs), so every command
+# ends with a semicolon. It needs a POSIX sh and the programs cat, chmod, head, ls, mkdir, mv, rm and uname; gzip is optional. If a
+# start-up file has emptied PATH, the usual directories replace it, for the agent, too.
+# The tool sends two variables first: `token`, which marks the lines of this script among the output of the login shell, and `agents`,
+# words of the form MACHINE=HASH. This script prints:
+#   TOKEN need MACHINE gzip|plain      requests the agent, which arrives in pieces: a line with a length, and that many bytes
+#   TOKEN took                         a piece was read, and the next may follow; a length of 0 ends the agent
 #   TOKEN refused machine MACHINE      there is no agent for this machine
 #   TOKEN refused folders TRIED        no directory can hold it and run it
-# A file tells its own hash before it is used: it may be cut (a machine that lost its power), and its directory noexec by now. What is no
-# program a shell would run as a script that succeeds.
-# Nothing in a directory is run or written before `guarded` has found that only the user and root can change or replace it: a path without
-# links is checked with all directories above it, and then nobody else can put something in its place.
-# Whatever was asked for is read to its end, because what follows is for the agent. Nothing may follow a piece before it is read: the head
-# of busybox reads beyond its count.
-# When nobody reads any longer, which a signal tells who writes, the part of an agent that came is still removed.
+# A file prints its own hash before it is used: it may be incomplete (after a loss of power), or its directory may now be noexec. A shell
+# would run a file that is no program as a script, which may succeed.
+# Nothing in a directory is run or written before `guarded` has found that only the user and root can change or replace it. It checks a
+# path without links and all directories above it, so that other users cannot replace anything in it afterwards.
+# All requested bytes are read, because the bytes after them are for the agent. The tool waits before it sends more than a piece, because
+# the head of busybox reads beyond its count.
+# If the connection is lost, a write fails with a signal, and the received part of an agent is still removed.
 # shellcheck disable=SC2154 # token and agents are sent in front of it
 umask 077;
 trap : PIPE;

@@ -1,26 +1,25 @@
 //! Which connector logs in to a host: libssh2 or OpenSSH's program.
 //!
 //! [`Logins`] decides, once for each host; the tools only ask for a session. libssh2 costs a tenth
-//! of what the program costs, so it is used if it can do what ssh_config asks for. These decide, in
-//! this order:
+//! of what the program costs, so it is used if it can do what ssh_config asks for. The choice is
+//! made by the first of these that decides:
 //!
-//! 1. What is known: `--connect ssh2` or `--connect ssh`; otherwise the `connect` field of the host
-//!    record, which an earlier tool of the pipeline has written, or the result of an earlier login
-//!    of this tool to the host.
+//! 1. The given connector: `--connect ssh2` or `--connect ssh`; otherwise the `connect` field of
+//!    the host record, which an earlier tool of the pipeline has written, or an earlier login of
+//!    this tool to the host.
 //! 2. [`decide`], a function of the host's settings alone: `ssh` if libssh2 cannot work at all.
-//!    Settings that many hosts have and few need (GSSAPI, host-based logins, security keys) do not
+//!    Settings that are common but rarely needed (GSSAPI, host-based logins, security keys) do not
 //!    count.
-//! 3. libssh2. If it is refused for a reason that OpenSSH may not share, `ssh` gets one attempt,
-//!    but not after a host key was refused or if the host cannot be reached:
-//!    [`HostFault::ssh_may_do`] of the fault says which.
-//! 4. If `ssh` was refused too and the user is at a terminal, `ssh` may ask its questions there,
+//! 3. libssh2. If it fails for a reason that may not concern OpenSSH ([`HostFault::ssh_may_do`]),
+//!    `ssh` gets one attempt. A refused host key or an unreachable host is no such reason.
+//! 4. If `ssh` was refused too and the user is at a terminal, `ssh` may ask its questions on it,
 //!    for one host at a time and without a time limit.
 //!
-//! The result of 3 and 4 holds for all hosts with the same user, port and keys: if `ssh` had to log
-//! in, it does so at once; if it had to ask, it asks at once; and if all were refused, libssh2's
-//! attempt is the only one. The other hosts wait for the first one, because programs such as
-//! fail2ban count refused logins. A successful login to a host is remembered, and
-//! [`Logins::found`] tells the tool, which writes it into the host record.
+//! The result of 3 and 4 applies to all hosts with the same user, port and keys. If `ssh` logged
+//! in, the others begin with `ssh`; if it had to ask, they ask at once; if everything was refused,
+//! they only try libssh2. They wait for the first host, because programs such as fail2ban count
+//! refused logins. [`Logins::found`] returns how a host was reached, and the tool writes it into
+//! the host record.
 //!
 //! All logins by `ssh` to a host share one connection, which [`master`](super::master) opens.
 
@@ -38,7 +37,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 /// Why OpenSSH's program must log in to a host with these settings; `None` if libssh2 can. `lacks`
-/// names a kind of algorithm of which libssh2 has none that the settings allow.
+/// names a kind of algorithm for which the settings allow none of libssh2's.
 pub(crate) fn decide(
     settings: &SshSettings,
     lacks: impl Fn(&SshSettings) -> Option<&'static str>,
@@ -47,14 +46,18 @@ pub(crate) fn decide(
         .certificates
         .first()
         .map(|file| format!("certificate {}", file.display()));
-    let lacking = || {
+    let missing_algorithm = || {
         let kind = lacks(settings)?;
         Some(format!("no {kind} that libssh2 knows"))
     };
-    settings.beyond_us.clone().or(certificate).or_else(lacking)
+    settings
+        .beyond_us
+        .clone()
+        .or(certificate)
+        .or_else(missing_algorithm)
 }
 
-/// What is known of hosts with the same user, port and keys.
+/// What logs in to hosts with the same user, port and keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum LoginVerdict {
     #[default]
@@ -63,7 +66,7 @@ enum LoginVerdict {
     Ssh,
     /// `ssh` logs in after the user has answered.
     Asking,
-    /// Nothing does.
+    /// Every login is refused.
     Refused,
 }
 
@@ -86,18 +89,18 @@ pub(crate) struct Logins {
     verdicts: Mutex<HashMap<LoginSettings, Arc<Mutex<LoginVerdict>>>>,
     /// By the number of the host.
     found: Mutex<HashMap<u32, Connect>>,
-    /// Held while the user is asked.
+    /// Locked while the user is asked.
     asking: Mutex<()>,
 }
 
 /// The choice of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
-    /// Whatever can log in.
+    /// Any connector that can log in.
     Any {
-        /// Whether the connectors in the records count.
+        /// Whether the connectors in the host records are used.
         remembers: bool,
-        /// Whether much goes over the logins, for which OpenSSH's cipher is cheaper.
+        /// Whether the logins will carry much data, for which OpenSSH's cipher is cheaper.
         carries_content: bool,
     },
     /// This connector.
@@ -195,7 +198,7 @@ impl LoginAttempt<'_> {
         greeting::begin(channel, self.options)
     }
 
-    /// Logs in by OpenSSH's program; `first` is why libssh2 was refused.
+    /// Logs in by OpenSSH's program; `first` is the fault of libssh2.
     fn by_ssh(&self, first: Option<HostFault>) -> Result<Session, HostFault> {
         let verdict = self.logins.verdict(self.settings);
         let mut known = verdict.lock();
@@ -261,7 +264,7 @@ impl LoginAttempt<'_> {
         greeting::begin(channel, self.options).map_err(|fault| self.explain(fault))
     }
 
-    /// Adds the unknown key, which `ssh` itself does not print.
+    /// Adds the unknown key, which `ssh` does not print.
     fn explain(&self, fault: HostFault) -> HostFault {
         let is_unknown = fault.problem.contains("Host key verification failed")
             && !fault.problem.contains("revoked")

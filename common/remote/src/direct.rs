@@ -1,5 +1,5 @@
-//! A TLS connection to a host's agent beside the login, over which both sides have exchanged their
-//! keys. It carries bulk data at half the cost per byte of a login's own streams.
+//! A TLS connection to a host's agent beside the login, which both sides used to exchange their
+//! keys. It carries bulk data at half the cost per byte of the login.
 
 use session::{HostFault, LinkChannel, Session};
 use std::io;
@@ -10,24 +10,24 @@ use tls::{Identity, Link, PublicKey};
 /// How long `--wire auto` waits for a host's port. A port that can be reached answers within a
 /// millisecond on a cluster, and within half a second from anywhere.
 const AUTO_LIMIT: Duration = Duration::from_secs(1);
-/// Fewer bytes than this reach the host sooner over the login than a port is opened for them.
+/// Fewer bytes than this arrive sooner over the login than a port can be opened.
 const WORTH: u64 = 4 << 20;
 
-/// The way on which bulk data goes.
+/// The connections that carry bulk data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
     /// Direct connections if possible, otherwise as with `Ssh`.
     Auto,
-    /// The streams of the logins, whichever connector makes them.
+    /// The logins, whatever the connector.
     Ssh,
     /// Direct connections only; fails if they are not possible.
     Direct,
 }
 
-/// How bulk data goes, for all hosts.
+/// How bulk data is carried, for all hosts.
 #[derive(Clone, Copy, Debug)]
 pub struct WireOptions {
-    /// The chosen way.
+    /// The choice of the command line.
     pub wire: Wire,
     /// The port on which hosts listen; 0 for any.
     pub data_port: u16,
@@ -37,18 +37,18 @@ pub struct WireOptions {
 
 impl WireOptions {
     /// Whether a direct connection to a host is worth a try for this many bytes. `is_local` is
-    /// whether only pipes lead to its agent, which no cipher slows down.
+    /// whether pipes lead to its agent, which need no cipher.
     pub fn is_worth(&self, host: Ipv4Addr, is_local: bool, bytes: u64) -> bool {
         match self.wire {
             Wire::Ssh => false,
             Wire::Direct => bytes > 0,
-            // behind a loopback address may be a tunnel, which does not lead to the host's port
+            // a loopback address may be a tunnel, which does not lead to the host's port
             Wire::Auto => bytes >= WORTH && !is_local && !host.is_loopback(),
         }
     }
 
-    /// Whether as many as `bytes` for one host may have to go through its login. In that case
-    /// OpenSSH, whose cipher is cheaper, costs less in all.
+    /// Whether this many bytes for one host may have to go through its login. Then OpenSSH costs
+    /// less, because its cipher is cheaper.
     pub fn may_burden_logins(&self, bytes: u64) -> bool {
         match self.wire {
             Wire::Ssh => true,
@@ -65,7 +65,7 @@ impl WireOptions {
     }
 }
 
-/// Where a host's agent listens for this tool, and the keys by which they know each other.
+/// The port on which a host's agent listens for this tool, and the keys of both.
 #[derive(Clone, Debug)]
 pub struct DirectEndpoint {
     pub(crate) address: SocketAddr,
@@ -78,9 +78,9 @@ pub struct DirectEndpoint {
 pub enum NoDirectConnection {
     /// The host is lost.
     Broken(HostFault),
-    /// The host cannot listen, or its port cannot be reached; why.
+    /// Why the host cannot listen, or its port cannot be reached.
     Closed(String),
-    /// Whoever answers there has another key.
+    /// The port answers with another key.
     OtherKey,
 }
 
@@ -96,7 +96,7 @@ impl std::fmt::Display for NoDirectConnection {
             NoDirectConnection::Broken(broken) => f.write_str(&broken.problem),
             NoDirectConnection::Closed(why) => f.write_str(why),
             NoDirectConnection::OtherKey => {
-                f.write_str("who answers there has another key than the host told")
+                f.write_str("the port answers with a different key than the host announced")
             }
         }
     }
@@ -113,7 +113,7 @@ impl DirectEndpoint {
         if left.is_zero() {
             return Err(closed(io::ErrorKind::TimedOut.into()));
         }
-        // the host's first event shows that it knows us too
+        // the host's first event shows that it has accepted this tool's key
         let opened = Link::open(self.address, &self.identity, self.key, left, true);
         let (link, plain) = opened.map_err(closed)?;
         Ok(Session::over(Box::new(LinkChannel::over(link, plain))))

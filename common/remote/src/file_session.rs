@@ -1,4 +1,4 @@
-//! One connection to a host with a conversation about files: requests, events, and why it is over.
+//! A conversation with a host about files over one connection, and why it ended.
 
 use crate::{Body, HostFault, Session, SessionEvent};
 use std::collections::VecDeque;
@@ -7,7 +7,7 @@ use transfer::{beat_interval, silence};
 use wire::files::{FileEvent, FileRequest};
 use wire::{Event, Request};
 
-/// The most bytes of events that may wait to be handled. Our agent never sends more than this.
+/// The most bytes of events that may wait to be handled. An honest agent never sends more.
 const MOST_HELD: u64 = 32 << 20;
 
 /// A connection with its own session about files.
@@ -15,20 +15,20 @@ pub(crate) struct FileSession {
     pub(crate) session: Session,
     /// The events that wait to be handled.
     events: VecDeque<(FileEvent, Vec<u8>)>,
-    /// How many bytes had been received from the host when all were last handled.
+    /// How many bytes had been received when all events were last handled.
     dealt_with: u64,
-    /// Why nothing more arrives. Every further call returns it again.
+    /// Why nothing more arrives; every further call returns it.
     over: Option<HostFault>,
-    /// How many bytes waited to be sent when something last moved, and when that was.
+    /// How many bytes waited to be sent when data was last transferred, and when that was.
     moved: (u64, Instant),
     /// When the last heartbeat was sent to the host.
     pub(crate) beaten: Instant,
-    /// Whether this connection was opened after another one that began in the same way.
+    /// Whether an earlier connection has received the facts about the directory.
     is_second: bool,
     /// Whether events about files that hosts pass on are handled; otherwise they are ignored as
     /// late.
     hears_of_chains: bool,
-    /// How many syncs were sent, and up to which number the answers are ignored.
+    /// How many syncs were sent, and up to which number their answers are ignored.
     syncs: u64,
     forgotten: u64,
 }
@@ -52,7 +52,7 @@ impl FileSession {
 
     /// Queues a request with bytes behind it.
     pub(crate) fn send(&mut self, step: FileRequest, body: Body) {
-        // if the host had nothing to do, its silence is counted from now on
+        // a host that had nothing to do counts as silent from now on
         if self.session.pending() == 0 {
             self.wakes();
         }
@@ -74,7 +74,7 @@ impl FileSession {
         self.drop_late();
     }
 
-    /// Whether events about files that hosts hand on are handled from here on.
+    /// Sets whether events about files that hosts pass on are handled from now on.
     pub(crate) fn hear_of_chains(&mut self, hears: bool) {
         self.hears_of_chains = hears;
         self.drop_late();
@@ -91,13 +91,13 @@ impl FileSession {
         match event {
             FileEvent::Synced { number } => *number <= self.forgotten,
             FileEvent::Arrived { .. } | FileEvent::HandedOn { .. } => !self.hears_of_chains,
-            // its facts about the directory are known from the first connection
+            // the first connection has reported the facts about the directory
             FileEvent::Ready(_) => self.is_second,
             _ => false,
         }
     }
 
-    /// Sends a heartbeat to the host, if the last one is [`beat_interval`] ago.
+    /// Sends a heartbeat to the host if one is due after [`beat_interval`].
     pub(crate) fn beat(&mut self) {
         if self.beaten.elapsed() >= beat_interval() {
             self.beaten = Instant::now();
@@ -105,7 +105,7 @@ impl FileSession {
         }
     }
 
-    /// The host was not listened to, or had nothing to do.
+    /// Counts the host's silence from now on, because nobody read from it or it had nothing to do.
     pub(crate) fn wakes(&mut self) {
         self.moved.1 = Instant::now();
     }
@@ -131,12 +131,12 @@ impl FileSession {
         self.over.as_ref()
     }
 
-    /// The conversation is over; the first reason counts, because later ones follow from it.
+    /// Ends the conversation; the first reason is kept, because later ones follow from it.
     pub(crate) fn end_with(&mut self, broken: HostFault) {
         self.over.get_or_insert(broken);
     }
 
-    /// The same, including events that the host has sent before.
+    /// The same, and drops events that the host has sent before.
     pub(crate) fn end_at_once(&mut self, broken: HostFault) {
         self.events.clear();
         self.end_with(broken);
@@ -160,7 +160,9 @@ impl FileSession {
         for event in self.session.step(None, limit) {
             match event {
                 SessionEvent::Event(Event::File(FileEvent::Silence { seconds }), _) => {
-                    self.end_with(lost(&format!("it heard nothing from here for {seconds} s")));
+                    self.end_with(lost(&format!(
+                        "it received nothing from this machine for {seconds} s"
+                    )));
                 }
                 SessionEvent::Event(Event::File(event), body) => {
                     if !self.is_late(&event) {
@@ -172,9 +174,7 @@ impl FileSession {
                     self.end_with(HostFault::reported(failure.problem));
                 }
                 SessionEvent::Event(..) => {
-                    self.end_with(HostFault::reported(
-                        "protocol error: it sent what was not asked for",
-                    ));
+                    self.end_with(HostFault::reported("protocol error: unexpected answer"));
                 }
                 SessionEvent::Lost(why) => self.end_with(lost(&why)),
             }
@@ -184,14 +184,14 @@ impl FileSession {
             self.dealt_with = received;
         } else if received - self.dealt_with > MOST_HELD {
             self.end_at_once(HostFault::reported(format!(
-                "it told more than {MOST_HELD} bytes that nobody asked for"
+                "it sent more than {MOST_HELD} bytes that were not requested"
             )));
         }
     }
 
     fn check_silence(&mut self) {
         let pending = self.session.pending();
-        // our own heartbeats increase the queue, so only a decrease shows progress
+        // heartbeats of this tool lengthen the queue, so only a shorter one shows progress
         if pending < self.moved.0 || self.session.last_received() > self.moved.1 {
             self.wakes();
         }
@@ -199,7 +199,7 @@ impl FileSession {
         if self.moved.1.elapsed() > silence() {
             let seconds = silence().as_secs();
             self.end_with(HostFault::unreachable(format!(
-                "nothing went to it and nothing came from it for {seconds} s"
+                "no data was exchanged with it for {seconds} s"
             )));
         }
     }

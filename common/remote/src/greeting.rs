@@ -1,5 +1,5 @@
-//! The time before the agent runs on a host: the output of the login shell and the bootstrap, and
-//! the transfer of the agent.
+//! Starts the agent on a host: reads the output of the login shell and the bootstrap, and copies
+//! the agent if it is missing.
 
 use super::bootstrap::{Agents, no_agent};
 use super::openssh;
@@ -10,51 +10,54 @@ use session::{HostFault, Session, reasons, session_token};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The most bytes that a login shell may write before the agent runs; more means that it never
-/// ends.
+/// The most bytes that a login shell may write before the agent runs. A shell that writes more
+/// never stops.
 const MAX_GREETING: usize = 1 << 20;
-/// How often a host may ask for the agent: once for each directory that the bootstrap tries, of
-/// which there are five.
+/// How often a host may ask for the agent: once for each of the five directories that the bootstrap
+/// tries.
 const MAX_BROUGHT: usize = 8;
-/// The first piece of an agent, in bytes. Each may be [`PIECE_GROWTH`] times as large as the one
-/// before, so that a link that is faster in the beginning misleads by little.
+/// The size of the first piece of an agent, in bytes. Each piece may be [`PIECE_GROWTH`] times as
+/// large as the previous one, so that a link that only begins fast misleads little.
 const FIRST_PIECE: usize = 64 << 10;
 const PIECE_GROWTH: usize = 8;
-/// No piece is smaller, in bytes.
+/// The smallest piece, in bytes.
 const LEAST_PIECE: usize = 4 << 10;
-/// The largest piece, because each login has one in memory.
+/// The largest piece, in bytes; each login has one in memory.
 const MAX_PIECE: usize = 4 << 20;
 /// How many characters of a login shell's output are shown.
 const MAX_SHELL_OUTPUT: usize = 200;
 
-/// Finds or brings the agent on a host on which a shell was opened with
-/// [`super::bootstrap::COMMAND`].
+/// Starts the agent on a host where a shell runs [`super::bootstrap::COMMAND`], and copies it there
+/// if it is missing.
 pub(crate) fn begin(
     channel: Box<dyn Channel>,
     options: &RemoteOptions,
 ) -> Result<Session, HostFault> {
     let token = session_token()?;
-    let agents = Agents::here()?;
+    let agents = Agents::found()?;
     let mut transport = Transport::new(channel);
     transport.send(Body::Bytes(agents.script(&token)));
     greet(transport, token, agents, options)
 }
 
-/// Runs the agent on this machine, from its file.
+/// Runs the agent on this machine from its file.
 pub(crate) fn begin_here(options: &RemoteOptions) -> Result<Session, HostFault> {
     let token = session_token()?;
-    let agents = Agents::here()?;
-    let transport = Transport::new(super::program::run(agents.own()?, &["serve", &token])?);
+    let agents = Agents::found()?;
+    let transport = Transport::new(super::program::run(
+        agents.for_this_machine()?,
+        &["serve", &token],
+    )?);
     greet(transport, token, agents, options).map(Session::with_child)
 }
 
-/// Begins a session over the connection of an agent that has dialed in and was told to serve.
+/// Begins a session over the connection of an agent that has dialed in and was asked to serve.
 pub(crate) fn begin_dialed(
     channel: Box<dyn Channel>,
     token: String,
     options: &RemoteOptions,
 ) -> Result<Session, HostFault> {
-    greet(Transport::new(channel), token, Agents::here()?, options)
+    greet(Transport::new(channel), token, Agents::found()?, options)
 }
 
 fn greet(
@@ -76,7 +79,7 @@ fn greet(
     };
     match greeting.wait_for_agent(agents, options) {
         Ok(rest) => {
-            // the login shell's output explains nothing that happens later
+            // the output of the login shell does not explain later failures
             greeting.transport.forget_stderr();
             Ok(Session::continued(greeting.transport, &rest))
         }
@@ -87,38 +90,38 @@ fn greet(
     }
 }
 
-/// The time before the agent runs, in which the login shell and the bootstrap write.
+/// What was received before the agent runs.
 struct Greeting {
     transport: Transport,
     token: String,
-    /// A line whose end has not arrived yet.
+    /// The incomplete last line.
     line: Vec<u8>,
-    /// The last line that was not the bootstrap's: a shell such as nologin writes why it ends.
+    /// The last line that is not the bootstrap's: a shell such as nologin writes why it ends.
     shell_output: String,
     /// How many bytes were received so far.
     seen: usize,
     /// How often the host has asked for the agent.
     brought: usize,
-    /// The agent that is on its way.
+    /// The agent that is being sent.
     delivery: Option<AgentDelivery>,
-    /// The shell that has taken the place of the login shell, and that one.
+    /// The shell that has replaced the login shell, and the login shell.
     instead: Option<(String, String)>,
     /// When the greeting began, or the host last requested the agent or confirmed a piece of it.
     moved: Instant,
 }
 
-/// The transfer of an agent to a host, in pieces that the host confirms. The connector may buffer
-/// many bytes, so it is no evidence that they have left this machine.
+/// The transfer of an agent to a host, in pieces that the host confirms, because the connector may
+/// buffer many bytes.
 struct AgentDelivery {
     agent: Arc<[u8]>,
-    /// How many of its bytes are queued, the last piece included.
+    /// How many of its bytes were queued.
     queued: usize,
     /// The size of the last piece, in bytes.
     piece: usize,
     since: Instant,
 }
 
-/// A line that the bootstrap or the agent marks as its own.
+/// A line of the bootstrap or the agent.
 enum MarkedLine {
     Needs {
         machine: String,
@@ -126,7 +129,7 @@ enum MarkedLine {
     },
     Took,
     Refused(String),
-    /// Another shell, by its name, has taken the place of the login shell, by its path.
+    /// The shell with this name has replaced the login shell with this path.
     Instead {
         shell: String,
         login_shell: String,
@@ -134,11 +137,11 @@ enum MarkedLine {
     Runs,
 }
 
-/// How long a shell may take to name itself after the end of its stdin.
+/// How long a shell may take to print its name after the end of its stdin.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 impl Greeting {
-    /// Waits for the agent's first line; returns the bytes behind it.
+    /// Waits for the agent's first line; returns the bytes after it.
     fn wait_for_agent(
         &mut self,
         agents: &Agents,
@@ -162,7 +165,7 @@ impl Greeting {
             if options.is_stopped() {
                 return Err(HostFault::stopped());
             }
-            // a slow link may take longer for the agent, as long as pieces arrive
+            // on a slow link the agent may take longer, as long as pieces arrive
             let left = limit.saturating_sub(self.moved.elapsed());
             if left.is_zero() {
                 return Err(self.silent(limit, agents));
@@ -173,7 +176,7 @@ impl Greeting {
         }
     }
 
-    /// Takes received bytes; returns those after the agent's first line once that has arrived.
+    /// Handles received bytes; returns those after the agent's first line once it has arrived.
     fn read(
         &mut self,
         bytes: &[u8],
@@ -183,9 +186,9 @@ impl Greeting {
         self.seen += bytes.len();
         if self.seen > MAX_GREETING {
             return Err(HostFault::unreachable(format!(
-                "its login shell says more than {MAX_GREETING} bytes before it runs anything"
+                "its login shell prints more than {MAX_GREETING} bytes before it runs a command"
             ))
-            .fix("look what ~/.bashrc and its like print there"));
+            .fix("check what start-up files such as ~/.bashrc print there"));
         }
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
@@ -212,12 +215,13 @@ impl Greeting {
         Ok(None)
     }
 
-    /// Begins to send the agent. An honest host takes one to its end before it asks for the next.
+    /// Begins to send the agent. An honest host receives one completely before it asks for the
+    /// next.
     fn bring(&mut self, agent: Arc<[u8]>) -> Result<(), HostFault> {
         self.brought += 1;
         if self.delivery.is_some() || self.transport.pending() > 0 {
             return Err(HostFault::unreachable(
-                "it asks for host-agent again before it has taken the last",
+                "it asks for host-agent again before it has received the last one",
             ));
         }
         if self.brought > MAX_BROUGHT {
@@ -229,7 +233,8 @@ impl Greeting {
         Ok(())
     }
 
-    /// Sends the next piece of the agent, or its end, because the host has taken the one before.
+    /// Sends the next piece of the agent, or its end, because the host has confirmed the previous
+    /// one.
     fn bring_on(&mut self, limit: Duration) -> Result<(), HostFault> {
         let Some(delivery) = self
             .delivery
@@ -237,7 +242,7 @@ impl Greeting {
             .filter(|_| self.transport.pending() == 0)
         else {
             return Err(HostFault::unreachable(
-                "it says that it has taken a piece of host-agent that it cannot have",
+                "it confirms a piece of host-agent that was not sent",
             ));
         };
         let piece = next_piece(delivery.piece, delivery.since.elapsed(), limit);
@@ -302,7 +307,7 @@ impl Greeting {
         let why = self.transport.why_ended();
         let stderr_tail =
             match self.transport.engine_stderr().is_empty() && !self.shell_output.is_empty() {
-                true => format!("; its login shell said: {}", self.shell_output),
+                true => format!("; its login shell printed: {}", self.shell_output),
                 false => String::new(),
             };
         HostFault {
@@ -315,7 +320,7 @@ impl Greeting {
         }
     }
 
-    /// The fault of a login shell whose start-up file ends it, or replaces it by another program.
+    /// The fault of a login shell that a start-up file ends or replaces by another program.
     fn of_start_up_files(&mut self) -> Option<HostFault> {
         if self.transport.channel.engine().is_some() {
             return None;
@@ -329,7 +334,7 @@ impl Greeting {
         {
             return Some(start_up_file_starts(program, ""));
         }
-        // any output there explains the end
+        // output on stderr explains the end
         if !said.is_empty() || !self.shell_output.is_empty() {
             return None;
         }
@@ -338,15 +343,15 @@ impl Greeting {
             return None;
         }
         let fault = HostFault::unreachable(format!(
-            "its login shell ended before it ran anything, {status}"
+            "its login shell ended before it ran a command, {status}"
         ));
         Some(fault.fix(format!(
-            "look what ends the shell there, such as `exit` in ~/.bashrc; {RETURN_EARLY}"
+            "check what ends the shell there, such as `exit` in ~/.bashrc; {RETURN_EARLY}"
         )))
     }
 
-    /// The fault of a host that has not answered in time. A shell that reads its stdin to the end
-    /// before it runs any of it names itself after that end.
+    /// The fault of a host that has not answered in time. A shell that reads its stdin completely
+    /// before it runs any of it prints its name afterwards.
     fn silent(&mut self, limit: Duration, agents: &Agents) -> HostFault {
         if self.transport.channel.engine().is_none() {
             self.transport.close_stdin();
@@ -381,8 +386,8 @@ impl Greeting {
     }
 }
 
-/// The fix for a start-up file that does something without a terminal.
-const RETURN_EARLY: &str = "let the file return before that where there is no terminal: in bash, \
+/// The fix for a start-up file that acts without a terminal.
+const RETURN_EARLY: &str = "have the file return before that if there is no terminal: in bash, \
     `[[ $- == *i* ]] || return`";
 
 /// The fault of a login shell that a start-up file replaces by another program.
@@ -396,26 +401,26 @@ fn start_up_file_starts(program: &str, login_shell: &str) -> HostFault {
         _ => "a start-up file such as ~/.bashrc",
     };
     let program: String = program.chars().filter(|c| !c.is_control()).collect();
-    let problem = format!("{file} there starts {program} for logins without a terminal too");
+    let problem = format!("{file} there starts {program} even for logins without a terminal");
     HostFault::unreachable(problem).fix(RETURN_EARLY)
 }
 
-/// The fault of a command that joins its words to one command line, which another shell splits.
+/// The fault of a command that joins its arguments to one command line, which another shell splits.
 fn joined(command: &str) -> HostFault {
     let fix = match command.rsplit('/').next() {
         Some("ssh") => "use --connect ssh, which takes its options from ssh_config".to_owned(),
         _ => format!(
-            "{command} must pass on each of the words that follow it as a word of its own, as \
+            "{command} must pass on each word that follows it as a separate argument, as \
              `env` does; for ssh, use --connect ssh"
         ),
     };
-    let problem = format!("{command} joins the words that follow it to one command line");
+    let problem = format!("{command} joins the words that follow it into one command line");
     HostFault::for_all(problem).fix(fix)
 }
 
-/// The size of the piece after one of `piece` bytes that took `elapsed` until it was confirmed: the
-/// amount that the same rate carries in a quarter of `limit`, the longest silence. So a link may
-/// slow down to a quarter of its rate, and a fast one carries an agent in few pieces.
+/// The size of the piece after one of `piece` bytes that was confirmed after `elapsed`: what the
+/// same rate carries in a quarter of `limit`, the longest allowed silence. So a link may slow down
+/// to a quarter of its rate, and a fast one needs few pieces.
 fn next_piece(piece: usize, elapsed: Duration, limit: Duration) -> usize {
     let quarter = limit.as_micros() / 4 * piece as u128 / elapsed.as_micros().max(1);
     let most = (piece * PIECE_GROWTH).clamp(LEAST_PIECE, MAX_PIECE);
@@ -456,7 +461,7 @@ mod tests {
     #[test]
     fn a_piece_is_what_a_quarter_of_the_limit_carries() {
         let limit = Duration::from_secs(8);
-        // the piece before, the milliseconds that it took, the next one
+        // the last piece, its milliseconds, the next piece
         let table = [
             (64 << 10, 0, 512 << 10),
             (64 << 10, 1, 512 << 10),
@@ -476,7 +481,7 @@ mod tests {
         }
     }
 
-    /// Like an agent whose host hangs: part of a long request is never sent.
+    /// As with an agent whose host hangs, part of a long request is never sent.
     #[test]
     fn a_host_that_takes_nothing_is_not_waited_for_without_end() {
         let sleeps = crate::program::run("sleep".as_ref(), &["30"]).unwrap();
@@ -487,7 +492,10 @@ mod tests {
         (0..8).for_each(|_| session.send(&request));
         let fault = session.ask(&request, Duration::from_millis(500));
         let problem = fault.unwrap_err().problem;
-        assert!(problem.contains("no end of its answer within"), "{problem}");
+        assert!(
+            problem.contains("its answer was not complete within"),
+            "{problem}"
+        );
         assert!(session.pending() > 0);
     }
 }

@@ -1,15 +1,14 @@
 //! Chooses the connection for files to and from a host.
 //!
-//! Each connection has a session of its own. That of the login lasts to the end. If the port of the
-//! host's agent can be reached, a direct connection is opened beside it, with the same first
-//! request. This is tried once, when the amount of data is known. While there is a direct
-//! connection, the login carries only heartbeats and the reason if the agent ends; everything else
-//! uses that connection. When it breaks, the agent records what has arrived over it, and the rest
-//! is requested over the login.
+//! Each connection has a session of its own. That of the login lasts until the end. If the port of
+//! the host's agent can be reached, a direct connection is opened beside it, with the same first
+//! request. This is tried once, as soon as the amount of data is known. From then on the login
+//! carries only heartbeats, and the reason if the agent ends. If the direct connection breaks, the
+//! agent records what has arrived over it, and the rest is requested over the login.
 //!
-//! A host that receives nothing considers us lost and puts away unfinished files. The threads that
-//! send files may wait for disks for minutes, if memory is short or a file server does not answer.
-//! So a separate thread sends heartbeats to each host.
+//! A host that receives nothing considers this tool lost and puts away unfinished files. The
+//! threads that send files may wait for a disk for minutes, if memory is short or a file server
+//! does not answer, so a separate thread sends heartbeats to each host.
 
 use crate::direct::{DirectEndpoint, NoDirectConnection, Wire, WireOptions};
 use crate::file_session::FileSession;
@@ -28,16 +27,16 @@ use wire::files::{FileEvent, FileRequest, FolderReport, Listen};
 
 /// How long a host has to put away partial files.
 const LEAVE: Duration = Duration::from_secs(5);
-/// How often the login is checked while files use a direct connection. It reports when the agent
-/// ends, and breaks when the network does.
+/// How often the login is checked while files use a direct connection: it reports the end of the
+/// agent, and breaks with the network.
 const LOGIN_CHECK: Duration = Duration::from_millis(200);
-/// How long the host has to end its direct connections. It may have a block to write.
+/// How long the host may take to end its direct connections: it may have to write a block.
 const DIRECT_END: Duration = Duration::from_secs(20);
-/// While bytes wait because of a rate limit, admitted ones are sent at this interval.
+/// How often bytes are sent that a rate limit has admitted while others wait for it.
 const PACE: Duration = Duration::from_millis(20);
-/// How often it is checked whether a sign of life is due.
+/// How often to check whether a heartbeat is due.
 const BEAT_CHECK: Duration = Duration::from_secs(1);
-/// The stack of a thread that beats, in bytes: there may be hundreds.
+/// The stack of a heartbeat thread, in bytes: there may be hundreds of them.
 const STACK: usize = 256 << 10;
 /// How long to wait for an answer before checking for a signal again.
 const TURN: Duration = Duration::from_millis(200);
@@ -45,27 +44,26 @@ const TURN: Duration = Duration::from_millis(200);
 /// A host that sends or receives files.
 pub struct HostLink {
     sessions: Arc<Mutex<Sessions>>,
-    /// The first request over a direct connection.
+    /// The first request on a direct connection.
     first: FileRequest,
     /// The number of a signal that ends everything.
     stop: Arc<AtomicUsize>,
     /// The rate limit that all hosts share.
     limit: Option<Arc<RateLimit>>,
-    /// The port and key with which the agent listens, for this tool and for hosts that hand files
-    /// on.
+    /// The port and key of the agent, for this tool and for hosts that pass files on.
     listens: Option<(u16, PublicKey)>,
 }
 
 /// The connections to a host.
 struct Sessions {
     login: FileSession,
-    /// The direct connection beside it, over which files go while there is one.
+    /// The direct connection, which carries files while it exists.
     direct: Option<FileSession>,
     looked_at_login: Instant,
 }
 
 impl Sessions {
-    /// The connection over which files go.
+    /// The connection that carries files.
     fn carrier(&mut self) -> &mut FileSession {
         self.direct.as_mut().unwrap_or(&mut self.login)
     }
@@ -77,7 +75,7 @@ impl Sessions {
         }
     }
 
-    /// While files use a direct connection, the login reports why it ends.
+    /// Why the agent has ended, as the login reports it while files use a direct connection.
     fn look_at_login(&mut self) {
         let Some(direct) = &mut self.direct else {
             return;
@@ -93,8 +91,8 @@ impl Sessions {
     }
 }
 
-/// Waits, then beats for the owner of connections, unless that is at work with them and beats for
-/// itself; whether it still has them.
+/// Waits, then sends heartbeats, unless the owner of the connections is using them and sends its
+/// own. Returns whether the owner still exists.
 fn beat(sessions: &Weak<Mutex<Sessions>>) -> bool {
     std::thread::sleep(BEAT_CHECK);
     let Some(sessions) = sessions.upgrade() else {
@@ -116,8 +114,8 @@ impl HostLink {
     ) -> Result<(HostLink, FolderReport), HostFault> {
         let mut link = HostLink::new(login, stop, &first);
         let weak = Arc::downgrade(&link.sessions);
-        // one for each host, because sending may read a file too; if no thread can be created, the
-        // owner still sends heartbeats whenever it sends or receives
+        // a thread for each host, because sending may block on a file; without a thread, heartbeats
+        // are still sent whenever the owner sends or receives
         let _ = std::thread::Builder::new()
             .stack_size(STACK)
             .spawn(move || while beat(&weak) {});
@@ -156,12 +154,12 @@ impl HostLink {
         }
     }
 
-    /// From here on, bytes wait for their turn under this limit, in both directions.
+    /// Applies a rate limit to both directions from now on.
     pub fn keep_to(&mut self, limit: Option<Arc<RateLimit>>) {
         self.limit = limit;
     }
 
-    /// Waits until this many bytes may go.
+    /// Waits until the rate limit admits this many bytes.
     fn pace(&mut self, bytes: usize) {
         let Some(limit) = self.limit.as_ref().filter(|_| bytes > 0) else {
             return;
@@ -172,14 +170,13 @@ impl HostLink {
             self.sessions().beat_and_flush();
             std::thread::sleep(PACE.min(until.saturating_duration_since(Instant::now())));
         }
-        // the host was not listened to in the meantime
+        // nothing was read from the host in the meantime
         self.sessions().carrier().wakes();
     }
 
-    /// Opens a direct connection for files if that is wanted, possible and worthwhile for `bytes`;
-    /// to be called once, while no transfer is in progress. Agents with the keys `hosts` may pass
-    /// files on to this host. Returns a warning if a direct connection was wanted but is not
-    /// possible.
+    /// Opens a direct connection for files if it is wanted, possible and worthwhile for `bytes`.
+    /// Called once, while no transfer is in progress. Agents with the keys `hosts` may pass files
+    /// on to this host. Returns a warning if a direct connection was wanted but is not possible.
     pub fn choose_wire(
         &mut self,
         address: Ipv4Addr,
@@ -195,7 +192,8 @@ impl HostLink {
             Ok(()) => Ok(None),
             Err(NoDirectConnection::Broken(broken)) => Err(broken),
             Err(none) if wire.wire == Wire::Direct => {
-                let fault = HostFault::unreachable(format!("there is no direct way to it: {none}"));
+                let fault =
+                    HostFault::unreachable(format!("it cannot be reached directly: {none}"));
                 Err(fault.fix(
                     "open the port for this machine in the firewall, choose one that is open with \
                      DGL_TOOLS_DATA_PORT, or leave out --wire direct",
@@ -255,7 +253,7 @@ impl HostLink {
         self.sessions().direct.is_some()
     }
 
-    /// The port and the public key with which the agent listens for hosts that hand files on.
+    /// The port and public key of the agent for hosts that pass files on.
     pub fn listens(&self) -> Option<(u16, String)> {
         self.listens.map(|(port, key)| (port, key.to_string()))
     }
@@ -321,12 +319,12 @@ impl HostLink {
         self.sessions().carrier().send(step, body);
     }
 
-    /// An empty buffer, if possible one whose bytes were sent.
+    /// An empty buffer, reused if possible.
     pub fn buffer(&mut self) -> Vec<u8> {
         self.sessions().carrier().session.buffer()
     }
 
-    /// Whether bytes of a file that were read already are sent at less cost than from the file.
+    /// Whether bytes in memory are sent at less cost than those of a file.
     pub fn copies_files(&self) -> bool {
         self.sessions().carrier().session.is_direct()
     }
@@ -351,7 +349,7 @@ impl HostLink {
     pub fn next_event(&mut self) -> Result<(FileEvent, Vec<u8>), HostFault> {
         loop {
             if let Some(event) = self.take_event() {
-                // a host whose events are not read sends no more
+                // a host whose events are not read stops sending
                 self.pace(event.1.len());
                 return Ok(event);
             }
@@ -370,15 +368,15 @@ impl HostLink {
         Ok(())
     }
 
-    /// What was wrong with a file that was sent.
+    /// The error of reading a file that was sent.
     pub fn source_fault(&mut self) -> Option<String> {
         let fault = self.sessions().carrier().session.source_fault();
         fault.map(|error| source::why(&error))
     }
 
     /// Does work that takes time on this machine, such as a checksum, while heartbeats keep the
-    /// connection to the host. The work is told to stop when its result is no longer needed,
-    /// because this function waits for its end.
+    /// connection. The work gets a flag that asks it to stop once its result is not needed, because
+    /// this function waits for it.
     pub fn keep_alive_during<T: Send>(
         &mut self,
         work: impl FnOnce(&AtomicBool) -> T + Send,
@@ -403,7 +401,7 @@ impl HostLink {
                 Ok(value) => return Ok(value),
                 Err(RecvTimeoutError::Timeout) => self.exchange(Duration::ZERO)?,
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(HostFault::reported("a thread ended"));
+                    return Err(HostFault::reported("a thread of this tool failed"));
                 }
             }
         }
@@ -464,7 +462,7 @@ mod tests {
         HostLink::new(session(program), Arc::default(), &find)
     }
 
-    /// A sign of life is due.
+    /// When a heartbeat is due.
     fn is_due(session: &mut FileSession) {
         session.beaten = Instant::now().checked_sub(beat_interval()).unwrap();
     }
@@ -475,7 +473,7 @@ mod tests {
         let mut link = link(&format!("exec cat >{}", events.display()));
         is_due(&mut link.sessions().login);
         link.keep_to(Some(Arc::new(RateLimit::new(1000))));
-        // the second waits for the first, for 2 s
+        // the second heartbeat is due 2 s after the first
         link.pace(2100);
         link.pace(1);
         let text = std::fs::read_to_string(&events).unwrap();

@@ -1,5 +1,5 @@
-//! Checks host keys. `ssh-keygen -F` looks them up in known_hosts, because libssh2 knows neither
-//! hashed wildcards nor all forms of `[host]:port`, nor @revoked.
+//! Checks host keys. `ssh-keygen -F` looks them up in known_hosts, because libssh2 does not support
+//! hashed wildcards, all forms of `[host]:port` and @revoked.
 
 #![expect(clippy::disallowed_methods, reason = "the user's own file of keys")]
 
@@ -25,8 +25,7 @@ pub(crate) struct KnownHost {
     place: (String, String),
 }
 
-/// The name under which known_hosts has a host. A HostKeyAlias is used unchanged, whatever the
-/// port.
+/// The name of a host in known_hosts. A HostKeyAlias is used unchanged, whatever the port.
 pub(crate) fn name(settings: &SshSettings) -> String {
     let host = settings.hostname.to_lowercase();
     match (&settings.host_key_alias, settings.port) {
@@ -84,7 +83,7 @@ fn parse(line: &str, place: &(String, String)) -> Option<KnownHost> {
     })
 }
 
-/// Checks a host's key against known_hosts. `Ok(false)` means that nothing is known.
+/// Checks a host's key against known_hosts. `Ok(false)` means that the key is unknown.
 pub(crate) fn check(
     settings: &SshSettings,
     known: &[KnownHost],
@@ -98,7 +97,7 @@ pub(crate) fn check(
         .any(|line| same(&line))
     {
         return Err(HostFault::unreachable("its key is revoked in known_hosts")
-            .fix("do not connect; ask who runs the host"));
+            .fix("do not connect; ask the administrator of the host"));
     }
     let plain: Vec<&KnownHost> = known
         .iter()
@@ -123,7 +122,7 @@ pub(crate) fn check(
     Err(other_key(&name(settings), &places))
 }
 
-/// The fault of a host whose key is not the one that these files have in these lines.
+/// The fault of a host whose key differs from the one in these lines.
 pub(crate) fn other_key(name: &str, places: &[(String, String)]) -> HostFault {
     let lines: Vec<String> = places
         .iter()
@@ -189,7 +188,7 @@ pub(crate) fn remember(settings: &SshSettings, blob: &[u8]) -> Result<(), HostFa
             .map_err(failed)?;
     }
     let line = line(settings, blob)
-        .ok_or_else(|| HostFault::unreachable("its key has an unknown form"))?;
+        .ok_or_else(|| HostFault::unreachable("its key has an unknown format"))?;
     let known_hosts = OpenOptions::new()
         .read(true)
         .append(true)
@@ -201,8 +200,8 @@ pub(crate) fn remember(settings: &SshSettings, blob: &[u8]) -> Result<(), HostFa
     append_line(known_hosts, &format!("{line}\n")).map_err(failed)
 }
 
-/// Ends the last line of known_hosts before `ssh` writes a key: OpenSSH 9.2 appends it to a last
-/// line without an end.
+/// Ends the last line of known_hosts before `ssh` writes a key: OpenSSH 9.2 would append it to a
+/// last line without a newline.
 pub(crate) fn end_last_line(settings: &SshSettings) {
     let file = settings
         .new_keys
@@ -214,8 +213,8 @@ pub(crate) fn end_last_line(settings: &SshSettings) {
     }
 }
 
-/// Appends a line (or nothing) after making sure that the last line has an end; otherwise both keys
-/// would be lost. Other logins of this tool and of others do the same at the same moment.
+/// Appends a line (or nothing) after a newline if the last line has none; otherwise both keys would
+/// be lost. Other logins may do the same at the same moment.
 fn append_line(file: fs::File, line: &str) -> std::io::Result<()> {
     match Flock::lock(file, FlockArg::LockExclusive) {
         Ok(mut locked) => append_behind_an_end(&mut locked, line),

@@ -4,14 +4,14 @@
 //!
 //! - [`choice`] decides between the next two for each host.
 //! - [`ssh2`]: libssh2 in this process. A connection costs a tenth of what a program costs.
-//! - [`program`]: OpenSSH's `ssh`, which supports everything in ssh_config, and whose cipher costs
-//!   a fifth of libssh2's for each byte; any command that runs a command elsewhere (srun, kubectl
+//! - [`program`]: OpenSSH's `ssh`, which supports everything in ssh_config and whose cipher costs
+//!   a fifth of libssh2's per byte; any command that runs a command elsewhere (srun, kubectl
 //!   exec, docker exec); the agent itself on this machine.
 //! - [`dial`]: one command starts the agents of all hosts, and they connect to this tool.
 //!
-//! [`Session`] is the same over all of them. The agent's own answer proves that a request was
-//! carried out, because no connector's exit status does: libssh2 returns 0 after a lost connection,
-//! srun after a lost node.
+//! [`Session`] is the same over all of them. Only the answer of the agent proves that a request was
+//! carried out. The exit status of a connector does not: libssh2 returns 0 after a lost connection,
+//! and srun after a lost node.
 
 mod bootstrap;
 mod certificate;
@@ -56,9 +56,9 @@ enum Connector {
     Login(Wish),
     /// This machine.
     Local,
-    /// A template of the user's command.
+    /// The user's command, a template.
     Command(String),
-    /// Agents that one command has started dial in.
+    /// One command starts agents, which dial in.
     Dial,
 }
 
@@ -67,8 +67,8 @@ pub struct Remote {
     options: RemoteOptions,
     connector: Connector,
     logins: Logins,
-    /// The addresses of this machine, for which no ssh is needed.
-    here: HashSet<Ipv4Addr>,
+    /// The addresses of this machine, which need no ssh.
+    local_addresses: HashSet<Ipv4Addr>,
     /// The agents that dial in; only with [`Connector::Dial`].
     dial: Option<dial::Dial>,
 }
@@ -104,14 +104,14 @@ impl Remote {
                 );
                 return Err(fault
                     .fix(
-                        "a command needs the host in it, such as 'srun --overlap \
+                        "a command must contain the host, as in 'srun --overlap \
                     --unbuffered -N1 -n1 -w {name}'",
                     )
                     .report());
             }
         };
-        let here = match options.ssh_port.is_none() && options.ssh_username.is_none() {
-            true => here().clone(),
+        let local_addresses = match options.ssh_port.is_none() && options.ssh_username.is_none() {
+            true => local_addresses().clone(),
             false => HashSet::new(),
         };
         let dial = options.connect.as_deref().and_then(dialed);
@@ -121,7 +121,7 @@ impl Remote {
             options,
             connector,
             logins: Logins::default(),
-            here,
+            local_addresses,
             dial,
         })
     }
@@ -158,7 +158,7 @@ impl Remote {
         }
     }
 
-    /// The same for logins over which much goes, if `carries_content`.
+    /// The same; with `carries_content` for logins that will carry much data.
     pub fn for_content(mut self, carries_content: bool) -> Remote {
         if let Connector::Login(Wish::Any { remembers, .. }) = self.connector {
             self.connector = Connector::Login(Wish::Any {
@@ -169,7 +169,7 @@ impl Remote {
         self
     }
 
-    /// The hosts about which this tool knows more than their records, for later tools.
+    /// The hosts about which this tool has found more than their records have, for later tools.
     pub fn newly_found<'a>(&self, hosts: impl IntoIterator<Item = &'a Host>) -> Vec<Host> {
         let hosts = hosts.into_iter();
         let found = hosts.map(|host| (host, self.remembered(host)));
@@ -187,8 +187,8 @@ impl Remote {
         }
     }
 
-    /// Starts host-agent on each host like [`Remote::open_agents`]. Returns the hosts on which it
-    /// runs, and the faults of the others.
+    /// Like [`Remote::open_agents`], but returns the hosts on which host-agent runs, and the faults
+    /// of the others.
     pub fn open_reachable<'a>(&self, hosts: &'a [Host]) -> (Vec<(&'a Host, Session)>, Report) {
         let opened = self.open_agents(hosts);
         let report = report(hosts, &opened);
@@ -200,7 +200,7 @@ impl Remote {
         (reached, report)
     }
 
-    /// Asks each host one request. The answers are in the order of the hosts.
+    /// Sends each host one request. The answers are in the order of the hosts.
     pub fn ask_all(
         &self,
         hosts: &[Host],
@@ -218,7 +218,7 @@ impl Remote {
     /// Adds a fix to a fault that only quotes a connector: how to try that connector by hand.
     fn with_fix(&self, host: &Host, fault: HostFault) -> HostFault {
         const NEEDS: &str = "the host needs a POSIX sh with head, chmod and mv";
-        let is_no_host_of_lab = !here().iter().any(is_of_host_lab);
+        let is_no_host_of_lab = !local_addresses().iter().any(is_of_host_lab);
         if fault.is_unanswered() && is_of_host_lab(&host.ip.0) && is_no_host_of_lab {
             return fault.fix(
                 "hosts of host-lab are reached only from one another: run this by host-lab exec 1",
@@ -232,19 +232,18 @@ impl Remote {
                 "`ssh -o BatchMode=yes {}` must work here, and {NEEDS}",
                 openssh::by_hand(host, &self.options)
             )),
-            Connector::Local => fault.fix(
-                "look whether host-agent, beside the tools or in libexec/dgl-tools, runs here",
-            ),
+            Connector::Local => fault
+                .fix("check that host-agent, beside the tools or in libexec/dgl-tools, runs here"),
             Connector::Command(template) => {
                 let command = program::fill(&self.options, host, &template).unwrap_or(template);
                 fault.fix(format!("try it here: {command} echo hello; {NEEDS}"))
             }
-            Connector::Dial => fault.fix("look whether the command starts an agent on the host"),
+            Connector::Dial => fault.fix("check that the command starts an agent on the host"),
         }
     }
 
-    /// Why nothing can stay on the hosts: the engine that started the agents ends whatever they
-    /// leave behind. `None` if processes can stay.
+    /// Why no process can outlive the agents: the engine that started them ends whatever they leave
+    /// behind. `None` if processes can.
     pub fn why_nothing_stays(&self) -> Option<String> {
         Some(self.dial.as_ref()?.ender()?.to_string())
     }
@@ -259,14 +258,14 @@ impl Remote {
             .login
             .as_ref()
             .is_some_and(|login| *login != host.ip.to_string());
-        match self.is_ssh() && !elsewhere && self.here.contains(&host.ip.0) {
+        match self.is_ssh() && !elsewhere && self.local_addresses.contains(&host.ip.0) {
             true => Connector::Local,
             false => self.connector.clone(),
         }
     }
 }
 
-/// Whether host-lab gives hosts such addresses.
+/// Whether the address is one of host-lab's.
 fn is_of_host_lab(address: &Ipv4Addr) -> bool {
     address.octets()[..3] == [10, 77, 0]
 }
@@ -290,7 +289,7 @@ fn dialed(how: &str) -> Option<(dial::HostEvidence, &str)> {
     Some((evidence, command.trim()))
 }
 
-/// Refuses placeholders of one host in a command that runs once for all hosts.
+/// Refuses placeholders for one host in a command that runs once for all hosts.
 fn check_dialed(command: &str) -> Result<(), Report> {
     if dialed(command).is_none_or(|(_, command)| command.is_empty()) {
         return Err(no_command());
@@ -300,15 +299,16 @@ fn check_dialed(command: &str) -> Result<(), Report> {
         .find(|name| command.contains(**name))
     {
         Some(name) => {
-            let problem = format!("{name} is of one host, and dial runs its command once for all");
+            let problem =
+                format!("{name} stands for one host, but dial runs its command once for all hosts");
             Err(Fault::usage("--connect", problem).fix(DIAL_FIX).report())
         }
         None => Ok(()),
     }
 }
 
-/// A thread pool for work that waits for hosts more than it computes. Its size counts connections,
-/// not cores.
+/// A thread pool for work that mostly waits for hosts; its size is a number of connections, not of
+/// cores.
 pub fn threads(count: usize) -> Result<rayon::ThreadPool, Report> {
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(count.max(1))
@@ -321,17 +321,17 @@ pub fn threads(count: usize) -> Result<rayon::ThreadPool, Report> {
 }
 
 /// Whether an address is one of this machine's.
-fn is_here(address: Ipv4Addr) -> bool {
-    here().contains(&address)
+fn is_local(address: Ipv4Addr) -> bool {
+    local_addresses().contains(&address)
 }
 
 /// The addresses of this machine.
-fn here() -> &'static HashSet<Ipv4Addr> {
-    static HERE: OnceLock<HashSet<Ipv4Addr>> = OnceLock::new();
-    HERE.get_or_init(addresses_here)
+fn local_addresses() -> &'static HashSet<Ipv4Addr> {
+    static ADDRESSES: OnceLock<HashSet<Ipv4Addr>> = OnceLock::new();
+    ADDRESSES.get_or_init(interface_addresses)
 }
 
-fn addresses_here() -> HashSet<Ipv4Addr> {
+fn interface_addresses() -> HashSet<Ipv4Addr> {
     let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
     interfaces
         .filter_map(|interface| Some(interface.address?.as_sockaddr_in()?.ip()))

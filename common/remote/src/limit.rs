@@ -3,15 +3,15 @@
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
-/// The time whose bytes may be sent at once after a pause, so that a block waits only for its own
-/// bytes.
+/// After a pause, the bytes of this time may be sent at once, so that a block waits only for its
+/// own bytes.
 const BURST: Duration = Duration::from_millis(100);
 
 /// A limit of bytes a second over all connections.
 #[derive(Debug)]
 pub struct RateLimit {
     bytes_per_second: u64,
-    /// When all admitted bytes are sent at that rate.
+    /// When all admitted bytes will have been sent at that rate.
     gone: Mutex<Option<Instant>>,
 }
 
@@ -29,7 +29,7 @@ impl RateLimit {
         Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64)
     }
 
-    /// Lets this many bytes through; returns how long they have to wait.
+    /// Admits this many bytes; returns how long they have to wait.
     pub(crate) fn let_through(&self, bytes: u64, now: Instant) -> Duration {
         let mut gone = self.gone.lock();
         let earliest = now.checked_sub(BURST).unwrap_or(now);
@@ -52,7 +52,7 @@ mod tests {
             (0, 1_000_000, 0),
             (0, 500_000, 900),
             (1000, 1, 400),
-            // a pause gives nothing back but a burst
+            // after a pause, only a burst is allowed
             (60_000, 1_000_000, 0),
             (60_000, 1, 900),
         ];

@@ -1,14 +1,14 @@
-//! The connections that all logins by OpenSSH's program to a host share: a master of ssh
-//! (ControlMaster of ssh_config(5)) for a pipeline. It ends when it was not used for a minute.
+//! Masters of ssh (ControlMaster of ssh_config(5)): connections that all logins of a pipeline to a
+//! host share. A master ends after a minute without use.
 //!
-//! A master of the user's own is used if there is one. Ours has its socket in a directory that only
-//! the user can enter, under a name made of all of the host's settings, so that other settings use
-//! another master. Without such a directory, each login has its own connection. The same happens if
-//! a master refuses another session (MaxSessions); `ssh` does that by itself.
+//! If the user has a master, it is used. Otherwise the tools start one, with its socket in a
+//! directory that only the user can enter; its name is a hash of all settings for the host, so that
+//! other settings use another master. Without such a directory, each login has its own connection,
+//! as it has if a master refuses another session (MaxSessions); `ssh` does that by itself.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "a directory that is checked first: nobody else can reach it"
+    reason = "a directory that is checked first: only this user can enter it"
 )]
 
 use super::openssh;
@@ -29,24 +29,24 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long an unused master remains.
+/// How long a master remains without use.
 const PERSIST: &str = "ControlPersist=60";
 /// The longest path of a Unix socket.
 const SOCKET_PATH: usize = 108;
-/// ssh makes the socket under a longer name first.
+/// ssh first creates the socket under a name that is this much longer.
 const SSH_SUFFIX: usize = 17;
-/// The length of our names of sockets.
+/// The length of the names of sockets.
 const NAME: usize = 24;
-/// How long a child that could not become a master may take to end.
+/// How long a child that has failed to become a master may take to end.
 const LEAVE: Duration = Duration::from_millis(100);
 
-/// Where sessions of a host go.
+/// The connection that carries the sessions of a host.
 pub(crate) enum Master {
-    /// Over a master of the user's own, at the ControlPath of ssh_config.
+    /// The user's own master, at the ControlPath of ssh_config.
     OfUser,
-    /// Over ours.
+    /// A master of the tools.
     Ours(PathBuf),
-    /// Over connections of their own.
+    /// None: each session has its own connection.
     None,
 }
 
@@ -69,7 +69,7 @@ impl Master {
         if is_alive(&socket) {
             return Ok(Master::Ours(socket));
         }
-        // another tool may open the same
+        // another tool may open the same master
         let mut lock = socket.clone().into_os_string();
         lock.push(".lock");
         let lock = OpenOptions::new()
@@ -86,7 +86,7 @@ impl Master {
         if is_alive(&socket) {
             return Ok(Master::Ours(socket));
         }
-        // that of a master that was killed
+        // the socket of a master that was killed
         let _ = fs::remove_file(&socket);
         let master = Master::open(options, host, settings, &socket, asks)?;
         Ok(master)
@@ -121,7 +121,7 @@ impl Master {
         match (success, is_alive(socket)) {
             (true, true) => Ok(Master::Ours(socket.to_owned())),
             (true, false) => Ok(Master::None),
-            // ssh shows the output of a ProxyCommand only without a master
+            // with a master, ssh does not show the output of a ProxyCommand
             (false, _) if openssh::is_of_proxy(&stderr) => Ok(Master::None),
             (false, _) => Err(openssh::fault(&stderr, host, settings, options)),
         }
@@ -142,8 +142,8 @@ impl Master {
     }
 }
 
-/// Waits until the child has become a master, which runs in the background, or has failed. Returns
-/// its messages.
+/// Waits until the child has become a master in the background, or has failed. Returns its
+/// messages.
 fn wait(
     mut child: Child,
     limit: Option<Duration>,
@@ -192,16 +192,17 @@ fn is_alive(socket: &Path) -> bool {
     UnixStream::connect(socket).is_ok()
 }
 
-/// A name for the socket of a host's master, made of all that decides how it is reached.
+/// The name of the socket of a host's master: a hash of everything that decides how the host is
+/// reached.
 fn name(options: &RemoteOptions, host: &Host, settings: &SshSettings) -> String {
     let accepts = settings.accepts_new_keys;
     let words = super::ssh_config::ssh_options(options);
-    let all = format!("{} {accepts} {words:?}\n{}", host.target(), settings.text);
-    blake3::hash(all.as_bytes()).to_hex()[..NAME].to_owned()
+    let identity = format!("{} {accepts} {words:?}\n{}", host.target(), settings.text);
+    blake3::hash(identity.as_bytes()).to_hex()[..NAME].to_owned()
 }
 
-/// The directory for sockets: below $XDG_RUNTIME_DIR, or else in /tmp. `None` if others could enter
-/// it, or if a path would be too long.
+/// The directory for sockets: below $XDG_RUNTIME_DIR, or else in /tmp. `None` if other users could
+/// enter it, or if a path would be too long.
 fn folder() -> Option<PathBuf> {
     let user = nix::unistd::geteuid().as_raw();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -220,7 +221,7 @@ fn fits(folder: &Path) -> bool {
     folder.as_os_str().as_bytes().len() + "/".len() + NAME + SSH_SUFFIX < SOCKET_PATH
 }
 
-/// Whether the directory is this user's alone; makes it if it is missing.
+/// Whether only this user can enter the directory; creates it if it is missing.
 fn is_private(folder: &Path) -> bool {
     let _ = DirBuilder::new().mode(0o700).create(folder);
     let user = nix::unistd::geteuid().as_raw();
@@ -236,9 +237,9 @@ pub(crate) fn may_ask() -> bool {
     std::io::stderr().is_terminal() && is_in_foreground(&stat)
 }
 
-/// Whether the process group of this line of /proc/PID/stat is that to which its terminal listens.
+/// Whether the process of this line of /proc/PID/stat is in the foreground of its terminal.
 fn is_in_foreground(stat: &str) -> bool {
-    // behind the name, which may hold anything: state, ppid, pgrp, session, tty_nr, tpgid
+    // after the name, which may contain anything: state, ppid, pgrp, session, tty_nr, tpgid
     let Some((_, fields)) = stat.rsplit_once(") ") else {
         return false;
     };

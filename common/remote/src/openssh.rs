@@ -7,25 +7,25 @@ use record::Host;
 use record::quote;
 use session::HostFault;
 
-/// What kind of failure it was.
+/// The kind of a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum LoginFailure {
-    /// ssh did not get as far as to connect: its configuration, its options.
-    Here,
-    /// The jump host or the ProxyCommand did not lead to the host.
+    /// ssh did not begin to connect, because of its configuration or options.
+    Local,
+    /// The jump host or ProxyCommand failed to reach the host.
     Proxy,
-    /// The host has another key than known_hosts.
+    /// The key of the host differs from the one in known_hosts.
     OtherKey {
         file: String,
         line: String,
     },
-    /// known_hosts or RevokedHostKeys has the host's key as revoked.
+    /// The key of the host is revoked, by known_hosts or RevokedHostKeys.
     Revoked,
-    /// No key and no answer was accepted; the methods that the host offers.
+    /// The host accepted neither a key nor an answer; the methods that it offers.
     Refused {
         methods: String,
     },
-    /// The host closed the connection, as a busy sshd or PAM does.
+    /// The host closed the connection, as a busy sshd or PAM may do.
     HungUp,
     /// No common algorithm; the setting, and the host's offer.
     NothingInCommon {
@@ -37,7 +37,7 @@ enum LoginFailure {
     Other,
 }
 
-/// Words of ssh that concern this machine only.
+/// Messages of ssh about this machine only.
 const HERE: [&str; 8] = [
     "command-line line 0:",
     "command-line: line 0:",
@@ -57,7 +57,7 @@ const HUNG_UP: [&str; 4] = [
     "Received disconnect from",
 ];
 
-/// Whether the connection was dropped, so that another try is worthwhile.
+/// Whether the connection was dropped, so that another attempt may succeed.
 pub(crate) fn hung_up(words: &str) -> bool {
     // after too many keys, ssh would offer the same ones again
     HUNG_UP.iter().any(|sign| words.contains(sign)) && !words.contains("Too many authentication")
@@ -72,12 +72,12 @@ pub(crate) fn fault(
 ) -> HostFault {
     let words = said(stderr);
     let problem = match words.is_empty() {
-        true => "ssh ended without a word".to_owned(),
+        true => "ssh ended without a message".to_owned(),
         false => words.clone(),
     };
     match failure(stderr) {
-        LoginFailure::Here => HostFault::for_all(format!("ssh does not run here: {problem}"))
-            .fix("correct ssh_config, or what DGL_TOOLS_SSH_CONFIG names"),
+        LoginFailure::Local => HostFault::for_all(format!("ssh failed on this machine: {problem}"))
+            .fix("correct ssh_config, or the file that DGL_TOOLS_SSH_CONFIG names"),
         LoginFailure::Proxy => HostFault {
             again: true,
             ..HostFault::unreachable(of_proxy(&problem))
@@ -88,7 +88,7 @@ pub(crate) fn fault(
             super::known_hosts::other_key(&name, &[(file, line)])
         }
         LoginFailure::Revoked => {
-            HostFault::unreachable(problem).fix("do not connect; ask who runs the host")
+            HostFault::unreachable(problem).fix("do not connect; ask the administrator of the host")
         }
         LoginFailure::Refused { methods } => refused(&words, &methods, host, settings, options),
         LoginFailure::NothingInCommon { setting, offer } => {
@@ -105,7 +105,7 @@ pub(crate) fn fault(
             timed_out: words.contains("timed out"),
             ..HostFault::unreachable(problem)
         }
-        .fix("look whether the host is up and sshd listens there (DGL_TOOLS_SSH_PORT)"),
+        .fix("check that the host is up and sshd listens there (DGL_TOOLS_SSH_PORT)"),
         LoginFailure::Other => HostFault::unreachable(problem),
     }
 }
@@ -131,7 +131,7 @@ fn refused(
             ),
             ..fault
         }
-        .fix("get a new certificate from whoever issued it");
+        .fix("get a new certificate from its issuer");
     }
     fault.fix(fix_of_refusal(methods, &by_hand(host, options)))
 }
@@ -166,17 +166,17 @@ pub(crate) fn by_hand(host: &Host, options: &RemoteOptions) -> String {
     String::from_utf8_lossy(&words).into_owned()
 }
 
-/// Whether the jump host or ProxyCommand did not lead to the host.
+/// Whether the jump host or ProxyCommand failed to reach the host.
 pub(crate) fn is_of_proxy(words: &str) -> bool {
     words.contains("UNKNOWN port 65535")
 }
 
-/// Words of ssh about such a failure.
+/// The problem in that case, with the message of ssh.
 pub(crate) fn of_proxy(words: &str) -> String {
-    format!("the ProxyJump or ProxyCommand of ssh_config does not lead there: {words}")
+    format!("the ProxyJump or ProxyCommand of ssh_config does not reach it: {words}")
 }
 
-/// The last lines of ssh's output, without its frames and advice, as one line.
+/// The last lines of ssh's output as one line, without decoration and advice.
 fn said(stderr: &str) -> String {
     let is_noise = |line: &&str| {
         line.is_empty()
@@ -212,7 +212,7 @@ fn failure(stderr: &str) -> LoginFailure {
         return LoginFailure::Revoked;
     }
     if lines().any(|line| HERE.iter().any(|sign| line.contains(sign))) {
-        return LoginFailure::Here;
+        return LoginFailure::Local;
     }
     if is_of_proxy(stderr) {
         return LoginFailure::Proxy;
@@ -264,15 +264,15 @@ mod tests {
         is_understood([
             (
                 "command-line line 0: Bad SSH2 cipher spec '^a'.\r\n",
-                LoginFailure::Here,
+                LoginFailure::Local,
             ),
             (
                 "command-line: line 0: Bad configuration option: x\n",
-                LoginFailure::Here,
+                LoginFailure::Local,
             ),
             (
                 "Cannot execute command-line and remote command.\n",
-                LoginFailure::Here,
+                LoginFailure::Local,
             ),
             (
                 "/bin/sh: 1: exec: nc: not found\nkex_exchange_identification: Connection \

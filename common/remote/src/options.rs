@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How soon a signal is noticed while a host is waited for.
+/// How often to check for a signal while waiting for a host.
 pub(crate) const STOP_CHECKED: Duration = Duration::from_millis(100);
 
 /// Options of the connectors.
 #[derive(Clone, Debug)]
 pub struct RemoteOptions {
     /// `auto`, `ssh2`, `ssh`, `local`, a template of a command, or `dial` and a command; `None` for
-    /// `auto`, or what the host records say.
+    /// the connector of the host record, or `auto`.
     pub connect: Option<String>,
     /// The port of the hosts' sshd; `None` for the one in ssh's own configuration.
     pub ssh_port: Option<u16>,
@@ -34,8 +34,8 @@ pub struct RemoteOptions {
     pub dial_port: u16,
     /// Prints a line that is not an error.
     pub notice: fn(&str),
-    /// Not 0 after a signal that ends the tool: no more logins begin, and hosts that have not
-    /// answered are not waited for.
+    /// The number of a signal that ends the tool, or 0. After a signal no more logins begin, and
+    /// the tool does not wait for hosts that have not answered.
     pub stop: Arc<AtomicUsize>,
 }
 
@@ -51,6 +51,6 @@ impl RemoteOptions {
 pub enum HostKey {
     /// Refuse it.
     Strict,
-    /// Accept it and add it to known_hosts; a changed key is refused all the same.
+    /// Accept it and add it to known_hosts; a changed key is refused nevertheless.
     AcceptNew,
 }

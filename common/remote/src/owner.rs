@@ -1,4 +1,4 @@
-//! Who can change or replace a file or directory from which programs are run.
+//! Decides whether other users can change or replace a file or directory from which programs run.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
@@ -16,8 +16,8 @@ pub(crate) enum Exposure {
     Writable,
 }
 
-/// Whether it belongs to this user, to root, or to the owner of the root directory, which is how a
-/// user namespace shows root.
+/// Whether it belongs to this user, to root, or to the owner of the root directory, who is root
+/// outside of a user namespace.
 pub(crate) fn is_trusted(meta: &Metadata) -> bool {
     [0, nix::unistd::geteuid().as_raw()].contains(&meta.uid())
         || fs::metadata("/").is_ok_and(|root| root.uid() == meta.uid())
@@ -32,7 +32,7 @@ pub(crate) fn others_write(meta: &Metadata) -> bool {
 /// whose content another user could replace.
 pub(crate) fn exposed(folder: &Path) -> Option<(PathBuf, Exposure)> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    // the path may lead through links, which can be replaced too
+    // the path may contain links, which could be replaced, too
     [std::path::absolute, Path::canonicalize]
         .into_iter()
         .find_map(|resolve| {

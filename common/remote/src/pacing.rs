@@ -1,26 +1,26 @@
 //! Logs in to many hosts, with as many logins at once as this machine can handle.
 //!
-//! A login costs both ends a key exchange and a shell. On a busy machine 16 at once take 8 s each
-//! and some of them 27 s (120 sshds and two busy loops on 2 cores), while one alone takes 0.3 s. So
-//! after a slow login, fewer are begun at once; and a login that timed out while others were slow
-//! too is tried again after all others. If the others were quick, the host itself is the cause. A
-//! login that sshd dropped, as it does at random beyond MaxStartups, is tried again after a pause.
+//! A login costs both sides a key exchange and a shell. On a busy machine (120 sshds and two busy
+//! loops on 2 cores), 16 logins at once take 8 s each, and some 27 s, while a single one takes 0.3
+//! s. So after a slow login, fewer run at once. A login that timed out while others were slow, too,
+//! is tried again after all others; if the others were quick, the host itself is the cause. A login
+//! that sshd dropped, as it does at random beyond MaxStartups, is tried again after a pause.
 
 use super::HostFault;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How many logins run at once. More would only queue for this machine's cores, and a bastion's
-/// sshd drops them (MaxStartups 10:30:100).
+/// How many logins run at once. More would only wait for this machine's cores, and the sshd of a
+/// bastion drops them (MaxStartups 10:30:100).
 const MOST_AT_ONCE: usize = 16;
-/// A host that timed out this often is not merely slow.
+/// How many timeouts show that a host is not merely slow.
 const MOST_TRIES: u32 = 5;
 
-/// What is known of the logins so far.
+/// The experience with the logins so far.
 #[derive(Clone, Debug)]
 struct Pace {
-    /// How many may be under way at once.
+    /// How many may run at once.
     allowed: usize,
     /// How long one may take.
     limit: Duration,
@@ -46,7 +46,7 @@ impl Pace {
         }
     }
 
-    /// Learns from a login that took this long; returns whether to try it again.
+    /// Adapts to a login that took this long; returns whether to try it again.
     fn learn(&mut self, ended: Ended, took: Duration, tries: u32) -> bool {
         match ended {
             Ended::Open => {
@@ -67,7 +67,7 @@ impl Pace {
 }
 
 struct PacingState<T> {
-    /// The positions of the hosts that wait, and how often each was tried.
+    /// The positions of the waiting hosts, and how often each was tried.
     waiting: VecDeque<(usize, u32)>,
     under_way: usize,
     pace: Pace,
@@ -108,8 +108,8 @@ pub(crate) fn open_each<T: Send>(
         .collect()
 }
 
-/// Logs in to one host after another until none waits and none that is under way may have to be
-/// tried again.
+/// Logs in to one host after another until no host waits and no running login may have to be
+/// repeated.
 fn work<T: Send>(
     state: &Mutex<PacingState<T>>,
     changed: &Condvar,
@@ -134,7 +134,7 @@ fn work<T: Send>(
     }
 }
 
-/// Logs in to a host until that is not dropped, or the limit is over.
+/// Logs in to a host, again if the login is dropped, until the limit.
 fn open_again<T>(
     host_index: usize,
     limit: Duration,
@@ -146,7 +146,7 @@ fn open_again<T>(
     loop {
         match open(host_index) {
             Err(fault) if fault.again && !is_stopped() && Instant::now() + pause < until => {
-                // hosts try again at different times, or they would collide again
+                // hosts wait for different times, or they would collide again
                 std::thread::sleep(pause + Duration::from_millis(host_index as u64 % 32 * 17));
                 pause = (pause * 2).min(Duration::from_secs(2));
             }
@@ -162,7 +162,7 @@ fn next<T>(
 ) -> Option<(usize, u32)> {
     let mut state = state.lock();
     loop {
-        // who waits here is woken by the end of a login that is under way, which is near then
+        // the end of a running login, which is near then, wakes this thread
         if is_stopped() || (state.waiting.is_empty() && state.under_way == 0) {
             return None;
         }
@@ -187,8 +187,8 @@ mod tests {
     fn a_host_is_tried_again_only_where_others_are_slow_too() {
         let quick = Duration::from_millis(300);
         let slow = Duration::from_secs(6);
-        // the earlier results; the number of tries; whether it is tried again, and how many are
-        // begun at once then
+        // the earlier results; the number of tries; whether to try again, and how many run at once
+        // then
         let table: [(&[(Ended, Duration)], u32, bool, usize); 5] = [
             (&[], 1, false, 16),
             (&[(Ended::Open, quick)], 1, false, 16),
@@ -225,7 +225,7 @@ mod tests {
                     again: true,
                     ..HostFault::unreachable("dropped")
                 }),
-                // others are slow, so it is tried until it opens
+                // others are slow, so it is tried until it succeeds
                 39 if tries.fetch_add(1, Ordering::SeqCst) < 2 => Err(HostFault {
                     timed_out: true,
                     ..HostFault::unreachable("no answer")

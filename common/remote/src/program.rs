@@ -1,5 +1,5 @@
-//! Hosts that are reached by a program: OpenSSH, the agent on this machine, or any command of the
-//! user's.
+//! Runs a program that reaches a host: OpenSSH's ssh, the agent on this machine, or a command of
+//! the user's.
 
 use super::options::RemoteOptions;
 use super::ssh_config::{SshSettings, openssh};
@@ -22,36 +22,35 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// The size of a pipe to or from a program, once it was full: the most that an ordinary user may
-/// have, so that the program neither runs dry nor blocks while one side waits for a processor. With
-/// half of it, copying took 6 % more CPU time in all; with the kernel's default, pulling files took
-/// 30 % longer.
+/// The size of a pipe to or from a program once it was full: the most that an ordinary user may
+/// set, so that neither side has to wait while the other has no processor. With half of it, copying
+/// used 6 % more CPU time; with the kernel's default, pulling files took 30 % longer.
 const PIPE_BYTES: i32 = 1 << 20;
-/// Pipes get that size up to this sum, because all pipes of a user share 64 MiB
+/// The sum up to which pipes get that size, because all pipes of a user share 64 MiB
 /// (pipe-user-pages-soft).
 const LARGE_PIPES: usize = 24 << 20;
-/// Up to this sum they get [`SMALL_PIPE_BYTES`], because each of many hosts gets less of the link.
+/// The sum up to which they get [`SMALL_PIPE_BYTES`]: with many hosts, each gets less of the link.
 const ALL_PIPES: usize = 32 << 20;
 const SMALL_PIPE_BYTES: i32 = 256 << 10;
-/// The size that the kernel gives a pipe.
+/// The default size of a pipe.
 const DEFAULT_PIPE_BYTES: usize = 64 << 10;
-/// After a pipe was full, nothing is written until about half of it is empty: ssh reads 32 KiB at a
-/// time and would wake us each time. The quickest cipher needs this long for that.
+/// How long nothing is written after a pipe was full, until about half of it is empty with the
+/// fastest cipher: ssh reads 32 KiB at a time, and would wake this tool each time.
 const SHORTEST_REST: Duration = Duration::from_micros(200);
-/// After this time, a link that has become quick again is noticed.
+/// The longest such pause, so that a link that has become fast again is noticed.
 const LONGEST_REST: Duration = Duration::from_millis(5);
 /// How long a program may take to end after its stdin was closed.
 const LEAVE: Duration = Duration::from_millis(100);
-/// The same for a program of the user's: srun must inform Slurm first.
+/// The same for a program of the user's: srun must notify Slurm first.
 const LEAVE_ENGINE: Duration = Duration::from_secs(2);
-/// From TERM to KILL for a program that has not ended by itself.
+/// The time from TERM to KILL for a program that has not ended by itself.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Settings of the user's configuration that are meant for people and not for tools. Neither the
-/// agent nor the display is forwarded to a host. A port can be forwarded only once, and a second
-/// connection would fail if ExitOnForwardFailure is set. The user has not verified further keys of
-/// a host, and hundreds of ssh at once would rewrite known_hosts. OpenSSH 7.4 knows each of these
-/// options.
+/// Overrides settings of the user's configuration that are meant for interactive use. Neither agent
+/// nor display is forwarded to a host. A port can be forwarded only once, and a second connection
+/// would fail if ExitOnForwardFailure is set. UpdateHostKeys would add keys that the user has not
+/// verified, and hundreds of ssh at once would rewrite known_hosts. OpenSSH 7.4 supports all of
+/// these options.
 const NOT_FOR_TOOLS: [&str; 7] = [
     "ForwardAgent=no",
     "ForwardX11=no",
@@ -79,7 +78,7 @@ pub(crate) fn ssh_command(options: &RemoteOptions, settings: &SshSettings, asks:
     }
     ssh.args(super::ssh_config::ssh_options(options));
     if !asks {
-        // a group of its own: Ctrl-C must not cut the line that cleans up
+        // a process group of its own: Ctrl-C must not break the connection that cleans up
         ssh.process_group(0);
     }
     ssh
@@ -95,7 +94,7 @@ fn options_for_tools(options: &RemoteOptions, settings: &SshSettings, asks: bool
         words.push("BatchMode=yes".to_owned());
     }
     if !settings.is_kept_alive {
-        // a dead link is noticed after 30 s
+        // detects a dead link after 30 s
         let alive = ["ServerAliveInterval=10", "ServerAliveCountMax=3"];
         words.extend(alive.map(str::to_owned));
     }
@@ -135,7 +134,7 @@ pub(crate) fn ssh(
     start(ssh, "ssh", None)
 }
 
-/// Runs a program of ours on this machine.
+/// Runs one of the project's programs on this machine.
 pub(crate) fn run(program: &Path, args: &[&str]) -> Result<Box<dyn Channel>, HostFault> {
     let mut command = Command::new(program);
     command.args(args);
@@ -177,7 +176,7 @@ pub(crate) fn fill(
 }
 
 /// Fills in placeholders such as `{name}`. A value becomes part of the user's shell text, so it
-/// must be a plain word, or several behind commas.
+/// must be a plain word, or several with commas between them.
 pub(crate) fn fill_in(template: &str, values: &[(&str, String)]) -> Result<String, HostFault> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-:@,".contains(c);
     let mut text = template.to_owned();
@@ -185,9 +184,9 @@ pub(crate) fn fill_in(template: &str, values: &[(&str, String)]) -> Result<Strin
         let is_used = text.contains(placeholder);
         if is_used && (!value.chars().all(is_plain) || value.starts_with('-')) {
             let fault = HostFault::unreachable(format!(
-                "{placeholder} is {value:?}, which a command line should not hold"
+                "{placeholder} is {value:?}, which is not safe in a command line"
             ));
-            return Err(fault.fix("name hosts by letters, digits, dots and dashes"));
+            return Err(fault.fix("use only letters, digits, dots and dashes in names of hosts"));
         }
         text = text.replace(placeholder, value);
     }
@@ -197,8 +196,7 @@ pub(crate) fn fill_in(template: &str, values: &[(&str, String)]) -> Result<Strin
 struct LoginProgram {
     /// The name of the program, if it is the user's.
     engine: Option<String>,
-    /// The process, which is waited for at the end so that no zombie remains; `None` only after
-    /// drop.
+    /// The process. Drop takes it and waits for it, so that no zombie remains.
     child: Option<Child>,
     /// Whether the script never ran.
     hopeless: bool,
@@ -207,7 +205,7 @@ struct LoginProgram {
     stderr: ChildStderr,
     /// How long to leave stdin alone.
     rest: WriteBackoff,
-    /// Whether stdin and stdout were full once.
+    /// Whether stdin and stdout have been full.
     full: [bool; 2],
 }
 
@@ -226,18 +224,18 @@ fn widen(pipe: BorrowedFd<'_>) -> Option<usize> {
     Some(bytes)
 }
 
-/// Decides how long to leave a full pipe alone.
+/// Decides how long to pause after a pipe was full.
 struct WriteBackoff {
     /// The size of the pipe in bytes.
     bytes: usize,
-    /// How many bytes it took since it was last full.
+    /// How many bytes were written since it was last full.
     taken: usize,
     long: Duration,
     until: Option<Instant>,
 }
 
 impl WriteBackoff {
-    /// The pipe is full.
+    /// Notes that the pipe is full.
     fn begin(&mut self) {
         let long = match std::mem::take(&mut self.taken) {
             less if less < self.bytes / 4 => self.long * 2,
@@ -264,7 +262,7 @@ fn start(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    // a group of its own: Ctrl-C must not cut the line that cleans up
+    // a process group of its own: Ctrl-C must not break the connection that cleans up
     command.process_group(0);
     let failed = |error: &dyn std::fmt::Display| HostFault::unreachable(format!("{name}: {error}"));
     let mut child = command.spawn().map_err(|error| match error.kind() {
@@ -301,7 +299,7 @@ fn start(
 /// Waits for the process to end, and kills it after this time.
 pub(crate) fn end_within(child: &mut Child, limit: Duration) {
     if !ends_within(child, limit) {
-        // one that runs as another user cannot be killed, and must not hold up the tool
+        // a program that runs as another user cannot be killed, and must not block the tool
         let _ = child.kill();
         ends_within(child, LEAVE);
     }
@@ -318,12 +316,12 @@ fn ends_within(child: &mut Child, limit: Duration) -> bool {
     }
 }
 
-/// Ends processes gently, all at the same time: TERM, and KILL after the grace. srun that is killed
-/// at once leaves its place in Slurm's queue behind.
+/// Ends processes at the same time: TERM, and KILL after the grace time. An srun that is killed
+/// without TERM leaves its entry in Slurm's queue behind.
 fn end<'a>(children: impl IntoIterator<Item = &'a mut Child>, grace: Duration) {
     let mut ending = Vec::new();
     for child in children {
-        // of one that has ended, another process may have the number
+        // the process id of one that has ended may belong to another process
         if let (Ok(None), Ok(pid)) = (child.try_wait(), i32::try_from(child.id())) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
             ending.push(child);
@@ -341,7 +339,7 @@ pub(crate) fn unblock(fd: BorrowedFd<'_>) -> nix::Result<()> {
 }
 
 impl LoginProgram {
-    /// The first time, the pipe is enlarged and is then not full.
+    /// Enlarges the pipe when it is full for the first time.
     fn stdin_is_full(&mut self) {
         let first = !std::mem::replace(&mut self.full[0], true);
         match self
@@ -382,8 +380,7 @@ impl Channel for LoginProgram {
         result
     }
 
-    /// The kernel hands the pages of the file to the pipe, without a copy and with hardly any
-    /// CPU time.
+    /// Splices pages of the file into the pipe, without a copy and with hardly any CPU time.
     fn write_file(&mut self, file: &File, offset: u64, length: u64) -> Result<usize, Unsent> {
         let Some(stdin) = &mut self.stdin else {
             return Err(Unsent::Unwritable(io::ErrorKind::BrokenPipe.into()));
@@ -460,7 +457,7 @@ impl Channel for LoginProgram {
 
 impl Drop for LoginProgram {
     fn drop(&mut self) {
-        // The end of its stdin ends the script, and the program with it. One that does not end (a
+        // The end of stdin ends the script and thereby the program. A program that does not end (a
         // lost network, a queue) is killed.
         self.stdin = None;
         let Some(mut child) = self.child.take() else {
@@ -474,7 +471,7 @@ impl Drop for LoginProgram {
         if self.hopeless || !is_engine {
             return end([&mut child], LEAVE);
         }
-        // it may still have something to write
+        // it may still have output
         let streams = [
             self.stdout.as_fd().try_clone_to_owned(),
             self.stderr.as_fd().try_clone_to_owned(),
@@ -485,11 +482,11 @@ impl Drop for LoginProgram {
     }
 }
 
-/// Programs of the user's that have not ended by themselves yet, and their streams.
+/// Programs of the user's that have not ended yet, and their streams.
 static LEFT_PROGRAMS: Mutex<Vec<(Child, [io::Result<OwnedFd>; 2])>> = Mutex::new(Vec::new());
 
 /// Ends the programs of the user's that have not ended by themselves. Each tool calls this before
-/// it ends, because they would otherwise remain.
+/// it exits, or they would remain.
 pub fn end_connectors() {
     let mut left = std::mem::take(&mut *LEFT_PROGRAMS.lock());
     end(left.iter_mut().map(|(child, _)| child), GRACE);

@@ -1,4 +1,4 @@
-//! libssh2 in this process.
+//! Logs in by libssh2, in this process.
 
 use super::known_hosts;
 use super::options::{RemoteOptions, STOP_CHECKED};
@@ -19,9 +19,9 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Instant;
 
-/// sshd hangs up after six failures (MaxAuthTries).
+/// sshd closes the connection after six failures (MaxAuthTries).
 const MAX_KEYS: usize = 5;
-/// A keep-alive keeps the way open through firewalls that forget idle connections.
+/// Keep-alives keep idle connections open in firewalls.
 const KEEPALIVE_S: u32 = 15;
 /// Host key algorithms in the order in which OpenSSH prefers them; those of known keys go first.
 const HOST_KEYS: [&str; 6] = [
@@ -32,7 +32,7 @@ const HOST_KEYS: [&str; 6] = [
     "rsa-sha2-512",
     "rsa-sha2-256",
 ];
-/// As in OpenSSH, it is used only if ssh_config allows it, because it signs with SHA-1.
+/// Used only if ssh_config allows it, as in OpenSSH, because it signs with SHA-1.
 const SHA1: &str = "ssh-rsa";
 
 /// Logs in and runs `boot` in a channel.
@@ -54,7 +54,7 @@ pub(crate) fn open(
     };
     let mut channel = session.channel_session().map_err(failed)?;
     for (name, value) in &settings.set_env {
-        // sshd accepts only those of its AcceptEnv, and ssh ignores that too
+        // sshd accepts only those in its AcceptEnv, and ssh ignores refusals, too
         let _ = channel.setenv(name, value);
     }
     channel
@@ -107,7 +107,7 @@ pub(crate) fn refused_key(options: &RemoteOptions, settings: &SshSettings) -> Op
     }
 }
 
-/// The kind of algorithm of which libssh2 has none that the settings allow.
+/// A kind of algorithm for which the settings allow none of libssh2's.
 pub(crate) fn lacks(settings: &SshSettings) -> Option<&'static str> {
     let allowed = &settings.algorithms;
     let lists = [
@@ -172,7 +172,7 @@ fn handshake(
         (MethodType::MacSc, &allowed.macs),
     ] {
         if !list.is_empty() {
-            // of those that it does not know it takes none
+            // libssh2 refuses a list with algorithms that it does not know
             let _ = session.method_pref(method, &list.join(","));
         }
     }
@@ -185,14 +185,14 @@ fn handshake(
             again: !is_in_vain(&error),
             timed_out: is_timeout(&error),
             ssh_may_do: is_in_vain(&error),
-            ..fault.fix("look whether sshd answers there, and its MaxStartups")
+            ..fault.fix("check that sshd answers there, and its MaxStartups")
         }
     })?;
     Ok((session, socket))
 }
 
-/// LIBSSH2_ERROR_KEX_FAILURE and LIBSSH2_ERROR_METHOD_NONE of libssh2.h, for which the host and
-/// libssh2 may have nothing in common.
+/// LIBSSH2_ERROR_KEX_FAILURE and LIBSSH2_ERROR_METHOD_NONE of libssh2.h: the host and libssh2 may
+/// have no algorithm in common.
 fn is_in_vain(error: &ssh2::Error) -> bool {
     matches!(error.code(), ssh2::ErrorCode::Session(-5 | -17))
 }
@@ -202,8 +202,8 @@ fn is_timeout(error: &ssh2::Error) -> bool {
     matches!(error.code(), ssh2::ErrorCode::Session(-9 | -30))
 }
 
-/// Host key algorithms, those of known keys first; otherwise an honest host would appear to have
-/// changed. If only some are `allowed`, those.
+/// Host key algorithms, limited to those that are `allowed`. Those of known keys come first;
+/// otherwise a host would answer with a key of another type, and appear to have changed.
 fn preferred<'a>(known: impl Iterator<Item = &'a str>, allowed: &[String]) -> String {
     let known: Vec<&str> = known.collect();
     let is_known = |kind: &&str| {
@@ -248,7 +248,7 @@ fn connect_to(hostname: &str, port: u16, options: &RemoteOptions) -> Result<TcpS
                     timed_out,
                     ..HostFault::unreachable(problem)
                 }
-                .fix("look whether the host is up and sshd listens there (DGL_TOOLS_SSH_PORT)");
+                .fix("check that the host is up and sshd listens there (DGL_TOOLS_SSH_PORT)");
             }
         }
     }
@@ -314,8 +314,8 @@ fn log_in(session: &Session, settings: &SshSettings) -> Result<(), HostFault> {
     }
 }
 
-/// LIBSSH2_ERROR_PUBLICKEY_UNVERIFIED of libssh2.h: the host knows the key and has seen the
-/// signature, and nevertheless does not let the user in.
+/// LIBSSH2_ERROR_PUBLICKEY_UNVERIFIED of libssh2.h: the host accepts the key and has received a
+/// signature, but does not admit the user.
 const KEY_IS_NOT_ENOUGH: ssh2::ErrorCode = ssh2::ErrorCode::Session(-19);
 /// LIBSSH2_ERROR_SOCKET_SEND, _SOCKET_DISCONNECT and _SOCKET_RECV.
 const HUNG_UP: [i32; 3] = [-7, -13, -43];
@@ -326,12 +326,12 @@ struct KeyAttempt<'a> {
     settings: &'a SshSettings,
     /// The keys that were tried.
     tried: Vec<String>,
-    /// The key that the host has accepted, though it asks for more.
+    /// The key that the host has accepted as one of several factors.
     accepted: Option<String>,
 }
 
 impl KeyAttempt<'_> {
-    /// Whether one of the keys logs in.
+    /// Tries keys until one logs in.
     fn any_key(&mut self) -> Result<bool, HostFault> {
         let settings = self.settings;
         let named: Option<Vec<Vec<u8>>> = settings.identities_only.then(|| {
@@ -376,7 +376,7 @@ impl KeyAttempt<'_> {
         Ok(false)
     }
 
-    /// Whether the key has logged in.
+    /// Tries a key; returns whether it has logged in.
     fn judge(&mut self, result: Result<(), ssh2::Error>, key: String) -> Result<bool, HostFault> {
         let Err(error) = result else {
             return Ok(true);
@@ -387,12 +387,12 @@ impl KeyAttempt<'_> {
         if matches!(error.code(), ssh2::ErrorCode::Session(code) if HUNG_UP.contains(&code)) {
             return Err(self.hung_up());
         }
-        // libssh2 has the same code for an agent that refuses
+        // libssh2 uses this code for an agent that refuses, too
         let is_unsigned = error.message() == "Callback returned error";
         if error.code() == KEY_IS_NOT_ENOUGH && !is_unsigned {
             self.accepted.get_or_insert_with(|| key.clone());
         }
-        // libssh2 has no better message for a key with a passphrase
+        // libssh2's message for a key with a passphrase
         let is_locked = error.message().contains("passphrase")
             || error.message().contains("extract public key");
         self.tried.push(match (is_locked, is_unsigned) {
@@ -410,33 +410,33 @@ impl KeyAttempt<'_> {
     fn hung_up(&self) -> HostFault {
         let user = &self.settings.user;
         let fault = HostFault::unreachable(format!(
-            "the host hung up while {user} logged in{}",
+            "the host closed the connection while {user} logged in{}",
             self.banner()
         ));
         HostFault {
             again: true,
             ssh_may_do: true,
             ..fault.fix(format!(
-                "look what it says: ssh {}",
+                "see what it prints: ssh {}",
                 record::quote::shown(format!("{user}@{}", self.settings.hostname))
             ))
         }
     }
 
-    /// The words that sshd sends before a login.
+    /// The banner that sshd sends before a login.
     fn banner(&self) -> String {
         let banner = self.session.userauth_banner().ok().flatten();
         let words: Vec<&str> = banner.unwrap_or_default().split_whitespace().collect();
         match words.is_empty() {
             true => String::new(),
-            false => format!("; it says: {}", words.join(" ")),
+            false => format!("; its banner: {}", words.join(" ")),
         }
     }
 
     /// The fault of a login for which no key was enough.
     fn refused(&self) -> HostFault {
         let user = &self.settings.user;
-        // sshd counts this question too, and hangs up after six failures
+        // sshd counts this request, too, and closes the connection after six failures
         let methods = match self.tried.len() < MAX_KEYS {
             true => self.session.auth_methods(user).unwrap_or_default(),
             false => "",
@@ -476,7 +476,7 @@ impl KeyAttempt<'_> {
     }
 }
 
-/// A login that was not answered in time: the host is busy; the key is not wrong.
+/// The fault of a login that was not answered in time: the host is busy, and the key may be right.
 fn unanswered(settings: &SshSettings) -> HostFault {
     let fault = HostFault::unreachable(format!(
         "the login as {} was not answered in time",
@@ -484,8 +484,7 @@ fn unanswered(settings: &SshSettings) -> HostFault {
     ));
     HostFault {
         timed_out: true,
-        ..fault
-            .fix("look how busy the host is, or give it more time with DGL_TOOLS_CONNECT_TIMEOUT")
+        ..fault.fix("check the load of the host, or allow more time with DGL_TOOLS_CONNECT_TIMEOUT")
     }
 }
 
@@ -509,7 +508,7 @@ struct Ssh2 {
     session: Session,
     channel: ssh2::Channel,
     socket: TcpStream,
-    /// Whether the socket takes no more just now.
+    /// Whether the socket accepts no more bytes now.
     full: bool,
 }
 
@@ -541,7 +540,7 @@ impl Channel for Ssh2 {
     }
 
     fn wait_for(&self, _reading: [bool; 2], _writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        // a write that waits for the other side's window waits for incoming data
+        // a write that waits for the window of the other side waits for incoming data
         let out = if self.full {
             PollFlags::POLLOUT
         } else {

@@ -27,11 +27,11 @@ pub(crate) struct SshSettings {
     pub no_agent: bool,
     /// The known_hosts files, the user's own first.
     pub known_hosts: Vec<PathBuf>,
-    /// The one to which new keys are written: the user's first, if there is one.
+    /// The known_hosts file to which new keys are written: the first of the user's.
     pub new_keys: Option<PathBuf>,
     /// The name of the host in known_hosts, if it is not `hostname`.
     pub host_key_alias: Option<String>,
-    /// Whether new keys may be accepted; a changed one never is.
+    /// Whether new keys are accepted; a changed key never is.
     pub accepts_new_keys: bool,
     /// The allowed algorithms, if the configuration differs from OpenSSH's defaults.
     pub algorithms: Algorithms,
@@ -41,20 +41,20 @@ pub(crate) struct SshSettings {
     pub certificates: Vec<PathBuf>,
     /// Variables for the host.
     pub set_env: Vec<(String, String)>,
-    /// Whether the user's own settings notice a dead link.
+    /// Whether the user's settings detect a dead link.
     pub is_kept_alive: bool,
-    /// Where the user's ssh has the socket of a master, if it has one.
+    /// The socket of the user's own master of ssh, if there is one.
     pub control_path: Option<PathBuf>,
     /// The options without which ssh would not run the given command.
     pub to_run_commands: Vec<&'static str>,
-    /// A setting that only OpenSSH itself can honour.
+    /// A setting that only OpenSSH itself supports.
     pub beyond_us: Option<String>,
-    /// All that `ssh -G` printed.
+    /// The whole output of `ssh -G`.
     pub text: String,
 }
 
-/// The algorithms that may be used, the best first. An empty list is OpenSSH's default, or there
-/// is no OpenSSH.
+/// The algorithms that may be used, the preferred ones first. An empty list means OpenSSH's
+/// default, or that there is no OpenSSH.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Algorithms {
     pub ciphers: Vec<String>,
@@ -68,7 +68,7 @@ pub(crate) struct Algorithms {
 pub(crate) struct OpenSsh {
     /// Its defaults.
     algorithms: Algorithms,
-    /// Whether it knows `StrictHostKeyChecking accept-new`, which came with 7.6.
+    /// Whether it supports `StrictHostKeyChecking accept-new`, as versions since 7.6 do.
     pub knows_accept_new: bool,
 }
 
@@ -148,8 +148,8 @@ pub fn ssh_options(options: &RemoteOptions) -> Vec<OsString> {
     words
 }
 
-/// What `ssh -G` prints for a destination. Without that program there is no configuration to
-/// follow, and nothing is printed.
+/// The output of `ssh -G` for a destination; empty without ssh, because then there is no
+/// configuration to follow.
 pub fn printed_settings(options: &RemoteOptions, target: &str) -> Result<String, HostFault> {
     let mut ssh = Command::new("ssh");
     ssh.arg("-G")
@@ -157,7 +157,7 @@ pub fn printed_settings(options: &RemoteOptions, target: &str) -> Result<String,
         .args(["--", target]);
     let wrong = |problem: String| {
         let fault = HostFault::unreachable(format!("ssh -G: {problem}"));
-        fault.fix("correct ssh's configuration, or what DGL_TOOLS_SSH_CONFIG names")
+        fault.fix("correct ssh_config, or the file that DGL_TOOLS_SSH_CONFIG names")
     };
     let limit = options.connect_timeout;
     let output = match output_within(ssh, limit, || options.is_stopped()) {
@@ -165,7 +165,7 @@ pub fn printed_settings(options: &RemoteOptions, target: &str) -> Result<String,
         Ok(None) if options.is_stopped() => return Err(HostFault::stopped()),
         Ok(None) => {
             return Err(wrong(format!(
-                "no end within {} s, such as of a `Match exec`",
+                "it did not end within {} s; perhaps a `Match exec` does not end",
                 limit.as_secs_f32()
             )));
         }
@@ -181,7 +181,7 @@ pub fn printed_settings(options: &RemoteOptions, target: &str) -> Result<String,
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The settings for a host; without OpenSSH its defaults.
+/// The settings for a host; OpenSSH's defaults if there is no OpenSSH.
 pub(crate) fn settings(options: &RemoteOptions, host: &Host) -> Result<SshSettings, HostFault> {
     let home = std::env::var_os("HOME")
         .map(PathBuf::from)
@@ -211,8 +211,8 @@ pub(crate) fn settings(options: &RemoteOptions, host: &Host) -> Result<SshSettin
     Ok(settings)
 }
 
-/// The output of a program that ends within this time, and before it is stopped. What it writes on
-/// each stream has to fit into a pipe.
+/// The output of a program that must end within this time and before a signal. The output on each
+/// stream has to fit into a pipe.
 fn output_within(
     mut command: Command,
     limit: Duration,
@@ -265,16 +265,16 @@ fn is_none(value: &str) -> bool {
     value.eq_ignore_ascii_case("none")
 }
 
-/// Some versions print one, some the other.
+/// Versions of ssh print either of these.
 fn is_no(value: &str) -> bool {
     ["no", "false"].contains(&value)
 }
 
-/// Whether only OpenSSH itself can honour this setting.
+/// Whether only OpenSSH itself supports this setting.
 fn is_beyond_us(key: &str, value: &str) -> bool {
     match key {
-        // a key that is revoked must not be accepted, nor one asked about that a command or the
-        // name server knows
+        // a revoked key must not be accepted, and a key that a command or the name server knows
+        // needs no question
         "proxyjump" | "proxycommand" | "revokedhostkeys" | "knownhostscommand"
         | "identityagent" | "pkcs11provider" | "bindaddress" | "bindinterface" => !is_none(value),
         "addressfamily" => value != "any",
@@ -285,8 +285,8 @@ fn is_beyond_us(key: &str, value: &str) -> bool {
     }
 }
 
-/// The option that replaces a setting with which ssh would not run the given command. Versions
-/// before these settings, which do not know the options either, print none of them.
+/// The option that replaces a setting with which ssh would not run the given command. Versions that
+/// print none of these settings do not support the options either.
 fn replaced(key: &str, value: &str) -> Option<&'static str> {
     match key {
         "remotecommand" if !is_none(value) => Some("RemoteCommand=none"),
@@ -342,7 +342,7 @@ fn parse(text: &str, home: &Path, given: Option<&Path>) -> SshSettings {
     settings.new_keys = settings.known_hosts.first().cloned();
     settings.known_hosts.extend(everybodys);
     for key in keys {
-        // that of the command line is the name of a file as it is
+        // the key of the command line is a plain file name, without tokens
         let file = match given.filter(|given| given.as_os_str() == key) {
             Some(given) => Some(given.to_owned()),
             None => expanded(key, &settings, home).map(|key| path(&key)),
@@ -355,8 +355,8 @@ fn parse(text: &str, home: &Path, given: Option<&Path>) -> SshSettings {
     settings
 }
 
-/// The value of IdentityFile with its tokens and variables, which `ssh -G` leaves as they are
-/// (ssh_config(5), TOKENS and ENVIRONMENT VARIABLES); `None` if one of them is not known here.
+/// The value of IdentityFile with its tokens and variables replaced, which `ssh -G` does not do
+/// (ssh_config(5), TOKENS and ENVIRONMENT VARIABLES); `None` if one of them is unknown.
 fn expanded(value: &str, settings: &SshSettings, home: &Path) -> Option<String> {
     let mut text = String::new();
     let mut rest = value;
@@ -516,16 +516,16 @@ mod tests {
     #[test]
     fn only_algorithms_that_differ_from_the_defaults_count() {
         let defaults = algorithms("ciphers a,b\nmacs m\n");
-        let own = algorithms("ciphers b\nmacs m\n").without(&defaults);
-        assert_eq!(own.ciphers, ["b"]);
-        assert!(own.macs.is_empty());
+        let differing = algorithms("ciphers b\nmacs m\n").without(&defaults);
+        assert_eq!(differing.ciphers, ["b"]);
+        assert!(differing.macs.is_empty());
     }
 
     #[test]
     fn names_of_keys_have_tokens() {
         let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         let user = nix::unistd::User::from_uid(nix::unistd::getuid());
-        let own = user.unwrap().unwrap().name;
+        let user_name = user.unwrap().unwrap().name;
         let path = std::env::var("PATH").unwrap();
         let table = [
             (
@@ -533,7 +533,7 @@ mod tests {
                 Some("/home/ann/.ssh/bob@10.0.0.1".to_owned()),
             ),
             ("%d/100%%", Some("/home/ann/100%".to_owned())),
-            ("/k/%l-%u", Some(format!("/k/{}-{own}", name.trim()))),
+            ("/k/%l-%u", Some(format!("/k/{}-{user_name}", name.trim()))),
             ("/k${PATH}$", Some(format!("/k{path}$"))),
             ("/k/%C", None),
             ("/k/%", None),
@@ -551,7 +551,7 @@ mod tests {
             let beyond = expected.is_none().then(|| format!("identityfile {key}"));
             assert_eq!(settings.beyond_us, beyond, "{key}");
         }
-        // the given key names a file as it is
+        // the given key is a plain file name
         let given = Path::new("keys/50%");
         let settings = parse("identityfile keys/50%\n", Path::new("/"), Some(given));
         assert_eq!(settings.identities, [given]);

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// How many bytes are written at once of a file that has to be copied through memory.
+/// How many bytes of a file are written at once where it has to be copied through memory.
 pub const COPIED: usize = 64 << 10;
 
 /// One of the two output streams of the host.
@@ -18,17 +18,17 @@ pub enum ChannelStream {
     Stderr,
 }
 
-/// A connection to a program on a host: three streams that never block. `WouldBlock` means wait, 0
-/// means the end.
+/// A connection to a program on a host: three streams that never block. `WouldBlock` means that the
+/// caller must wait, 0 the end.
 pub trait Channel: Send {
     fn read(&mut self, stream: ChannelStream, buffer: &mut [u8]) -> io::Result<usize>;
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
-    /// Writes bytes that others follow at once, for which a channel may wait with them.
+    /// Writes bytes that will be followed by more at once, so that a channel may delay them.
     fn write_beginning(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write(bytes)
     }
     /// Writes at most `length` bytes of a file from `offset` on; returns 0 at its end. A channel
-    /// that can do so without a copy does.
+    /// avoids the copy through memory if it can.
     fn write_file(&mut self, file: &File, offset: u64, length: u64) -> Result<usize, Unsent> {
         copy_file(self, file, offset, length)
     }
@@ -36,25 +36,25 @@ pub trait Channel: Send {
     fn close_stdin(&mut self) -> io::Result<()>;
     /// The descriptors to wait for until stdout, stderr or stdin may continue.
     fn wait_for(&self, reading: [bool; 2], writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)>;
-    /// How long to wait before writing; `None` if writing may continue.
+    /// How long the caller must wait before it writes; `None` if it may write now.
     fn rest(&self) -> Option<Duration> {
         None
     }
-    /// The user's program that carries the streams; it may write to stderr itself.
+    /// The name of the user's program that carries the streams; it may write to stderr itself.
     fn engine(&self) -> Option<&str> {
         None
     }
-    /// The exit status of the program that carries the streams, after these have ended.
+    /// The exit status of the program that carries the streams, once they have ended.
     fn ended(&mut self) -> Option<ExitStatus> {
         None
     }
-    /// The meaning of its end, if that is not the end of a login.
+    /// What the end of the channel means, if it is not a login.
     fn end_means(&self) -> Option<&'static str> {
         None
     }
-    /// Notes that the script does not run and will not, so that nothing there needs time to end.
+    /// Notes that the script will not run, so that nothing on the host needs time to end.
     fn give_up(&mut self) {}
-    /// Whether bytes of a file are copied in any case, so that the caller should read them only
+    /// Whether every byte of a file is copied in any case, so that the caller should read it only
     /// once.
     fn is_direct(&self) -> bool {
         false

@@ -18,18 +18,18 @@ pub struct HostFault {
     pub fix: Option<String>,
     /// The key of a host that known_hosts does not have.
     pub unknown_key: Option<Box<UnknownKey>>,
-    /// Whether the fault concerns the way to all hosts, so that it is reported once.
+    /// Whether the fault affects the way to every host, so that it is reported once.
     pub affects_all: bool,
-    /// Whether the host cannot be reached, or no longer, in contrast to a fault that it or this
-    /// tool found.
+    /// Whether the host cannot be reached, or was lost; otherwise the host or this tool found the
+    /// fault.
     pub is_unreachable: bool,
-    /// Whether another try is worthwhile: the connection was dropped before the login.
+    /// Whether to try again: the connection was dropped before the login.
     pub again: bool,
-    /// Whether the host did not answer in time, which a busy machine explains too.
+    /// Whether the host did not answer in time, as a busy one may do.
     pub timed_out: bool,
     /// Whether the host refused the user.
     pub is_refused: bool,
-    /// Whether OpenSSH's program may succeed although libssh2 failed.
+    /// Whether the ssh program may succeed although libssh2 failed.
     pub ssh_may_do: bool,
 }
 
@@ -42,19 +42,19 @@ pub struct UnknownKey {
     pub kind: String,
     /// The fingerprint as ssh-keygen -l shows it: `SHA256:…`.
     pub fingerprint: String,
-    /// The known_hosts file to which the user's ssh adds new keys, and the line for this one.
+    /// The known_hosts file to which the user's ssh adds new keys, and the line for this key.
     pub entry: Option<(PathBuf, String)>,
 }
 
 impl HostFault {
-    /// Whether there was no answer from the address, so that another network may be the reason.
+    /// Whether the address did not answer, perhaps because it is on another network.
     pub fn is_unanswered(&self) -> bool {
-        // the words of the kernel, which `ssh` quotes too
+        // messages of the kernel, which `ssh` quotes too
         let errors = ["Network is unreachable", "No route to host", "timed out"];
         self.timed_out || errors.iter().any(|error| self.problem.contains(error))
     }
 
-    /// The host cannot be reached, or no longer.
+    /// The host cannot be reached, or was lost.
     pub fn unreachable(problem: impl Into<String>) -> HostFault {
         HostFault {
             is_unreachable: true,
@@ -77,8 +77,8 @@ impl HostFault {
         }
     }
 
-    /// No answer arrived within this time; with the last lines of the program that connects to the
-    /// host.
+    /// The host did not answer within this time. `last_words` are of the program that connects to
+    /// it.
     pub fn silent(limit: Duration, last_words: &str) -> HostFault {
         let colon = if last_words.is_empty() { "" } else { ": " };
         let problem = format!(
@@ -89,21 +89,18 @@ impl HostFault {
             timed_out: true,
             ..HostFault::unreachable(problem)
         };
-        fault
-            .fix("look whether the host is up, or give it more time with DGL_TOOLS_CONNECT_TIMEOUT")
+        fault.fix("check that the host is up, or allow more time with DGL_TOOLS_CONNECT_TIMEOUT")
     }
 
     /// The event does not match the request.
     pub fn unexpected(event: &FileEvent) -> HostFault {
         let text: String = format!("{event:?}").chars().take(100).collect();
-        HostFault::reported(format!(
-            "protocol error: it sent what was not asked for: {text}"
-        ))
+        HostFault::reported(format!("protocol error: unexpected answer: {text}"))
     }
 
     /// A signal ended the tool before the host answered.
     pub fn stopped() -> HostFault {
-        HostFault::unreachable("it had not answered when a signal came").fix("run this again")
+        HostFault::unreachable("no answer before a signal arrived").fix("run this again")
     }
 
     pub fn for_all(problem: impl Into<String>) -> HostFault {
@@ -117,7 +114,7 @@ impl HostFault {
         }
     }
 
-    /// The same for a report.
+    /// The fault of this host for a report.
     pub fn fault(&self, host: &Host) -> Fault {
         let fault = match self.is_unreachable {
             true => Fault::unreachable(host.location(), self.problem.clone()),
@@ -186,7 +183,7 @@ fn unknown_keys(unknown: &[(&Host, &UnknownKey)]) -> Fault {
     for (file, line) in unknown.iter().filter_map(|(_, key)| key.entry.as_ref()) {
         lines.entry(file).or_default().insert(line);
     }
-    // an empty line first, because the last line of the file may have no end
+    // an empty line first, because the file may not end with a newline
     let adding = lines.iter().map(|(file, lines)| {
         let lines: Vec<String> = lines.iter().map(quote::shown).collect();
         format!(

@@ -1,5 +1,5 @@
-//! A conversation with the agent of a host. What carries the bytes is a [`channel::Channel`]: a
-//! login, which the crate `remote` makes, or a connection that the agent made itself.
+//! A conversation with the agent of a host. A [`channel::Channel`] carries its bytes: a login,
+//! which the crate `remote` makes, or a connection that the agent made itself.
 
 pub mod channel;
 mod fault;
@@ -18,6 +18,6 @@ pub use transport::{Body, Waker};
 
 use std::time::Duration;
 
-/// Longer than any honest agent takes for an answer, because a file system that hangs must not hold
-/// a tool up for ever.
+/// How long a tool waits for an answer: longer than any working agent needs, and not for ever,
+/// because a file system of the host may hang.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(60);

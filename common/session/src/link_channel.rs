@@ -9,10 +9,10 @@ use tls::Link;
 /// A TLS connection to an agent as a channel. It has no stderr.
 pub struct LinkChannel {
     link: Link,
-    /// Received bytes that were not returned yet, from `given` on.
+    /// Received bytes; those from `given` on were not returned yet.
     plain: Vec<u8>,
     given: usize,
-    /// Whether more may come.
+    /// Whether more bytes may arrive.
     open: bool,
     /// Whether the agent at the other end has connected to this side.
     is_dialed: bool,
@@ -27,7 +27,7 @@ impl LinkChannel {
         }
     }
 
-    /// Takes over a connection from which something was read already.
+    /// Continues a connection from which `plain` was read already.
     pub fn over(mut link: Link, plain: Vec<u8>) -> LinkChannel {
         link.widen();
         LinkChannel {
@@ -39,7 +39,7 @@ impl LinkChannel {
         }
     }
 
-    /// Whether more may come.
+    /// Whether more bytes may arrive.
     pub fn is_open(&self) -> bool {
         self.open
     }
@@ -56,14 +56,14 @@ impl Channel for LinkChannel {
             self.plain.clear();
             self.given = 0;
             self.open = match self.link.receive(&mut self.plain) {
-                // an agent that is killed closes its end, or resets it if it had not read all
+                // the end of a killed agent: a close, or a reset if it had not read everything
                 Err(error) if self.is_dialed && error.kind() == ConnectionReset => false,
                 received => received?,
             };
         }
-        let there = &self.plain[self.given..];
-        let count = there.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&there[..count]);
+        let unread = &self.plain[self.given..];
+        let count = unread.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&unread[..count]);
         self.given += count;
         if count == 0 && self.open {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -84,13 +84,13 @@ impl Channel for LinkChannel {
     }
 
     fn wait_for(&self, _reading: [bool; 2], _writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        // the connection itself knows whether bytes are queued
+        // the link knows whether it has queued bytes
         vec![(self.link.as_fd(), self.link.wait_for())]
     }
 
     fn end_means(&self) -> Option<&'static str> {
         self.is_dialed
-            .then_some("its agent had dialed in, and the connection to it is lost")
+            .then_some("its agent had dialed in, but the connection was lost")
     }
 
     fn is_direct(&self) -> bool {

@@ -1,5 +1,5 @@
-//! Rewords messages of libssh2 and of the hosts' shells about an end for people. Unknown messages
-//! stay unchanged.
+//! Words for users in place of the messages of libssh2 and of shells about the end of a connection.
+//! Unknown messages stay unchanged.
 
 pub const CLOSED: &str = "the connection was closed, by the host or on the way to it";
 const LATE: &str = "it did not answer in time";
@@ -18,10 +18,10 @@ pub fn of_libssh2(message: &str) -> &str {
         | "Unable to send channel request"
         | "Failed sending banner"
         | "Unable to ask for ssh-userauth service" => CLOSED,
-        "Failed getting banner" => "what answers there is no sshd, or it hung up at once",
+        "Failed getting banner" => "no sshd answers there, or it closed the connection at once",
         "Unable to exchange encryption keys" => {
-            "the host hung up, or its sshd and libssh2 have no cipher, key exchange or kind of \
-             host key in common (--connect ssh may have)"
+            "the host closed the connection, or its sshd and libssh2 have no cipher, key exchange \
+             or kind of host key in common (try --connect ssh)"
         }
         "API timeout expired"
         | "Timed out waiting on socket"
@@ -34,7 +34,7 @@ pub fn of_libssh2(message: &str) -> &str {
         "Unable to complete request for channel-process-startup" => {
             "its sshd runs no command for this user"
         }
-        // in some versions the method's name follows these words, in others the function's
+        // followed by the name of the method or of the function, depending on the version
         other if other.starts_with("Unable to verify host") => {
             "the host could not prove that it has its host key"
         }
@@ -43,26 +43,26 @@ pub fn of_libssh2(message: &str) -> &str {
     }
 }
 
-/// Translates a shell's message about a program that a signal ended. A shell repeats it for every
-/// such program and does not name the program.
+/// Translates a shell's message about a program that a signal ended. The shell does not name the
+/// program, and repeats the message for each one.
 pub fn of_shell(line: &str) -> &str {
     match line {
         "Killed" => {
-            "a program there was killed: by somebody, or because memory ran out (see dmesg there)"
+            "a program there was killed, by a user or because memory ran out (see dmesg there)"
         }
-        "Terminated" => "a program there was ended by somebody (SIGTERM)",
-        "Hangup" => "a program there was ended by a hangup",
+        "Terminated" => "a program there was ended by SIGTERM",
+        "Hangup" => "a program there was ended by SIGHUP",
         other => other,
     }
 }
 
-/// The program that ends with these words because it has no terminal.
-pub fn wants_a_terminal(words: &str) -> Option<&'static str> {
+/// The program that ends with this message because it has no terminal.
+pub fn wants_a_terminal(message: &str) -> Option<&'static str> {
     let programs = [
         ("open terminal failed: not a terminal", "tmux"),
         ("Must be connected to a terminal", "screen"),
     ];
-    let (_, program) = programs.iter().find(|(said, _)| words.contains(said))?;
+    let (_, program) = programs.iter().find(|(part, _)| message.contains(part))?;
     Some(program)
 }
 
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_are_for_people() {
+    fn reasons_are_for_users() {
         let table = [
             ("transport read", CLOSED),
             ("socket disconnect", CLOSED),

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use wire::codec::{self, Decoder};
 use wire::{Event, Failure, Request};
 
-/// While this many events wait, no more are read from the host, so that a host that talks without
-/// end stops itself.
+/// While this many events wait, no more are read from the host, so that a host that never stops
+/// sending blocks itself.
 const MAX_EVENTS: usize = 256;
-/// The same in bytes; one message more may be held in part.
+/// The same in bytes; part of one more message may be held.
 const MAX_EVENT_BYTES: u64 = 2 << 20;
-/// The most bytes that may answer one request, many times more than the stacks of all threads of a
-/// host. In memory an answer takes up to seven times as much.
+/// The most bytes of the answer to one request, many times the stacks of all threads of a host. In
+/// memory an answer takes up to seven times as much.
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
 
 /// What a session receives from a host.
@@ -34,14 +34,14 @@ pub struct Session {
     decoder: Decoder,
     /// How many bytes of events were received.
     received: u64,
-    /// Whether nothing more can arrive.
+    /// Whether the connection has ended or is lost.
     over: bool,
-    /// Whether the agent is a child of this process, so that only pipes lie between.
+    /// Whether the agent is a child of this process, connected by pipes.
     is_local: bool,
 }
 
 impl Session {
-    /// Begins a session with the same agent over a connection beside its login.
+    /// Begins a session over a channel on which an agent already runs.
     pub fn over(channel: Box<dyn Channel>) -> Session {
         Session::continued(Transport::new(channel), &[])
     }
@@ -59,7 +59,7 @@ impl Session {
         }
     }
 
-    /// The same of an agent that is a child of this process.
+    /// Notes that the agent is a child of this process.
     pub fn with_child(self) -> Session {
         Session {
             is_local: true,
@@ -79,17 +79,17 @@ impl Session {
         self.transport.send(body);
     }
 
-    /// An empty buffer; if possible, one whose bytes were sent.
+    /// An empty buffer, reused if possible.
     pub fn buffer(&mut self) -> Vec<u8> {
         self.transport.spare.pop().unwrap_or_default()
     }
 
-    /// Whether the agent is a child of this process, so that only pipes lie between.
+    /// Whether the agent is a child of this process, connected by pipes.
     pub fn is_local(&self) -> bool {
         self.is_local
     }
 
-    /// Whether the bytes of a file are copied in any case.
+    /// See [`Channel::is_direct`].
     pub fn is_direct(&self) -> bool {
         self.transport.channel.is_direct()
     }
@@ -109,7 +109,7 @@ impl Session {
         self.transport.write_some();
     }
 
-    /// Announces that no request follows: the agent ends after it has answered those that were
+    /// Announces that no request follows. The agent ends after it has answered those that were
     /// sent.
     pub fn close_stdin(&mut self) {
         self.transport.close_stdin();
@@ -159,20 +159,20 @@ impl Session {
         Ok(events)
     }
 
-    /// Takes the events that answer a request, up to its end, which must arrive within `limit`.
-    /// `take` fails with the problem of an event.
+    /// Passes each event that answers a request to `take`. The end of the answer must arrive within
+    /// `limit`. `take` returns an error for an event that is wrong.
     pub fn take_answer(
         &mut self,
         limit: Duration,
         mut take: impl FnMut(Event) -> Result<(), String>,
     ) -> Result<(), HostFault> {
         let wrong = |why: String| {
-            HostFault::unreachable(why).fix("look whether the host is up, then run this again")
+            HostFault::unreachable(why).fix("check that the host is up, then run this again")
         };
         let until = Instant::now() + limit;
         let most = self.received.saturating_add(MAX_ANSWER_BYTES);
         loop {
-            // it was reported lost before; nothing more will arrive
+            // the loss was reported before
             if self.over {
                 return Err(wrong(self.transport.why_lost("the connection has ended")));
             }
@@ -183,7 +183,7 @@ impl Session {
                     SessionEvent::Event(Event::Done, _) => {
                         return match events.next() {
                             Some(SessionEvent::Event(..)) => {
-                                Err(wrong("it goes on behind the end of its answer".to_owned()))
+                                Err(wrong("it sent more after the end of its answer".to_owned()))
                             }
                             Some(SessionEvent::Lost(_)) | None => Ok(()),
                         };
@@ -201,12 +201,14 @@ impl Session {
             }
             if left.is_zero() {
                 let seconds = limit.as_secs();
-                return Err(wrong(format!("no end of its answer within {seconds} s")));
+                return Err(wrong(format!(
+                    "its answer was not complete within {seconds} s"
+                )));
             }
         }
     }
 
-    /// One round over the three streams; returns whether anything moved.
+    /// Writes and reads once on each stream; returns whether anything was transferred.
     fn exchange(&mut self, events: &mut Vec<SessionEvent>) -> bool {
         if self.over {
             return false;
@@ -216,7 +218,7 @@ impl Session {
         let until = self.received.saturating_add(MAX_EVENT_BYTES);
         while events.len() < MAX_EVENTS && self.received < until && !self.over {
             match self.transport.receive() {
-                // the caller checks the time; stderr may never be empty
+                // stderr may have data without end, so the caller checks the time
                 Ok(Some(0)) => {
                     progress = true;
                     break;
@@ -249,7 +251,7 @@ impl Session {
                 Err(malformed) => {
                     self.over = true;
                     events.push(SessionEvent::Lost(format!(
-                        "what it sends is not host-agent's: {malformed}"
+                        "it sends something other than host-agent does: {malformed}"
                     )));
                 }
             }

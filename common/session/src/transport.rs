@@ -1,4 +1,4 @@
-//! The bytes to and from a program on a host: those that are queued and received, and why they
+//! The bytes to and from a program on a host: what is queued and received, and why the connection
 //! ended.
 
 use super::channel::{Channel, ChannelStream, Unsent};
@@ -42,9 +42,9 @@ impl Body {
 pub struct Transport {
     pub channel: Box<dyn Channel>,
     outbox: VecDeque<Body>,
-    /// How many bytes of the first of them are sent.
+    /// How many bytes of the first entry of the outbox were sent.
     sent: usize,
-    /// How many bytes of the outbox are not sent yet.
+    /// How many bytes of the outbox were not sent yet.
     pending: u64,
     source_fault: Option<io::Error>,
     closing: bool,
@@ -123,7 +123,7 @@ impl Transport {
     }
 
     /// Reads once. Returns how many bytes of stdout are in `buffer`, 0 if only something else
-    /// moved, `None` if there is nothing to read.
+    /// happened, `None` if there is nothing to read.
     pub fn receive(&mut self) -> io::Result<Option<usize>> {
         let mut progress = None;
         for stream in [ChannelStream::Stderr, ChannelStream::Stdout] {
@@ -139,7 +139,7 @@ impl Transport {
                     progress = Some(0);
                     match stream {
                         ChannelStream::Stdout => {
-                            // stderr may be the connector's, and is no evidence about the host
+                            // stderr does not count, because it may be that of the connector
                             self.last_received = Instant::now();
                             return Ok(Some(count));
                         }
@@ -160,34 +160,34 @@ impl Transport {
         self.stderr.drain(..surplus);
     }
 
-    /// Why the connection is lost that has ended without an error.
+    /// Why the connection ended, where no call has failed.
     pub fn why_ended(&mut self) -> String {
-        let Some(means) = self.channel.end_means() else {
+        let Some(meaning) = self.channel.end_means() else {
             return self.why_lost("the connection ended before the script");
         };
         match (self.engine_stderr(), self.channel.ended()) {
-            (stderr_tail, _) if !stderr_tail.is_empty() => format!("{means}; {stderr_tail}"),
+            (stderr_tail, _) if !stderr_tail.is_empty() => format!("{meaning}; {stderr_tail}"),
             (_, Some(status)) => {
                 let name = self.channel.engine().unwrap_or("the command");
-                format!("{means}; {name} has ended, {status}")
+                format!("{meaning}; {name} has ended, {status}")
             }
-            (_, None) => means.to_owned(),
+            (_, None) => meaning.to_owned(),
         }
     }
 
-    /// Why the connection is lost: the last line of the program that carries it, or else `what`.
-    pub fn why_lost(&mut self, what: &str) -> String {
-        let what = reasons::of_libssh2(what);
+    /// Why the connection is lost: the last lines of the program that carries it, or else `error`.
+    pub fn why_lost(&mut self, error: &str) -> String {
+        let reason = reasons::of_libssh2(error);
         let stderr_tail = self.engine_stderr();
         if !stderr_tail.is_empty() {
             return stderr_tail;
         }
         let ended = self.channel.ended();
         match (self.channel.engine(), ended) {
-            (Some(name), Some(status)) => format!("{name}: {what}; {status}"),
-            (Some(name), None) => format!("{name}: {what}"),
+            (Some(name), Some(status)) => format!("{name}: {reason}; {status}"),
+            (Some(name), None) => format!("{name}: {reason}"),
             (None, Some(status)) if status.code() == Some(SSH_FAILED) => reasons::CLOSED.to_owned(),
-            (None, _) => what.to_owned(),
+            (None, _) => reason.to_owned(),
         }
     }
 
@@ -228,8 +228,8 @@ impl Transport {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return progress,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The other side no longer reads. The program's last lines are still to be read,
-                // and give the reason.
+                // The other side no longer reads. The last lines of the program, still unread, give
+                // the reason.
                 Err(_) => {
                     self.outbox.clear();
                     (self.pending, self.sent) = (0, 0);
@@ -245,7 +245,7 @@ impl Transport {
         progress
     }
 
-    /// Notes that this many more bytes of the first body were sent.
+    /// Notes that this many more bytes of the first entry were sent.
     fn advance(&mut self, count: usize) {
         self.pending -= count as u64;
         self.sent += count;
@@ -262,7 +262,7 @@ impl Transport {
     }
 
     /// The last lines on stderr, after the name of the user's program that carries the streams, so
-    /// that they are not taken for the job's.
+    /// that they are not taken for output of the job.
     pub fn engine_stderr(&self) -> String {
         let stderr_tail = self.last_words();
         match self.channel.engine() {
@@ -278,10 +278,10 @@ impl Transport {
 
     /// Waits until a stream may continue; returns whether it was woken.
     pub fn wait(&mut self, wake: Option<&Waker>, limit: Duration) -> bool {
-        // a keep-alive is due every few seconds, and asking for one costs nothing when it is not
+        // the channel sends keep-alives every few seconds, when they are due
         let limit = limit.min(Duration::from_secs(5));
         let writing = !self.outbox.is_empty() || self.closing;
-        // read before the descriptors, because a pause may end in between
+        // asked before the descriptors, because the pause may end in between
         let limit = self
             .channel
             .rest()
@@ -308,7 +308,7 @@ impl Transport {
     }
 }
 
-/// The last lines of a stderr joined into one, each of them once.
+/// The last lines of stderr, joined into one line, without repetitions.
 pub fn last_words(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let mut lines: Vec<&str> = text
@@ -335,7 +335,7 @@ impl Waker {
         Ok(Waker { reader, writer })
     }
 
-    /// Wakes the thread. If the pipe is full, it has been woken already.
+    /// Wakes the thread. A full pipe wakes it as well.
     pub fn wake(&self) {
         let _ = nix::unistd::write(&self.writer, b"w");
     }
@@ -359,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn last_words_are_said_once() {
+    fn last_words_are_not_repeated() {
         let table = [
             ("", ""),
             ("a\n\n b \nb\nb\n", "a; b"),
@@ -367,8 +367,7 @@ mod tests {
             ("ssh: a\r\nb\r\n", "ssh: a; b"),
             (
                 "Killed\nKilled\nKilled\n",
-                "a program there was killed: by somebody, or because memory ran out (see dmesg \
-                 there)",
+                "a program there was killed, by a user or because memory ran out (see dmesg there)",
             ),
         ];
         for (stderr, words) in table {

@@ -7,10 +7,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// The longest line. A longer one is not ours, because no message holds a list that grows with the
-/// job.
+/// The longest line. No message needs more, because no message has a list that grows with the job.
 pub const MAX_LINE: usize = 1 << 20;
-/// The longest body, for which each side must have memory. A file is sent in many of them.
+/// The longest body; each side must have memory for one. A file is sent in many bodies.
 pub const MAX_BODY: usize = 1 << 20;
 
 /// A message and the bytes behind it.
@@ -29,7 +28,7 @@ pub enum Malformed {
     LongLine,
     /// A body longer than [`MAX_BODY`].
     LongBody(u64),
-    /// A line that is not a message of this kind: the line, cut, and the reason.
+    /// A line that is not a message of this kind: the beginning of the line, and the reason.
     Json(String, String),
 }
 
@@ -47,8 +46,8 @@ impl std::fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// A message with its body, ready to be sent. A body longer than [`MAX_BODY`] is a mistake of the
-/// caller's, which the other side refuses.
+/// A message with its body, ready to be sent. A body longer than [`MAX_BODY`] is an error of the
+/// caller; the other side refuses it.
 pub fn encode<T: Serialize>(head: &T, body: &[u8]) -> Vec<u8> {
     let mut message = encode_head(head, body.len());
     message.extend_from_slice(body);
@@ -57,8 +56,7 @@ pub fn encode<T: Serialize>(head: &T, body: &[u8]) -> Vec<u8> {
 
 /// The line alone. It announces a body of `length` bytes, which the caller sends behind it.
 pub fn encode_head<T: Serialize>(head: &T, length: usize) -> Vec<u8> {
-    // every message is a struct or an enum of structs, so it becomes an object, and nothing in it
-    // can fail
+    // cannot fail: every message is a struct or an enum of structs, so it becomes an object
     let mut line = serde_json::to_vec(head).unwrap_or_default();
     if length > 0 && line.pop().is_some() {
         line.extend_from_slice(format!(",\"bytes\":{length}}}").as_bytes());
@@ -74,14 +72,14 @@ pub struct Decoder {
     buffer: Vec<u8>,
     /// How many bytes of `buffer` were returned already.
     taken: usize,
-    /// No line ends before this position of `buffer`.
+    /// The line that begins at `taken` has no end before this position of `buffer`.
     searched: usize,
     /// The message whose line was received. While its body is incomplete, `buffer` is empty.
     begun: Option<Begun>,
 }
 
-/// A line and the received part of the body that it announces. Bytes of a body go to its own memory
-/// at once: bodies are most of what a connection carries, and each copy of them counts.
+/// A line and the received part of the body that it announces. Bytes of a body go into its own
+/// buffer at once, because bodies are most of the traffic and every copy costs time.
 #[derive(Debug)]
 struct Begun {
     line: Vec<u8>,
@@ -143,8 +141,7 @@ impl Decoder {
         begun + self.buffer.len() - self.taken
     }
 
-    /// The next message, if all of it was received. Empty lines, which people may type, are
-    /// skipped.
+    /// The next message, if all of it was received. Empty lines, which users may type, are skipped.
     pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<Message<T>>, Malformed> {
         loop {
             if let Some(begun) = self.begun.take_if(|begun| begun.body.len() == begun.length) {
@@ -183,7 +180,7 @@ impl Decoder {
         }
     }
 
-    /// All received messages, and whether the following bytes may be one.
+    /// All received messages, and whether the bytes after them may be a message.
     pub fn messages<T: DeserializeOwned>(&mut self) -> (Vec<Message<T>>, bool) {
         let mut messages = Vec::new();
         loop {
@@ -202,7 +199,7 @@ impl Decoder {
             .iter()
             .position(|byte| *byte == b'\n')
             .map(|position| from + position);
-        // in front of a line that cannot be read, the same end of line is found again
+        // a malformed line is not taken, so its end is found again
         self.searched = end.unwrap_or(self.buffer.len());
         let length = end.unwrap_or(self.buffer.len()) - self.taken;
         if length > MAX_LINE {

@@ -9,7 +9,7 @@
 //!     tool -> first host    follow
 //!                           <- what the launcher writes, from its beginning on
 //!
-//! From there on the launcher talks to the agents as a tool does that stays.
+//! From then on the launcher talks to the agents like a tool that stays connected.
 //! [`Request::Follow`](crate::Request::Follow) sends what it has written and writes, while the job
 //! runs and when it has ended.
 
@@ -56,7 +56,7 @@ pub struct HostTicket {
     pub ticket: Ticket,
 }
 
-/// The record of a process of a detached job, without its environment and command.
+/// The record of a process of a detached job, without environment and command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DetachedProcess {
     /// The record, as a line of JSON.

@@ -1,13 +1,13 @@
-//! Messages of an agent that an engine has started and that dials in to the tool: the ticket it
-//! needs, its introduction, and the tool's answer.
+//! Messages of an agent that was started by an engine and dials in to the tool: its ticket, its
+//! introduction, and the tool's answer.
 
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// The environment variable in which a ticket may be given, if an engine hands on the environment
-/// and the hosts share no directory.
+/// The environment variable that may hold the ticket, for engines that pass on the environment to
+/// hosts that share no directory.
 pub const TICKET_VARIABLE: &str = "DGL_TOOLS_DIAL";
 
 /// What an agent must know to dial in: one JSON object on a line.
@@ -17,7 +17,7 @@ pub struct Ticket {
     pub addresses: Vec<SocketAddrV4>,
     /// The tool's public key.
     pub key: String,
-    /// The private key that lets an agent in. All agents of a run have the same.
+    /// The private key that admits an agent. All agents of a run have the same.
     pub secret: String,
     /// How long an agent tries to reach the tool, in milliseconds.
     pub patience_ms: u64,
@@ -33,7 +33,7 @@ impl fmt::Debug for Ticket {
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// 128 random bits in hexadecimal, the same over all connections of an agent.
+    /// 128 random bits in hexadecimal, the same on all connections of an agent.
     pub agent: String,
     /// The names of its host: the kernel's, and the engine's if it has another one.
     pub names: Vec<String>,
@@ -41,7 +41,7 @@ pub struct Hello {
     pub addresses: Vec<Ipv4Addr>,
     /// The number that the engine gave it, with its variable: `SLURM_NODEID 3`.
     pub position: Option<String>,
-    /// The engine that ends whatever the agent leaves behind, if one does.
+    /// The engine that ends whatever the agent leaves behind, if there is one.
     pub ender: Option<Ender>,
 }
 
@@ -74,12 +74,12 @@ impl fmt::Display for Ender {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum DialMessage {
-    /// From here on the connection is stdin and stdout of `host-agent serve TOKEN`. Meanwhile the
+    /// From now on the connection is stdin and stdout of `host-agent serve TOKEN`. Meanwhile the
     /// agent dials again, to wait for the next message.
     Serve {
         /// The token that the agent writes first.
         token: String,
     },
-    /// The agent is not needed any longer.
+    /// The agent is no longer needed.
     Leave,
 }

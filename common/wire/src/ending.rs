@@ -63,9 +63,9 @@ pub enum Reason {
 pub enum Loss {
     /// No message arrived from it for this time.
     Silent(Duration),
-    /// The agent has ended that supervised the job's graph servers there.
+    /// The agent that supervised the job's graph servers there has ended.
     SupervisorGone,
-    /// Another reason, in words for people.
+    /// Another reason, in words for users.
     Other(String),
 }
 
@@ -93,7 +93,7 @@ pub enum Cause {
     Signal(SignalNumber),
     /// A time limit ran out.
     Time(Limit),
-    /// The job gave no sign of life for longer than this.
+    /// The job showed no activity for longer than this.
     Stalled(Duration),
     /// The graph servers that the job uses have ended.
     Servers,
@@ -102,7 +102,7 @@ pub enum Cause {
     Paused(Duration),
 }
 
-/// What may not take longer than its time.
+/// A limit of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
@@ -115,7 +115,7 @@ pub enum Limit {
 /// When a job stalls, and whether it is ended then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StallRule {
-    /// A job without a sign of life for this long stalls.
+    /// A job without activity for this long stalls.
     pub limit: Duration,
     /// Whether a job that stalls is ended.
     pub ends: bool,

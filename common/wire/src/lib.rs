@@ -39,7 +39,7 @@ pub enum Request {
     Process(Box<record::Process>),
     /// Starts the processes that were described. From here on the agent serves only them.
     Start(supervise::Start),
-    /// Tells that the launcher is alive. Sent at a fixed interval while processes run.
+    /// A heartbeat of the launcher, sent at a fixed interval while processes run.
     Alive,
     /// Ends the processes: TERM, and KILL after the grace.
     End(supervise::End),
@@ -63,7 +63,7 @@ pub enum Request {
     ListRecords(job::JobOnHost),
     /// Asks for the output of a detached job, old and new. From now on the agent serves only that.
     Follow(job::JobOnHost),
-    /// Asks whether persistent graph servers are there.
+    /// Asks whether persistent graph servers run.
     FindServers(Box<servers::Find>),
     /// Claims the right to start these graph servers.
     ClaimServers(job::JobOnHost),
@@ -86,7 +86,7 @@ pub enum Request {
     /// Removes directories of ended detached jobs: one [`Event::Reaped`] each.
     ForgetJobs(reap::Forget),
     /// Claims the job's name, its ports and its use of /dev/shm on this host, until the agent ends
-    /// or [`Request::Release`]. Answered by [`Event::Taken`] for each thing that another job has;
+    /// or [`Request::Release`]. Answered by [`Event::Taken`] for each thing that another job holds;
     /// then nothing is claimed.
     Claim,
     /// Confirms that the job has claimed all of its hosts, so that other jobs need not wait for it
@@ -130,7 +130,7 @@ pub enum Event {
     ServersEnded(servers::ServersEnded),
     /// All processes have ended.
     Over(supervise::Over),
-    /// The agent is alive. Sent at a fixed interval while processes run.
+    /// A heartbeat of the agent, sent at a fixed interval while processes run.
     Alive,
     /// What the agent of a host needs to connect to the launcher of a detached job.
     Ticket(Box<detached::HostTicket>),
@@ -156,7 +156,7 @@ pub enum Event {
     Profile(Box<stacks::CountedStacks>),
     /// A job was ended or signalled, or its remains were removed.
     Reaped(record::Reaped),
-    /// Something that a [`Request::Claim`] asked for and another job has.
+    /// Something that a [`Request::Claim`] asked for and that another job holds.
     Taken(preflight::Taken),
     /// A finding of a [`Request::Preflight`].
     Preflight(preflight::Finding),
@@ -168,7 +168,7 @@ pub enum Event {
     Failed(Failure),
 }
 
-/// Why a request could not be carried out, in words for people.
+/// Why a request could not be carried out, in words for users.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// The problem, in one line. The tool words the fix, and not the host, because users may paste

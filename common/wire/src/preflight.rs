@@ -1,7 +1,6 @@
-//! Messages about the examination of a host before a job starts, and about the claim under which it
-//! happens.
+//! Messages about the checks on a host before a job starts, and about the claim that precedes them.
 //!
-//! A claim is sent first. Each [`Check`] asks about one subject, and is answered by its
+//! The claim is sent first. Each [`Check`] asks about one subject and is answered by its
 //! [`Finding`]s; a check without findings is answered by [`crate::Event::Done`] alone.
 
 use crate::Text;
@@ -10,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::net::SocketAddrV4;
 
-/// What could not be claimed, because another job has it.
+/// Something that could not be claimed, because another job holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
-    /// What is taken.
-    pub what: Claimed,
-    /// The job that has it.
+    /// The thing that is taken.
+    pub claimed: Claimed,
+    /// The job that holds it.
     pub by: Claimant,
 }
 
@@ -41,14 +40,13 @@ pub struct Claimant {
     pub user: Option<String>,
     /// The process that holds the claim, which is the job's agent; absent if it is in a container.
     pub pid: Option<u32>,
-    /// How long it has had the claim, in milliseconds.
+    /// For how long it has held the claim, in milliseconds.
     pub age_ms: u64,
-    /// Whether the job has all of its hosts. A job that has not may still give up.
+    /// Whether the job has claimed all of its hosts. Otherwise it may still give up.
     pub confirmed: bool,
 }
 
-/// A subject of the examination. The agent has the job and its processes, and knows from them what
-/// there is to check.
+/// A subject to check. The agent derives the details from the job and its processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "check", rename_all = "snake_case")]
 pub enum Check {
@@ -59,16 +57,16 @@ pub enum Check {
     OpenFiles,
     /// The ports that the processes will listen on.
     Ports,
-    /// Jobs of this user that run here under the name of this one, and processes of jobs without a
-    /// supervisor.
+    /// Other jobs of this user with the same name, and processes of jobs without a supervisor.
     Jobs,
     /// Files of DGL in /dev/shm; or whether the job can have a private /dev/shm.
     SharedMemory,
-    /// Whether the kernel takes the words and variables of all processes.
+    /// Whether the kernel accepts the arguments and variables of all processes (ARG_MAX).
     ArgumentSizes,
     /// Whether each command can be run in its environment.
     Commands,
-    /// Listens so that the other hosts can connect, if processes of this one will meet theirs.
+    /// Listens for test connections of other hosts, if processes of this one will communicate with
+    /// theirs.
     Listen,
     /// Connects to other hosts that listen, and sends 64 KiB each way on the first connection to
     /// each address.
@@ -85,7 +83,7 @@ pub enum Check {
 pub struct Script {
     /// The program. Others may run scripts of the same name.
     pub program: Role,
-    /// The directory that `path` is relative to. If it does not exist, there are no findings.
+    /// The directory to which `path` is relative. If it does not exist, there are no findings.
     pub folder: Text,
     /// The path of the script.
     pub path: Text,
@@ -120,14 +118,14 @@ impl Module {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "found", rename_all = "snake_case")]
 pub enum Finding {
-    /// Something that prevents the start, whatever the other hosts find.
+    /// A problem that prevents the start, whatever the other hosts report.
     Problem {
-        /// What has the problem. The launcher knows the fix.
+        /// What the problem is about; the launcher chooses the fix by it.
         about: Subject,
         /// The problem in words.
         problem: String,
     },
-    /// The script that processes run.
+    /// The script that the processes run.
     ScriptContent {
         /// The script as the processes name it.
         script: Script,
@@ -136,7 +134,7 @@ pub enum Finding {
     },
     /// The ip_config; its text follows this event.
     IpConfig,
-    /// The content of the partition config that a launcher can judge.
+    /// The content of the partition config, as far as the launcher compares it.
     PartitionConfig {
         /// A hash of its content.
         hash: String,
@@ -145,8 +143,8 @@ pub enum Finding {
         /// Its `graph_name`.
         graph_name: Option<String>,
     },
-    /// A file of the partition is where only DGL 0.5 finds it: relative to the working directory
-    /// instead of the config.
+    /// A file of the partition has a path that is relative to the working directory instead of the
+    /// config, so that only DGL 0.5 finds it.
     Elsewhere {
         /// The path that later versions use.
         path: Text,
@@ -155,15 +153,15 @@ pub enum Finding {
     PortTaken {
         /// The number of the port.
         port: u16,
-        /// The process that has it.
+        /// The process that uses it.
         by: Owner,
     },
     /// Connections of a server that has ended are still in TIME_WAIT on a port.
     PortLingers {
         /// The number of the port.
         port: u16,
-        /// Whether no process can listen there. Otherwise only those that do not set SO_REUSEADDR
-        /// cannot, such as DGL 0.5.
+        /// Whether no process at all can listen on it. Otherwise only processes without
+        /// SO_REUSEADDR cannot, such as those of DGL 0.5.
         blocks: bool,
     },
     /// A job of this name runs here.
@@ -190,7 +188,7 @@ pub enum Finding {
         executable: String,
         /// The version of Python.
         version: String,
-        /// The modules that it does not find, and must.
+        /// The required modules that it does not find.
         missing: Vec<Module>,
         /// The version of dgl that it would import.
         dgl: Option<String>,
@@ -199,7 +197,7 @@ pub enum Finding {
     Listens {
         /// The named port, if the host could listen on it.
         port: Option<u16>,
-        /// The free port on which the host listens as well.
+        /// The free port on which the host listens, too.
         ephemeral: u16,
     },
     /// A connection could not be made.
@@ -209,11 +207,11 @@ pub enum Finding {
         /// The reason.
         why: Unreachable,
     },
-    /// Small packets pass between this host and another, and large ones are lost.
+    /// Small packets pass between this host and another, but large ones are lost.
     LosesLargePackets {
         /// The address that was tried.
         target: SocketAddrV4,
-        /// Whether those from this host are lost; otherwise those to it.
+        /// Whether packets from this host are lost; otherwise packets to it.
         outward: bool,
     },
 }
@@ -226,7 +224,7 @@ impl Finding {
     }
 }
 
-/// What a problem is about, by which its fix is chosen.
+/// What a problem is about; it determines the fix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Subject {
@@ -256,7 +254,7 @@ pub enum Subject {
     Python,
 }
 
-/// A process, in terms for people.
+/// A process, described for users.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -267,7 +265,7 @@ pub struct Owner {
     pub command: Option<String>,
     /// The job to which it belongs.
     pub job: Option<String>,
-    /// Its user, if that is not the one who asks.
+    /// Its user, if it is not the user who asks.
     pub user: Option<String>,
 }
 
@@ -277,9 +275,9 @@ pub struct Owner {
 pub enum SharedFiles {
     /// A process has them mapped.
     Used(Owner),
-    /// They are this user's, and no process maps them; the name of one of them.
+    /// They belong to this user and no process maps them; the name of one of them.
     Stale(Text),
-    /// They are another user's, and no visible process has them mapped; the name of the user.
+    /// They belong to another user, and no visible process has them mapped; the name of the user.
     Foreign(String),
 }
 
@@ -287,9 +285,9 @@ pub enum SharedFiles {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unreachable {
-    /// There was no answer in time.
+    /// No answer arrived in time.
     TimedOut,
-    /// The host, or something in between, refused it.
+    /// The host, or a firewall in between, refused it.
     Refused,
     /// Another error, in the words of the operating system.
     Other(String),

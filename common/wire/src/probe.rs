@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::ops::RangeInclusive;
 
-/// The ports that graph servers may get without being named: from DGL's default up to the first
-/// port that Linux gives to outgoing connections by default.
+/// The ports that graph servers may get by default: from DGL's own default up to the first port
+/// that Linux uses for outgoing connections.
 pub const SERVER_PORTS: RangeInclusive<u16> = DEFAULT_PORT..=32767;
 
 /// The question about a host.
@@ -29,7 +29,7 @@ pub struct Probe {
     pub occupancy: bool,
 }
 
-/// The way in which a Python is named.
+/// How a Python is named.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Python {
@@ -53,7 +53,7 @@ pub struct Probed {
     pub interfaces: Vec<Interface>,
     /// The ports of outgoing connections.
     pub ephemeral_ports: Option<EphemeralPorts>,
-    /// Why nvidia-smi, which is there, reported no GPUs.
+    /// Why nvidia-smi, which is installed, reported no GPUs.
     pub gpu_failure: Option<Failure>,
     /// Why the interpreter does not run.
     pub python_failure: Option<Failure>,
@@ -78,9 +78,9 @@ pub struct Occupancy {
 /// The ports that the kernel gives to outgoing connections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EphemeralPorts {
-    /// The first one of `net.ipv4.ip_local_port_range`.
+    /// The first port of `net.ipv4.ip_local_port_range`.
     pub first: u16,
-    /// The last one.
+    /// The last port.
     pub last: u16,
     /// The ranges between them that `net.ipv4.ip_local_reserved_ports` excepts.
     pub reserved: Vec<(u16, u16)>,

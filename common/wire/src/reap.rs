@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::net::Ipv4Addr;
 
-/// Selects processes of a job. Those that will be signalled or ended are held until then, so that
-/// the signal reaches all hosts at once.
+/// Selects processes of a job. The agent holds those that will be signalled, so that the signal
+/// reaches all hosts at the same time.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pick {

@@ -24,7 +24,7 @@ pub struct Data {
     pub samplers: String,
 }
 
-/// Asks whether graph servers for trainers with such settings are there.
+/// Asks whether graph servers for trainers with these settings run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Find {
     /// The requested servers.
@@ -34,14 +34,14 @@ pub struct Find {
     pub data: Data,
 }
 
-/// The state of graph servers on a host. Of servers that are not alive no settings are reported.
+/// The state of graph servers on a host. Settings are only reported of servers that are alive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServersState {
     /// Whether they are alive.
     pub life: ServersLiveness,
-    /// Their settings, where a file is named by the hash of its content.
+    /// Their settings, with the hash of its content in place of each file.
     pub theirs: Data,
-    /// The settings of these trainers in the same form.
+    /// The settings of the trainers in the same form.
     pub ours: Data,
 }
 
@@ -55,7 +55,7 @@ pub enum ServersLiveness {
     Starting,
     /// They listen.
     Alive,
-    /// They have ended; with the one that failed first, if known.
+    /// They have ended; with the server that failed first, if known.
     Dead(Option<Box<FirstFailure>>),
 }
 
@@ -67,7 +67,7 @@ pub struct ServersEnded {
     pub failure: Option<JobFailure>,
 }
 
-/// Whether this launcher may start the graph servers; otherwise another one is starting them.
+/// Whether this launcher may start the graph servers; otherwise another launcher is starting them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartClaimed {
     /// Whether this launcher may start them, until its agent ends.

@@ -10,23 +10,23 @@ use serde_with::skip_serializing_none;
 /// The problem of a process that is not a Python, such as a shell before one.
 pub const NO_PYTHON: &str = "no Python runs in it";
 
-/// Whose stacks are to be read.
+/// Selects the processes whose stacks are read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakeStacks {
     #[serde(flatten)]
     pub pick: Pick,
-    /// Whether their connections are wanted too.
+    /// Whether to report their connections, too.
     pub connections: bool,
 }
 
-/// Whose stacks are to be read again and again, and for how long.
+/// Selects the processes whose stacks are sampled, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordStacks {
     #[serde(flatten)]
     pub pick: Pick,
     /// The length of the recording, in milliseconds.
     pub time_ms: u64,
-    /// So many times a second.
+    /// Samples per second.
     pub rate: u32,
 }
 
@@ -37,7 +37,7 @@ pub struct RecordStacks {
 pub struct CountedStacks {
     #[serde(flatten)]
     pub record: record::Profile,
-    /// Why there are no threads.
+    /// Why the stacks could not be read.
     pub why: Option<Why>,
 }
 
@@ -48,38 +48,38 @@ pub struct CountedStacks {
 pub struct ProcessStacks {
     #[serde(flatten)]
     pub record: record::Stack,
-    /// Why there are no threads.
+    /// Why the stacks could not be read.
     pub why: Option<Why>,
 }
 
 /// How many characters of a command are shown.
 const COMMAND_CHARS: usize = 200;
-/// The most characters of a job's name or a reason, either of which could be as long as an
+/// The most characters of a job's name or a reason, which a process could make as long as an
 /// environment.
 const NAME_CHARS: usize = 255;
 
 /// A host reads at most this many threads of a process, and at most this many frames of each. More
-/// do not help people; together the limits stay below the size of a message, including JSON's
-/// escapes.
+/// would not help users. Together the limits keep a message below its largest size, including
+/// JSON's escapes.
 pub const MAX_THREADS: usize = 64;
 /// See [`MAX_THREADS`].
 pub const MAX_FRAMES: usize = 40;
 /// The name of a thread or a frame has at most this many bytes, and a mark if it was truncated.
 pub const MAX_TEXT: usize = 160;
-/// A host reports at most this many connections of a process: those that moved data last.
+/// A host reports at most this many connections of a process: those that transferred data last.
 pub const MAX_CONNECTIONS: usize = 128;
-/// How many different stacks of a process a host counts; all others are counted as one.
+/// How many different stacks of a process a host counts; all others are counted together.
 pub const MAX_COUNTED_STACKS: usize = 1000;
-/// The most different frames of a process that a host reports: some kilobytes for a job that
-/// repeats the same steps.
+/// The most different frames of a process that a host reports. A job that repeats the same steps
+/// has far fewer, some kilobytes.
 pub const MAX_COUNTED_FRAMES: usize = 4000;
 /// How many frames of a counted stack a host sends.
 pub const MAX_COUNTED_DEPTH: usize = 120;
 
 impl ProcessStacks {
     /// The record of this stack, for a process of this host; `processes` provides the id of the
-    /// process record, if there is one. The record is limited to what our agent reads, because a
-    /// host might send as much as a line holds.
+    /// process record, if there is one. The record is limited to what host-agent reads, because a
+    /// hostile host might send as much as a line holds.
     pub fn into_record(self, host: u32, processes: &[Process], time_ms: u64) -> record::Stack {
         let stack = self.record;
         let named = NamedProcess::of(processes, host, stack.role, stack.rank);
@@ -92,7 +92,7 @@ impl ProcessStacks {
             command: cut(&stack.command, COMMAND_CHARS),
             threads: bounded(stack.threads, MAX_THREADS, in_bounds),
             error: stack.error.map(|error| cut(&error, NAME_CHARS)),
-            connections: bounded(stack.connections, MAX_CONNECTIONS, |one| one),
+            connections: bounded(stack.connections, MAX_CONNECTIONS, std::convert::identity),
             time_ms,
             ..stack
         }
@@ -133,9 +133,9 @@ impl CountedStacks {
     }
 }
 
-/// The process that a host reports about. It may report about the processes that the plan has on
-/// it; if it names another one, its answer counts as that of a process of unknown role. Without a
-/// plan its report is trusted.
+/// The process that a host reports about. A host may report about the processes that the plan has
+/// on it; if it names another one, its answer counts as that of a process of unknown role. Without
+/// a plan, the report is trusted.
 struct NamedProcess {
     id: Option<u32>,
     role: Option<Role>,
@@ -168,10 +168,10 @@ fn in_bounds(thread: Thread) -> Thread {
     }
 }
 
-/// The first of these, in as little memory as they need.
-fn bounded<T>(all: Vec<T>, most: usize, mut bound: impl FnMut(T) -> T) -> Vec<T> {
-    let mut bounded = Vec::with_capacity(all.len().min(most));
-    bounded.extend(all.into_iter().take(most).map(&mut bound));
+/// The first of these items, in no more memory than they need.
+fn bounded<T>(items: Vec<T>, most: usize, mut bound: impl FnMut(T) -> T) -> Vec<T> {
+    let mut bounded = Vec::with_capacity(items.len().min(most));
+    bounded.extend(items.into_iter().take(most).map(&mut bound));
     bounded
 }
 
@@ -181,7 +181,7 @@ fn bounded<T>(all: Vec<T>, most: usize, mut bound: impl FnMut(T) -> T) -> Vec<T>
 pub struct Reading {
     #[serde(default)]
     pub threads: Vec<Thread>,
-    /// Why there are no threads, in words.
+    /// Why the stacks could not be read, in words.
     pub error: Option<String>,
     pub why: Option<Why>,
 }
@@ -201,7 +201,7 @@ impl Reading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// The kernel does not let us read its memory.
+    /// The kernel denies access to its memory.
     Denied {
         /// Yama's kernel.yama.ptrace_scope there; 0 if it does not matter.
         ptrace_scope: u8,

@@ -19,7 +19,7 @@ const MAX_EXCEPTION: usize = 2000;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Start {
-    /// Environment variables of every process; its own take precedence.
+    /// Environment variables of every process; those of its record take precedence.
     pub env: Vec<(String, crate::Text)>,
     /// For persistent graph servers: the settings that their trainers must share, and their name.
     /// The trainers map their shared memory, and may end a moment after them.
@@ -47,7 +47,7 @@ pub struct End {
     /// Whether ABRT comes first, so that Python prints its stacks (PYTHONFAULTHANDLER).
     #[serde(default)]
     pub stacks: bool,
-    /// Why the job ends, as the launcher or agent that decided it has found.
+    /// Why the job ends, according to the launcher or agent that decided it.
     #[serde(default)]
     pub ending: Ending,
 }
@@ -87,7 +87,7 @@ pub struct Output {
     pub stream: ProcessStream,
 }
 
-/// A stream of a process has ended: no process holds it any longer.
+/// A stream of a process has ended: every process has closed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drained {
     /// The number of the process on its host.
@@ -108,13 +108,13 @@ pub struct Exited {
     pub cpu_s: f64,
     /// The largest resident memory, in bytes, of the process or of any child that it waited for.
     pub max_rss_bytes: u64,
-    /// dgl-reap ends the whole job just now.
+    /// Whether dgl-reap is ending the whole job.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub job_reaped: bool,
 }
 
 impl Exited {
-    /// A process that ended in this way, without other known facts.
+    /// A process that ended with this status, without other known facts.
     pub fn new(index: u32, end: ProcessEnd) -> Exited {
         Exited {
             index,
@@ -133,7 +133,7 @@ pub struct Usage {
     pub interval_ms: u64,
     /// The resources that the whole host used.
     pub host: HostUsage,
-    /// The resources of the processes of the job that run, each with its children.
+    /// The resources of the job's running processes, each with its children.
     pub processes: Vec<ProcessUsage>,
     /// The state of the host's NVIDIA GPUs, if requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -197,7 +197,8 @@ pub struct Activity {
 pub struct StacksReported {
     /// For how long there had been no activity when the stacks were taken, in milliseconds.
     pub idle_ms: u64,
-    /// What those do that have computed in that time, and not moved; absent if there are none.
+    /// What the processes do that have computed in that time without a change of their stacks;
+    /// absent if there are none.
     pub computing: Option<Computing>,
     /// The processes that a signal has stopped (SIGSTOP), by their numbers on the host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -234,7 +235,8 @@ pub struct Raised {
 }
 
 impl Raised {
-    /// Limits it to what our agent reads, because a host might send as much as a line holds.
+    /// Limits it to what host-agent reads, because a hostile host might send as much as a line
+    /// holds.
     pub fn bounded(self) -> Raised {
         let frames = self.frames.iter().take(MAX_FRAMES);
         Raised {

@@ -60,7 +60,7 @@ impl AsRef<OsStr> for Text {
     }
 }
 
-/// The first characters of a text, because a host may send as many as a line holds.
+/// The first characters of a text; a hostile host may send as many as a line holds.
 pub fn cut(text: &str, chars: usize) -> String {
     text.chars().take(chars).collect()
 }
@@ -91,8 +91,7 @@ impl<'de> Deserialize<'de> for Text {
             Json::Utf8(text) => text.into_bytes(),
             Json::Bytes { b64 } => BASE64.decode(b64).map_err(D::Error::custom)?,
         };
-        // no system call takes a NUL byte, and a text cut off there would name another file or
-        // command
+        // a system call would stop at a NUL byte, and so use another file or command
         if bytes.contains(&0) {
             return Err(D::Error::custom("a text with a NUL byte"));
         }

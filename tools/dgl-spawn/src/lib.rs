@@ -87,7 +87,7 @@ fn launch(
 ) -> Result<Exit, Report> {
     let begun = Instant::now();
     let log_dir = args.log_dir.as_deref().filter(|_| !args.detach);
-    let mut sink = sink::open(args, log_dir, stream, hosts, &parts.all)?;
+    let mut sink = sink::open(args, log_dir, stream, hosts, &parts.processes)?;
     // from here on a signal ends the job in order; nothing has been started yet
     let signals = Signals::watch().map_err(|error| own_fault(&error))?;
     let options = args.connect.options_until(&signals.stop());
@@ -111,7 +111,7 @@ fn launch(
         plan: job,
         hosts: hosts.to_vec(),
         graph: launcher.graph.clone(),
-        processes: parts.all,
+        processes: parts.processes,
         log_dir: args.log_dir.as_deref().map(Text::from),
     };
     let signals = &launcher.signals;

@@ -1,5 +1,5 @@
-//! Asks whoever listens on an abstract Unix socket. Anybody may have taken its name, and need not
-//! accept us nor answer.
+//! Asks the process that listens on an abstract Unix socket. Any user's process may have bound the
+//! name, and may neither accept nor answer.
 
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -13,17 +13,17 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// What the holder of a socket has answered.
+/// The answer of the holder of a socket.
 pub struct SocketAnswer {
-    /// Who it is, by the kernel, so that nobody can forge it.
+    /// The holder according to the kernel, which cannot be forged.
     pub peer: UnixCredentials,
     pub bytes: Vec<u8>,
-    /// Whether the time was over before the end of the answer.
+    /// Whether the limit was over before the end of the answer.
     pub is_late: bool,
 }
 
 /// Sends a question to the holder of this name, and reads at most `most` bytes of the answer, all
-/// within the limit; `None` if the holder accepts nobody, so that there is no room for us.
+/// within the limit; `None` if the holder does not accept connections and its queue is full.
 pub fn ask(
     name: &str,
     question: &[u8],
@@ -36,7 +36,7 @@ pub fn ask(
     };
     let peer = getsockopt(&stream, sockopt::PeerCredentials)?;
     let mut stream = UnixStream::from(stream);
-    // who answers without waiting for a question may have gone already
+    // a holder that answers without a question may have closed the connection already
     let _ = stream.write_all(question);
     let _ = stream.shutdown(Shutdown::Write);
     let (mut bytes, mut buffer, mut is_late) = (Vec::new(), [0; 4096], false);
@@ -66,14 +66,18 @@ pub fn ask(
 fn connect_until(name: &str, until: Instant) -> nix::Result<Option<OwnedFd>> {
     let address = UnixAddr::new_abstract(name.as_bytes())?;
     let flags = SockFlag::SOCK_CLOEXEC;
-    let own = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    let client = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        // none at all would be no limit
+        // a timeout of 0 would be no limit
         let micros = i64::try_from(left.as_micros()).unwrap_or(i64::MAX).max(1);
-        setsockopt(&own, sockopt::SendTimeout, &TimeVal::microseconds(micros))?;
-        match connect(own.as_raw_fd(), &address) {
-            Ok(()) => return Ok(Some(own)),
+        setsockopt(
+            &client,
+            sockopt::SendTimeout,
+            &TimeVal::microseconds(micros),
+        )?;
+        match connect(client.as_raw_fd(), &address) {
+            Ok(()) => return Ok(Some(client)),
             Err(Errno::EAGAIN) => return Ok(None),
             Err(Errno::EINTR) if !left.is_zero() => {}
             Err(Errno::EINTR) => return Ok(None),
@@ -82,7 +86,7 @@ fn connect_until(name: &str, until: Instant) -> nix::Result<Option<OwnedFd>> {
     }
 }
 
-/// A public id that only who knows the token can make, for one purpose.
+/// A public id for one purpose, which can only be derived from the token.
 pub fn id_of(purpose: &str, token: &str) -> String {
     let key = blake3::derive_key(purpose, token.as_bytes());
     record::hex::encode(&key[..16])

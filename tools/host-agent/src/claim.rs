@@ -1,10 +1,10 @@
-//! The claim of a job: its name, its ports and the use of /dev/shm belong to it on this host from
-//! the beginning of the preflight.
+//! The claim of a job on its name, its ports and the use of /dev/shm on this host, from the
+//! beginning of the preflight.
 //!
-//! Each claim is an abstract Unix socket with a name that all jobs derive in the same way. Binding
-//! it is atomic, all users of this network namespace see it, and it disappears with the agent that
-//! holds it, however that ends. An agent that finds it taken connects to it and learns who holds
-//! it.
+//! Each claim is an abstract Unix socket, whose name all jobs derive in the same way. Binding it is
+//! atomic, all users of this network namespace see it, and it disappears with the agent that holds
+//! it, however the agent ends. An agent that finds a name taken connects to the socket and asks for
+//! its holder.
 
 use crate::abstract_socket;
 use crate::describe;
@@ -26,16 +26,14 @@ use wire::Failure;
 use wire::job::Job;
 use wire::preflight::{Claimant, Claimed, Taken};
 
-/// A holder answers at once; one that was stopped does not answer at all. No answer takes longer,
-/// whoever holds the name.
+/// How long to wait for an answer. A holder answers at once, unless it is stopped or no agent.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
-/// More bytes than an answer has.
+/// The most bytes that are read of an answer, more than it has.
 const ANSWER_BYTES: usize = 4 << 10;
-/// How often a socket is tried whose holder is just ending.
+/// How often to try to bind a socket whose holder is ending.
 const TRIES: u32 = 10;
 
-/// What a job claims on a host besides its name, from the beginning of the preflight and for as
-/// long as it lives. Either all of it is claimed or nothing.
+/// What a job claims on a host besides its name. Either everything is claimed or nothing.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Claim {
     /// The ports that its processes will listen on.
@@ -45,7 +43,7 @@ pub struct Claim {
     pub shared_memory: bool,
 }
 
-/// A port that a process will listen on.
+/// A port on which a process will listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Port {
     pub port: u16,
@@ -57,12 +55,12 @@ pub struct Port {
 #[derive(Debug)]
 pub struct HeldClaim {
     confirmed: Arc<AtomicBool>,
-    /// Holds the sockets.
+    /// The thread that holds the sockets.
     _answers: SideThread,
 }
 
 impl HeldClaim {
-    /// Notes that the job has all of its hosts.
+    /// Notes that the job has claimed all of its hosts.
     pub fn confirm(&self) {
         self.confirmed.store(true, Ordering::Relaxed);
     }
@@ -78,7 +76,7 @@ struct HolderAnswer {
     confirmed: bool,
 }
 
-/// Claims everything that a job wants, or nothing. In that case, returns what others have of it.
+/// Claims everything that a job needs, or else returns what other jobs hold.
 pub fn take(job: &Job, claim: &Claim) -> Result<Result<HeldClaim, Vec<Taken>>, Failure> {
     let failed = |error: io::Error| {
         Failure::new(format!(
@@ -87,12 +85,12 @@ pub fn take(job: &Job, claim: &Claim) -> Result<Result<HeldClaim, Vec<Taken>>, F
     };
     let id = id_of(&job.token);
     let (mut sockets, mut taken) = (Vec::new(), Vec::new());
-    for (what, name) in wanted(&job.name, claim) {
+    for (claimed, name) in wanted(&job.name, claim) {
         match bind(&name, &id).map_err(failed)? {
             Bound::Ours(socket) => sockets.push(socket),
-            // several hosts of one job are rehearsed on one machine
+            // in a rehearsal, several hosts of a job are on one machine
             Bound::OurJobs => {}
-            Bound::Theirs(by) => taken.push(Taken { what, by }),
+            Bound::Theirs(by) => taken.push(Taken { claimed, by }),
         }
     }
     if !taken.is_empty() {
@@ -113,16 +111,16 @@ pub fn take(job: &Job, claim: &Claim) -> Result<Result<HeldClaim, Vec<Taken>>, F
     }))
 }
 
-/// Whether the name of this job is claimed here under this token, so that the job is alive.
+/// Whether the name of this job is claimed here with this token, so that the job is alive.
 pub fn is_alive(job: &str, token: &str) -> bool {
     let found = ask(&name_of_job(job));
     matches!(found, Ok(Some(Holder { id: Some(id), .. })) if id == id_of(token))
 }
 
-/// A thing that some job holds.
+/// Something that a job holds.
 #[derive(Debug, PartialEq, Eq)]
 pub enum HeldName {
-    /// A job's own.
+    /// The name of a job.
     Job(String),
     /// A port.
     Port(u16),
@@ -130,7 +128,7 @@ pub enum HeldName {
 
 /// Everything that all jobs of all users hold in this network namespace.
 pub fn all_held() -> Vec<HeldName> {
-    // a socket's name may be anybody's bytes
+    // the name of a socket may be any bytes
     let sockets = std::fs::read("/proc/net/unix").unwrap_or_default();
     let text = String::from_utf8_lossy(&sockets);
     text.lines().filter_map(held_name).collect()
@@ -161,7 +159,7 @@ fn name_of_port(port: &Port) -> String {
     format!("dgl-tools/port/{}/{address}", port.port)
 }
 
-/// Everything to be claimed with the names of the sockets, always in the same order.
+/// Everything to claim, with the names of the sockets, always in the same order.
 fn wanted(job: &str, claim: &Claim) -> Vec<(Claimed, String)> {
     let mut ports = claim.ports.clone();
     ports.sort_unstable();
@@ -173,7 +171,7 @@ fn wanted(job: &str, claim: &Claim) -> Vec<(Claimed, String)> {
             .map(|port| (Claimed::Port(port.port), name_of_port(port))),
     );
     if claim.shared_memory {
-        // containers may share the network and have a /dev/shm of their own each
+        // containers may share the network, but each has its own /dev/shm
         let device = std::fs::metadata("/dev/shm").map_or(0, |folder| folder.dev());
         wanted.push((Claimed::SharedMemory, format!("dgl-tools/shm/{device}")));
     }
@@ -191,7 +189,7 @@ fn bind(name: &str, id: &str) -> io::Result<Bound> {
     for _ in 0..TRIES {
         match UnixListener::bind_addr(&address) {
             Ok(socket) => {
-                // poll may report a connection that is gone when it is accepted
+                // a connection that poll reports may be closed before it is accepted
                 socket.set_nonblocking(true)?;
                 return Ok(Bound::Ours(socket));
             }
@@ -207,21 +205,21 @@ fn bind(name: &str, id: &str) -> io::Result<Bound> {
     Err(ErrorKind::AddrInUse.into())
 }
 
-/// Who holds the socket of a claim.
+/// The holder of a claim's socket.
 struct Holder {
     claimant: Claimant,
-    /// Identifies its job; `None` if it is another user's, who may repeat what our agents tell
-    /// everybody.
+    /// Identifies its job; `None` if the holder is another user's, who could repeat the public
+    /// answers of this user's agents.
     id: Option<String>,
 }
 
-/// Who holds the socket of this name; `None` if nobody does, or not any longer.
+/// The holder of the socket with this name; `None` if there is none, or no longer.
 fn ask(name: &str) -> io::Result<Option<Holder>> {
     let reply = match abstract_socket::ask(name, &[], ANSWER_LIMIT, ANSWER_BYTES) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
         reply => reply?,
     };
-    // the holder has given its claim back before it reached our connection
+    // the holder released its claim before it accepted the connection
     if reply
         .as_ref()
         .is_some_and(|reply| reply.bytes.is_empty() && !reply.is_late)
@@ -240,14 +238,14 @@ fn ask(name: &str) -> io::Result<Option<Holder>> {
             .and_then(|peer| u32::try_from(peer.pid()).ok())
             .filter(|pid| *pid != 0),
         age_ms: answer.as_ref().map_or(0, |answer| answer.age_ms),
-        // a holder that does not answer will not give up either
+        // a holder that does not answer will not give up, either
         confirmed: answer.as_ref().is_none_or(|answer| answer.confirmed),
     };
     let id = answer.filter(|_| user.is_none()).map(|answer| answer.id);
     Ok(Some(Holder { claimant, id }))
 }
 
-/// Tells everybody who connects whose the claim is.
+/// Answers every connection with the job that holds the claim.
 struct Answers {
     sockets: Vec<UnixListener>,
     job: String,
@@ -285,7 +283,7 @@ impl Answers {
 
     fn answer(&self, socket: &UnixListener) {
         match socket.accept() {
-            // the answer fits into the buffer of a new socket, so nobody can make us wait
+            // the answer fits into the buffer of a new socket, so the write cannot block
             Ok((mut stream, _)) => {
                 let answer = HolderAnswer {
                     job: self.job.clone(),
@@ -295,7 +293,7 @@ impl Answers {
                 };
                 let _ = stream.write_all(&serde_json::to_vec(&answer).unwrap_or_default());
             }
-            // without free descriptors the same connection would be reported again and again
+            // without a pause, poll would report the same connection until a descriptor is free
             Err(error) if error.kind() != ErrorKind::WouldBlock => {
                 std::thread::sleep(Duration::from_millis(100));
             }
@@ -337,7 +335,7 @@ mod tests {
 
     #[test]
     fn what_is_claimed_is_told_and_free_again_when_its_holder_ends() {
-        // names of this process, because tests run side by side
+        // names with the process id, because tests run at the same time
         let name = |text: &str| format!("{text}-{}", std::process::id());
         let held = take(&job(&name("a"), "1"), &claim(&[3, 1]))
             .unwrap()
@@ -351,7 +349,7 @@ mod tests {
             .unwrap_err();
         let reported: Vec<_> = taken
             .iter()
-            .map(|taken| (taken.what, taken.by.job.clone(), taken.by.confirmed))
+            .map(|taken| (taken.claimed, taken.by.job.clone(), taken.by.confirmed))
             .collect();
         let by = Some(name("a"));
         assert_eq!(
@@ -365,21 +363,21 @@ mod tests {
             (taken[0].by.user.as_deref(), taken[0].by.pid),
             (None, Some(std::process::id()))
         );
-        // nothing of the second's was kept
+        // the second claim kept nothing
         drop(take(&job(&name("c"), "3"), &claim(&[2])).unwrap().unwrap());
         let taken = take(&job(&name("a"), "4"), &claim(&[]))
             .unwrap()
             .unwrap_err();
-        assert_eq!(taken[0].what, Claimed::Name);
+        assert_eq!(taken[0].claimed, Claimed::Name);
         // another agent of the same job
         drop(take(&job(&name("a"), "1"), &claim(&[1])).unwrap().unwrap());
-        let all = all_held();
+        let held_names = all_held();
         for held in [
             HeldName::Job(name("a")),
             HeldName::Port(1),
             HeldName::Port(3),
         ] {
-            assert!(all.contains(&held), "{held:?}: {all:?}");
+            assert!(held_names.contains(&held), "{held:?}: {held_names:?}");
         }
         drop(held);
         drop(

@@ -1,4 +1,4 @@
-//! Runs programs that are asked something: starts them, reads for a while, ends them.
+//! Runs programs for their output: starts them, reads until a limit, and ends them.
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -13,14 +13,14 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// What KILL has not ended after this time hangs in the kernel, and is left to it.
+/// A program that KILL has not ended after this time hangs in the kernel, and is left to it.
 const KILL_LIMIT: Duration = Duration::from_secs(1);
-/// How often to check whether a program has ended, where the kernel does not tell (before 5.3).
+/// How often to check whether a program has ended, on kernels without pidfd (before 5.3).
 const PAUSE: Duration = Duration::from_millis(10);
-/// How much is read at once: what a pipe holds.
+/// How much is read at once: the size of a pipe.
 const PIPE_BYTES: u64 = 64 << 10;
 
-/// The leader of the group has not been waited for, so nobody else can have its number.
+/// Kills a process group, whose number cannot be reused because its leader was not waited for.
 fn kill_group(group: u32) {
     if let Ok(pid) = i32::try_from(group) {
         let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
@@ -43,8 +43,8 @@ impl Answer {
 }
 
 /// Runs a program with an empty stdin for at most `limit`; keeps at most `most` bytes of its
-/// output. The program gets a process group of its own, which is killed when the time is over. What
-/// it leaves running in the background is not waited for.
+/// output. The program gets its own process group, which is killed after the limit. Programs that
+/// it leaves in the background are not waited for.
 pub fn ask(mut command: Command, limit: Duration, most: usize) -> io::Result<Answer> {
     let (mut reader, writer) = io::pipe()?;
     fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
@@ -54,7 +54,7 @@ pub fn ask(mut command: Command, limit: Duration, most: usize) -> io::Result<Ans
         .stderr(writer)
         .process_group(0);
     let mut child = command.spawn()?;
-    // the command holds the ends of the pipe that the child writes to
+    // the command would keep the writing ends of the pipe open
     drop(command);
     let mut output = Vec::new();
     let has_ended = read_until_end(&mut reader, &child, limit, most, &mut output);
@@ -71,7 +71,7 @@ pub fn ask(mut command: Command, limit: Duration, most: usize) -> io::Result<Ans
     Ok(Answer { output, status })
 }
 
-/// Reads the output until the program has ended or the time is over; returns whether it has ended.
+/// Reads the output until the program has ended or the limit is over; returns whether it has ended.
 fn read_until_end(
     reader: &mut PipeReader,
     child: &Child,
@@ -85,7 +85,7 @@ fn read_until_end(
         .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     let mut is_open = true;
     loop {
-        // in this order, so that all that it has written before its end is read
+        // checked before the last read, so that all output before the end is read
         let has_ended = has_ended(pid)?;
         is_open = is_open && read(reader, most, output)?;
         let left = until.saturating_duration_since(Instant::now());
@@ -104,14 +104,14 @@ fn read_until_end(
     }
 }
 
-/// Whether a child has ended; its number stays its own until it is waited for.
+/// Whether a child has ended. Its number is not reused before it is waited for.
 fn has_ended(pid: Pid) -> nix::Result<bool> {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     Ok(waitid(Id::Pid(pid), flags)? != WaitStatus::StillAlive)
 }
 
-/// Reads what is there, at most as much as a pipe holds, because others may go on writing; returns
-/// whether more may come.
+/// Reads the available output, at most the size of a pipe, because other programs may continue to
+/// write; returns whether more may follow.
 fn read(reader: &mut PipeReader, most: usize, output: &mut Vec<u8>) -> io::Result<bool> {
     let mut bytes = Vec::new();
     let result = reader.by_ref().take(PIPE_BYTES).read_to_end(&mut bytes);
@@ -152,7 +152,7 @@ mod tests {
         nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
         assert!(status.unwrap().success());
         assert_eq!(text.lines().count(), 20_001);
-        // its output is at its end long before it is
+        // its output ends long before it does
         let answered = answer(
             "exec >/dev/null 2>&1; sleep 100",
             Duration::from_millis(300),

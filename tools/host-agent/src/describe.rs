@@ -1,4 +1,4 @@
-//! Users and processes, as people know them.
+//! Describes users and processes in messages.
 
 use crate::processes::JOB;
 use crate::procfs;
@@ -28,7 +28,7 @@ fn name_in(passwd: &str, uid: u32) -> Option<String> {
     })
 }
 
-/// A process as far as it can be seen; `uid` is the user to whom it belongs.
+/// A process as far as it is visible; `uid` is its user.
 pub fn owner(pid: Option<i32>, uid: u32) -> Owner {
     Owner {
         pid: pid.and_then(|pid| u32::try_from(pid).ok()),
@@ -42,11 +42,11 @@ pub fn owner(pid: Option<i32>, uid: u32) -> Owner {
 pub fn command(pid: i32) -> Option<String> {
     let line = procfs::command_line(pid).unwrap_or_default();
     let (first, rest) = line.split_once(' ').unwrap_or((&line, ""));
-    let own = shown(&format!(
+    let shown_line = shown(&format!(
         "{} {rest}",
         first.rsplit('/').next().unwrap_or(first)
     ));
-    own.or_else(|| shown(&fs::read_to_string(format!("/proc/{pid}/comm")).ok()?))
+    shown_line.or_else(|| shown(&fs::read_to_string(format!("/proc/{pid}/comm")).ok()?))
 }
 
 /// One line, cut; `None` if it is empty.

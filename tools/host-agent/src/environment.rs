@@ -1,5 +1,5 @@
-//! The Python environment of a job on this host: a venv, or what conda made. No activation script
-//! is run.
+//! The Python environment of a job on this host: a venv or a conda environment. No activation
+//! script is run.
 
 use crate::command;
 use nix::unistd::{AccessFlags, access};
@@ -11,18 +11,18 @@ use std::time::Duration;
 use wire::Failure;
 use wire::probe::Python;
 
-/// `conda info --base` starts a Python; if that takes longer, it hangs.
+/// How long `conda info --base` may take, which starts a Python.
 const CONDA_LIMIT: Duration = Duration::from_secs(20);
 
 /// A venv or a conda environment.
 pub struct Environment {
     pub prefix: String,
     pub interpreter: String,
-    /// Its name in conda, if it is one of conda's.
+    /// Its name in conda, if it is a conda environment.
     pub conda_env: Option<String>,
 }
 
-/// Finds the environment that is asked for; `None` if a command was named instead.
+/// Finds the requested environment; `None` if a command was named instead.
 pub fn find(python: &Python) -> Result<Option<Environment>, Failure> {
     let prefix = match python {
         Python::Command(_) => return Ok(None),
@@ -51,7 +51,7 @@ fn is_conda(folder: &Path) -> bool {
     folder.join("conda-meta").is_dir()
 }
 
-/// A path in which a leading `~` is this user's home.
+/// A path with a leading `~` replaced by this user's home.
 pub fn at_home(path: impl AsRef<Path>) -> PathBuf {
     let path = path.as_ref();
     match (path.strip_prefix("~"), env::var_os("HOME")) {
@@ -77,10 +77,10 @@ fn given_folder(folder: &str, of_conda: bool) -> Result<PathBuf, Failure> {
 fn conda_named(name: &str) -> Result<PathBuf, Failure> {
     let mut roots = roots();
     let folders = environment_folders(&roots);
-    // conda notes which environments it made elsewhere
+    // conda keeps a list of environments in other directories
     let noted = fs::read_to_string(at_home("~/.conda/environments.txt")).unwrap_or_default();
     let noted = noted.lines().map(PathBuf::from);
-    let noted = noted.filter(|prefix| prefix.file_name().is_some_and(|own| own == name));
+    let noted = noted.filter(|prefix| prefix.file_name().is_some_and(|last| last == name));
     let found = match name {
         "base" => roots.drain(..).find(|root| is_conda(root)),
         _ => folders
@@ -97,15 +97,16 @@ fn conda_named(name: &str) -> Result<PathBuf, Failure> {
             }
         }
         let searched = match searched.is_empty() {
-            true => "the places where conda usually is".to_owned(),
+            true => "the usual directories of conda".to_owned(),
             false => searched.join(", "),
         };
         Failure::new(format!("no conda environment {name} in {searched}"))
     })
 }
 
-/// The directories in which conda may be: as the login's environment tells, or where its installers
-/// put it. A shell that is not a login shell usually knows nothing of conda.
+/// The directories in which conda may be: those of the login's environment, and those that its
+/// installers use, because a shell that is not a login shell usually does not set conda's
+/// variables.
 fn roots() -> Vec<PathBuf> {
     let conda = match env::var_os("CONDA_EXE").filter(|exe| !exe.is_empty()) {
         Some(exe) => Path::new(&exe).ancestors().nth(2).map(Path::to_owned),
@@ -125,8 +126,8 @@ fn roots() -> Vec<PathBuf> {
         "/opt/miniforge3",
         "/opt/mambaforge",
     ];
-    let all = conda.into_iter().chain(mamba).chain(usual.map(at_home));
-    all.filter(|folder| folder.is_dir()).collect()
+    let folders = conda.into_iter().chain(mamba).chain(usual.map(at_home));
+    folders.filter(|folder| folder.is_dir()).collect()
 }
 
 /// The answer of `conda info --base`, if there is such a program.
@@ -140,7 +141,7 @@ fn conda_base() -> Option<PathBuf> {
         .map(PathBuf::from)
 }
 
-/// The directories that hold environments, in conda's order.
+/// The directories that contain environments, in conda's order.
 fn environment_folders(roots: &[PathBuf]) -> Vec<PathBuf> {
     let listed =
         ["CONDA_ENVS_DIRS", "CONDA_ENVS_PATH"].map(|name| env::var_os(name).unwrap_or_default());
@@ -170,10 +171,10 @@ fn environment_folders(roots: &[PathBuf]) -> Vec<PathBuf> {
     folders
 }
 
-/// The absolute paths in the list `envs_dirs` of a condarc, as a block or in brackets; `~` stands
-/// for the home. It is read here because environments.txt names only what this user has made, and
-/// not what others keep in a directory that a lab shares. To ask conda itself would take a second
-/// on each host, and a micromamba is often in no PATH.
+/// The absolute paths in the list `envs_dirs` of a condarc, as a block or in brackets; `~` is the
+/// home. The condarc is read because environments.txt only lists environments that this user has
+/// made, and not those in a directory that a lab shares. Asking conda would take a second on each
+/// host, and micromamba is often not in PATH.
 fn folders_of_condarc(text: &str) -> Vec<String> {
     let mut folders = Vec::new();
     let mut in_list = false;

@@ -1,8 +1,8 @@
-//! The agent's own file: checks whether it arrived completely, and removes old ones beside it.
+//! The file of this agent: hashes it, and removes old agents beside it.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "the directory of this program, which nobody else can write"
+    reason = "the directory of this program, which only this user can write"
 )]
 
 use record::hex;
@@ -11,12 +11,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// Agents that nobody has used for this long are removed.
+/// Agents that were not used for this long are removed.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// A partial file, left by a connection that broke, is removed after this time, when no transfer
-/// can still be under way.
+/// A partial file of a broken connection is removed after this time, when its transfer cannot be in
+/// progress any more.
 const HALF_THERE: Duration = Duration::from_secs(24 * 60 * 60);
-/// How often a use is noted, by the file's time.
+/// How often to update the time of the file, which shows its last use.
 const NOTED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The BLAKE3 hash of the running file, in hexadecimal.
@@ -28,14 +28,14 @@ pub fn own_hash() -> Option<String> {
     Some(hasher.finalize().to_hex().to_string())
 }
 
-/// Notes that this agent is used, and removes those of this user that were not used for a month.
+/// Notes that this agent is used, and removes agents of this user that were not used for a month.
 /// Failures are ignored.
 pub fn tidy() {
-    let Ok(own) = fs::read_link("/proc/self/exe") else {
+    let Ok(program) = fs::read_link("/proc/self/exe") else {
         return;
     };
-    // only where the bootstrap has put it, never beside the tools
-    let Some(folder) = own.parent().filter(|folder| is_cache(&own, folder)) else {
+    // only in the bootstrap's directory, never beside the tools
+    let Some(folder) = program.parent().filter(|folder| is_cache(&program, folder)) else {
         return;
     };
     let age = |path: &Path| {
@@ -46,10 +46,10 @@ pub fn tidy() {
             .elapsed()
             .ok()
     };
-    if age(&own).is_none_or(|age| age < NOTED) {
+    if age(&program).is_none_or(|age| age < NOTED) {
         return;
     }
-    let _ = fs::File::open(&own).and_then(|own| own.set_modified(SystemTime::now()));
+    let _ = fs::File::open(&program).and_then(|file| file.set_modified(SystemTime::now()));
     for path in fs::read_dir(folder)
         .into_iter()
         .flatten()
@@ -57,22 +57,22 @@ pub fn tidy() {
         .map(|entry| entry.path())
     {
         let is_unused = |limit| age(&path).is_some_and(|age| age > limit);
-        if path != own && lifetime(&path).is_some_and(is_unused) {
+        if path != program && lifetime(&path).is_some_and(is_unused) {
             let _ = fs::remove_file(&path);
         }
     }
 }
 
-fn is_cache(own: &Path, folder: &Path) -> bool {
-    let named = lifetime(own) == Some(UNUSED);
+fn is_cache(program: &Path, folder: &Path) -> bool {
+    let named = lifetime(program) == Some(UNUSED);
     named
         && fs::metadata(folder).is_ok_and(|meta| {
             meta.uid() == nix::unistd::geteuid().as_raw() && meta.mode() & 0o77 == 0
         })
 }
 
-/// How long one of the bootstrap's files is kept when nobody uses it, by its name: an agent has its
-/// hash, and a partial one a dot and a token.
+/// How long an unused file of the bootstrap is kept, by its name: an agent's has its hash, and a
+/// partial file's a dot and a token.
 fn lifetime(path: &Path) -> Option<Duration> {
     let name = path.file_name()?.to_str()?;
     let hex = |text: &str, digits: usize| text.len() == digits && hex::decode(text).is_some();

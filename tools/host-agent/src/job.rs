@@ -1,4 +1,4 @@
-//! The job that a tool has described: checks and starts refer to it.
+//! The job that a tool has described, for checks and the start.
 
 use record::{Command, Process};
 use std::ffi::OsStr;
@@ -10,7 +10,7 @@ use wire::{Failure, Text};
 /// A process of the job on this host.
 #[derive(Debug)]
 pub struct HostProcess {
-    /// The number of the process on this host, by which events name it.
+    /// The index of the process on this host, which events use.
     pub index: u32,
     pub record: Process,
     /// The command of the record.
@@ -20,7 +20,7 @@ pub struct HostProcess {
 }
 
 impl HostProcess {
-    /// Reads what the record encodes.
+    /// Decodes the record.
     pub fn new(index: u32, record: Process) -> Result<HostProcess, Failure> {
         let failed = |fault: record::error::Fault| Failure::new(fault.to_string());
         record.check().map_err(failed)?;
@@ -46,7 +46,7 @@ impl HostProcess {
     }
 }
 
-/// The job as it has been described so far.
+/// The job as described so far.
 #[derive(Debug, Default)]
 pub struct JobAssembly {
     job: Option<Job>,
@@ -74,10 +74,10 @@ impl JobAssembly {
     pub fn identity(&self) -> Result<&Job, Failure> {
         self.job
             .as_ref()
-            .ok_or_else(|| Failure::new("no job was told of"))
+            .ok_or_else(|| Failure::new("no job was described"))
     }
 
-    /// How long its launcher may be silent; `None` if no job was described.
+    /// How long the launcher may be silent; `None` if no job was described.
     pub fn host_timeout(&self) -> Option<Duration> {
         self.job
             .as_ref()
@@ -90,7 +90,7 @@ impl JobAssembly {
         &self.processes
     }
 
-    /// Gives up the job and the records of its processes, if a job was described.
+    /// Takes the job and the records of its processes, if a job was described.
     pub fn into_parts(self) -> Option<(Job, Vec<Process>)> {
         let records = self.processes.into_iter().map(|process| process.record);
         Some((self.job?, records.collect()))

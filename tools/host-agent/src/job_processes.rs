@@ -1,4 +1,4 @@
-//! The processes of all jobs on this host, whoever started them, with their roles.
+//! The processes of all jobs of this user on this host, with their roles.
 
 use crate::processes::{self, Finder, MemberProcess};
 use crate::procfs::{self, ProcessEnvironment};
@@ -6,17 +6,16 @@ use job::Role;
 use std::collections::BTreeSet;
 use wire::reap::Pick;
 
-/// A process of a job, with its role there by its own environment or that of its ancestor.
+/// A process of a job, with its role by its own environment or that of an ancestor.
 pub struct JobProcess {
     pub member: MemberProcess,
     pub job: String,
     pub role: Option<Role>,
-    /// The number of the process among those of its role, on all hosts.
+    /// The rank of the process among those of its role.
     pub rank: Option<u32>,
 }
 
-/// All processes of jobs. Those that only belong to the watch of a job have no job's name and are
-/// left out.
+/// All processes of jobs, without supervisors and watchers, which carry no job's name.
 pub fn job_processes() -> Vec<JobProcess> {
     let job_process = |member: MemberProcess| {
         let environment = procfs::environment(member.carrier)?;
@@ -33,20 +32,21 @@ pub fn job_processes() -> Vec<JobProcess> {
     members.into_iter().filter_map(job_process).collect()
 }
 
-/// The processes that are selected. Samplers of a rank are among them, because one of them may be
-/// the one that hangs.
+/// The selected processes. They include the samplers of a rank, because a sampler may be what
+/// hangs.
 pub fn selected(wanted: &Pick) -> Vec<JobProcess> {
-    let is_meant = |one: &JobProcess| {
-        wanted.job.as_ref().is_none_or(|job| *job == one.job)
-            && (wanted.role.is_none() || wanted.role == one.role)
-            && (wanted.rank.is_none() || wanted.rank == one.rank)
+    let is_selected = |process: &JobProcess| {
+        wanted.job.as_ref().is_none_or(|job| *job == process.job)
+            && (wanted.role.is_none() || wanted.role == process.role)
+            && (wanted.rank.is_none() || wanted.rank == process.rank)
     };
-    job_processes().into_iter().filter(is_meant).collect()
+    job_processes().into_iter().filter(is_selected).collect()
 }
 
 /// The names of all jobs that have processes here.
 pub fn names() -> BTreeSet<String> {
-    job_processes().into_iter().map(|one| one.job).collect()
+    let processes = job_processes().into_iter();
+    processes.map(|process| process.job).collect()
 }
 
 /// Reads the role and rank from the variables of DGL and torch.

@@ -1,8 +1,9 @@
-//! The hosts' half of dgl-tools: requests come in on stdin, events go out on stdout, one JSON
-//! object a line. The tools bring it to a host and start it; by hand it works the same: `echo
-//! '{"do":"probe","python":{"command":"python3"}}' | host-agent`.
+//! The part of dgl-tools that runs on the hosts: it reads requests on stdin and writes events on
+//! stdout, one JSON object per line. The tools copy it to a host and start it; it works by hand,
+//! too: `echo '{"do":"probe","python":{"command":"python3"}}' | host-agent`.
 //!
-//! This file reads requests and calls the module of each; every module describes itself at its top.
+//! This file reads requests and calls the module of each; every module describes itself in its
+//! head.
 
 mod abstract_socket;
 mod claim;
@@ -56,16 +57,16 @@ use wire::{Event, Failure, Request};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const USAGE: &str =
-    "host-agent does on a host what a tool of dgl-tools asks of it: requests on stdin, events on \
-     stdout, a JSON object a line.
+    "host-agent does on a host what a tool of dgl-tools requests: requests on stdin, events on \
+     stdout, a JSON object per line.
 
 Usage: host-agent                 serves requests until its stdin ends
-       host-agent serve TOKEN     the same; says `TOKEN runs` first, for the tool that started it
+       host-agent serve TOKEN     the same; prints `TOKEN runs` first, for the tool that started it
        host-agent dial [FILE]     dials in to a tool that waits, with the ticket in FILE or on stdin
        host-agent follow FOLDER   sends what the launcher of a detached job has written and writes
-       host-agent private-shm     ends with 0 if a job can have a /dev/shm of its own here
-       host-agent stack PID TICKS tells where the threads of a Python stand; TICKS is when it began
-       host-agent record WANTED   tells where the threads of a job's Pythons were over some time;
+       host-agent private-shm     exits with 0 if a job can have a private /dev/shm here
+       host-agent stack PID TICKS prints the stacks of a Python process; TICKS is its start time
+       host-agent record WANTED   samples the stacks of a job's Python processes for some time;
                                   WANTED is the request for it, as JSON
        host-agent hash            prints the BLAKE3 hash of its own file
        host-agent --version
@@ -74,13 +75,16 @@ Example: echo '{\"do\":\"probe\",\"python\":{\"command\":\"python3\"}}' | host-a
 
 fn main() -> ExitCode {
     abort_on_panic();
-    let own: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let words: Vec<&str> = own.iter().map(|word| word.to_str().unwrap_or("")).collect();
+    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let words: Vec<&str> = args
+        .iter()
+        .map(|word| word.to_str().unwrap_or(""))
+        .collect();
     match words[..] {
-        ["run", _, _, ..] => supervise::start::run(&own[1], &own[2], &own[3..]),
+        ["run", _, _, ..] => supervise::start::run(&args[1], &args[2], &args[3..]),
         ["fits", ..] => ExitCode::SUCCESS,
-        ["engine", _, _, _] => dial::engine::watch(&own[1], &own[2], &own[3]),
-        ["follow", _] => detached::follow::run(Path::new(&own[1])),
+        ["engine", _, _, _] => dial::engine::watch(&args[1], &args[2], &args[3]),
+        ["follow", _] => detached::follow::run(Path::new(&args[1])),
         [] => watcher::watch(None),
         ["serve", token] => watcher::watch(Some(token)),
         ["session", notes, answers] => session(notes, answers, None),
@@ -99,16 +103,16 @@ fn main() -> ExitCode {
         ["--help" | "-h"] => print_line(USAGE),
         _ => {
             record::tell!(
-                "host-agent: command line: no such words\n  fix: host-agent --help lists them"
+                "host-agent: command line: unknown words\n  fix: host-agent --help lists them"
             );
             ExitCode::from(2)
         }
     }
 }
 
-/// A panic in any thread ends the program: half a supervisor is worse than none, whose watcher ends
-/// the job. Only a thread that reads stacks may fail, because it depends on the memory of
-/// other processes.
+/// A panic in any thread ends the program: without the supervisor its watcher ends the job, but
+/// half a supervisor would not notice anything. Only a thread that reads stacks may fail, because
+/// it depends on the memory of other processes.
 fn abort_on_panic() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -134,7 +138,7 @@ fn print_line(text: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What the requests of a conversation have in common.
+/// The state of a conversation.
 struct ConversationState {
     watcher: Watcher,
     job: JobAssembly,
@@ -145,8 +149,8 @@ struct ConversationState {
 }
 
 impl ConversationState {
-    /// How long to wait for the next request. A launcher that disappeared must not keep its claims
-    /// from others.
+    /// How long to wait for the next request. A launcher that has disappeared must not keep its
+    /// claims.
     fn patience(&self) -> Option<Duration> {
         if self.has_claimed {
             self.job.host_timeout()
@@ -155,7 +159,7 @@ impl ConversationState {
         }
     }
 
-    /// Gives back what is claimed.
+    /// Releases what is claimed.
     fn release(&mut self) -> Result<(), Failure> {
         self.preflight = Preflight::default();
         self.has_claimed = false;
@@ -163,15 +167,16 @@ impl ConversationState {
     }
 }
 
-/// `host-agent session NOTES ANSWERS [TOKEN]`: serves the requests on stdin, below its watcher.
+/// `host-agent session NOTES ANSWERS [TOKEN]`: serves the requests on stdin, as a child of its
+/// watcher.
 fn session(notes: &str, answers: &str, token: Option<&str>) -> ExitCode {
     let mut output = EventOutput::default();
-    // the watcher blocks signals for itself, and programs inherit that
+    // a program inherits that its watcher blocks signals
     let _ = supervise::unblock_signals();
-    // nobody else would end what is below it
+    // only the watcher would end its processes
     let _ = set_pdeathsig(Signal::SIGTERM);
     let Ok(watcher) = Watcher::inherited(notes, answers) else {
-        output.event(&Event::Failed(Failure::new("no pipes to a watcher")));
+        output.event(&Event::Failed(Failure::new("it has no pipes to a watcher")));
         return ExitCode::FAILURE;
     };
     if let Some(token) = token {
@@ -190,7 +195,7 @@ fn session(notes: &str, answers: &str, token: Option<&str>) -> ExitCode {
         let request = match requests.next_within(state.patience()) {
             Ok(Next::Request(request)) => request.head,
             Ok(Next::End | Next::Silence) => return ExitCode::SUCCESS,
-            // the following requests cannot be told apart any longer
+            // the following requests cannot be decoded
             Err(malformed) => {
                 output.event(&Event::Failed(Failure::new(malformed)));
                 return ExitCode::from(65);
@@ -213,7 +218,7 @@ fn session(notes: &str, answers: &str, token: Option<&str>) -> ExitCode {
                 let status = detached::relay::relay(&rest, &mut state.watcher);
                 return handed_over(status, output);
             }
-            // not an answer to a request; it may come at any time
+            // not an answer to a request; it may be sent at any time
             Request::Alive => {
                 output.event(&Event::Alive);
                 continue;
@@ -227,8 +232,8 @@ fn session(notes: &str, answers: &str, token: Option<&str>) -> ExitCode {
     }
 }
 
-/// Ends with the status of another process of ours, which has read stdin and written stdout in
-/// place of this one; or reports why there was none.
+/// Ends with the status of the process that has read stdin and written stdout in place of this one,
+/// or reports why it was not started.
 fn handed_over(status: Result<ExitCode, Failure>, mut output: EventOutput) -> ExitCode {
     status.unwrap_or_else(|failure| {
         output.event(&Event::Failed(failure));

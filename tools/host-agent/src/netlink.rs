@@ -1,6 +1,6 @@
-//! What the kernel knows of each TCP socket: what it has moved, when it last did, and what waits in
-//! it. The kernel reports this over a netlink socket (sock_diag(7)), not in /proc. Probes that keep
-//! a connection alive carry no bytes, so they do not count.
+//! The kernel's facts about each TCP socket: how much data it has transferred, when it last did,
+//! and how much waits in it. The kernel reports them over a netlink socket (sock_diag(7)), not in
+//! /proc. Keep-alive probes carry no bytes, so they do not count.
 
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, setsockopt, socket,
@@ -19,15 +19,16 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST_DUMP: u16 = 0x301;
 const INET_DIAG_INFO: u16 = 2;
 const IPPROTO_TCP: u8 = 6;
-/// All states except TCP_LISTEN and TCP_TIME_WAIT: sockets that listen, and those that nobody holds
-/// any longer.
+/// All states except TCP_LISTEN and TCP_TIME_WAIT: sockets that listen, and those that no process
+/// holds any more.
 const STATES: u32 = !(1 << 10 | 1 << 6);
 /// Sizes of struct nlmsghdr, struct inet_diag_req_v2 and struct inet_diag_msg.
 const HEADER: usize = 16;
 const REQUEST: usize = 56;
 const MESSAGE: usize = 72;
-/// Offsets in struct inet_diag_msg: the ports and addresses of both ends, of network byte order;
-/// the bytes that the process has not read; those that the peer has not acknowledged; the inode.
+/// Offsets in struct inet_diag_msg: the ports and addresses of both ends, in network byte order;
+/// the bytes that the process has not read; the bytes that the peer has not acknowledged; the
+/// inode.
 const FAMILY_AT: usize = 0;
 const LOCAL_PORT_AT: usize = 4;
 const PEER_PORT_AT: usize = 6;
@@ -54,7 +55,7 @@ const DATA_OUT_AT: usize = 156;
 const ANSWER_BYTES: usize = 64 << 10;
 const ANSWER_LIMIT: TimeVal = TimeVal::new(1, 0);
 
-/// What a socket has moved in both directions.
+/// The data that a socket has transferred, in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     pub bytes: u64,
@@ -63,7 +64,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// What was moved since then.
+    /// The data transferred since an earlier measurement.
     pub fn since(self, then: Traffic) -> Traffic {
         Traffic {
             bytes: self.bytes.saturating_sub(then.bytes),
@@ -72,30 +73,30 @@ impl Traffic {
     }
 }
 
-/// What each TCP socket of this network namespace has moved, by inode. `None` if the kernel does
-/// not tell.
+/// The traffic of each TCP socket of this network namespace, by inode. `None` if the kernel does
+/// not report it.
 pub fn tcp_traffic() -> Option<HashMap<u64, Traffic>> {
     dump_all(traffic)
 }
 
 /// The connection of each TCP socket of this network namespace, by inode. `None` if the kernel does
-/// not tell.
+/// not report it.
 pub fn tcp_connections() -> Option<HashMap<u64, Connection>> {
     dump_all(connection)
 }
 
 fn dump_all<T>(parse: Parse<T>) -> Option<HashMap<u64, T>> {
-    let mut all = HashMap::new();
+    let mut sockets = HashMap::new();
     for family in [nix::libc::AF_INET, nix::libc::AF_INET6] {
-        dump(u8::try_from(family).ok()?, parse, &mut all)?;
+        dump(u8::try_from(family).ok()?, parse, &mut sockets)?;
     }
-    Some(all)
+    Some(sockets)
 }
 
-/// Reads a socket of its struct inet_diag_msg and its struct tcp_info.
+/// Parses a socket's struct inet_diag_msg and struct tcp_info.
 type Parse<T> = fn(&[u8], &[u8]) -> Option<T>;
 
-fn dump<T>(family: u8, parse: Parse<T>, all: &mut HashMap<u64, T>) -> Option<()> {
+fn dump<T>(family: u8, parse: Parse<T>, sockets: &mut HashMap<u64, T>) -> Option<()> {
     let kernel = socket(
         AddressFamily::Netlink,
         SockType::Raw,
@@ -108,7 +109,7 @@ fn dump<T>(family: u8, parse: Parse<T>, all: &mut HashMap<u64, T>) -> Option<()>
     let mut buffer = vec![0; ANSWER_BYTES];
     loop {
         let count = recv(kernel.as_raw_fd(), &mut buffer, MsgFlags::empty()).ok()?;
-        match read(&buffer[..count], parse, all)? {
+        match read(&buffer[..count], parse, sockets)? {
             MessagesLeft::GoesOn if count > 0 => {}
             MessagesLeft::GoesOn => return None,
             MessagesLeft::IsWhole => return Some(()),
@@ -137,7 +138,11 @@ enum MessagesLeft {
 }
 
 /// Reads a piece of the answer; `None` if it is an error or unknown.
-fn read<T>(mut piece: &[u8], parse: Parse<T>, all: &mut HashMap<u64, T>) -> Option<MessagesLeft> {
+fn read<T>(
+    mut piece: &[u8],
+    parse: Parse<T>,
+    sockets: &mut HashMap<u64, T>,
+) -> Option<MessagesLeft> {
     while piece.len() >= HEADER {
         let length = usize::try_from(u32_at(piece, 0)?).ok()?;
         let message = piece.get(..length).filter(|_| length >= HEADER)?;
@@ -148,7 +153,7 @@ fn read<T>(mut piece: &[u8], parse: Parse<T>, all: &mut HashMap<u64, T>) -> Opti
         }
         let body = &message[HEADER..];
         if let Some(parsed) = tcp_info(body).and_then(|info| parse(body, info)) {
-            all.insert(u64::from(u32_at(body, INODE_AT)?), parsed);
+            sockets.insert(u64::from(u32_at(body, INODE_AT)?), parsed);
         }
         piece = piece.get(aligned(length)..).unwrap_or_default();
     }
@@ -192,7 +197,7 @@ fn connection(message: &[u8], info: &[u8]) -> Option<Connection> {
         since_acknowledged_ms: u32_at(info, SINCE_ACKNOWLEDGED_AT)?,
         segments_sent,
         segments_received,
-        // all bits are set until it is known
+        // all bits are set while it is unknown
         round_trip_us: u32_at(info, ROUND_TRIP_AT).filter(|us| *us != u32::MAX),
         unacknowledged_bytes: queued.saturating_sub(unsent_bytes),
         unsent_bytes,
@@ -200,7 +205,7 @@ fn connection(message: &[u8], info: &[u8]) -> Option<Connection> {
     })
 }
 
-/// An address that stands for one of IPv4 (`::ffff:10.0.0.1`) is that one.
+/// The address and port of one end; a mapped address (`::ffff:10.0.0.1`) becomes one of IPv4.
 fn address_at(message: &[u8], address_at: usize, port_at: usize) -> Option<SocketAddr> {
     let is_ipv4 = i32::from(*message.get(FAMILY_AT)?) == nix::libc::AF_INET;
     let bytes = |count| message.get(address_at..address_at + count);
@@ -216,16 +221,22 @@ fn aligned(length: usize) -> usize {
     length.next_multiple_of(4)
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(
+        bytes.get(offset..offset + 2)?.try_into().ok()?,
+    ))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(
+        bytes.get(offset..offset + 4)?.try_into().ok()?,
+    ))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(
+        bytes.get(offset..offset + 8)?.try_into().ok()?,
+    ))
 }
 
 #[cfg(test)]
@@ -236,26 +247,29 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn what_a_connection_moves_is_counted_also_to_the_host_itself() {
+    fn traffic_is_counted_also_within_a_host() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         let moved = || {
-            let all = tcp_traffic().expect("the kernel tells");
+            let sockets = tcp_traffic().expect("the kernel reports them");
             let inodes = procfs::socket_inodes(std::process::id().cast_signed());
-            let moved = inodes.iter().filter_map(|inode| all.get(inode));
-            moved.fold((0, 0), |(bytes, segments), one| {
-                (bytes + one.bytes, segments + u64::from(one.segments))
+            let moved = inodes.iter().filter_map(|inode| sockets.get(inode));
+            moved.fold((0, 0), |(bytes, segments), traffic| {
+                (
+                    bytes + traffic.bytes,
+                    segments + u64::from(traffic.segments),
+                )
             })
         };
-        let own = || moved().0;
-        let before = own();
+        let moved_bytes = || moved().0;
+        let before = moved_bytes();
         client.write_all(&[0; 100_000]).unwrap();
         server.read_exact(&mut [0; 100_000]).unwrap();
-        // what the other side has acknowledged is counted a moment later
+        // acknowledged bytes are counted a moment later
         let begun = std::time::Instant::now();
-        while own() < before + 200_000 {
-            assert!(begun.elapsed().as_secs() < 30, "{} {before}", own());
+        while moved_bytes() < before + 200_000 {
+            assert!(begun.elapsed().as_secs() < 30, "{} {before}", moved_bytes());
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         let (bytes, segments) = moved();
@@ -273,39 +287,57 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_of_a_connection_say_the_same_of_it() {
+    fn both_ends_of_a_connection_report_the_same() {
         let listener = TcpListener::bind("[::1]:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();
         let (client_address, server_address) =
             (client.local_addr().unwrap(), server.local_addr().unwrap());
         let ends = || {
-            let all = tcp_connections().expect("the kernel tells");
-            let from = |address| all.values().find(|one| one.local == address).cloned();
+            let sockets = tcp_connections().expect("the kernel reports them");
+            let from = |address| {
+                let mut ends = sockets.values();
+                ends.find(|end| end.local == address).cloned()
+            };
             (from(client_address).unwrap(), from(server_address).unwrap())
         };
-        let (one, other) = ends();
-        assert_eq!((one.peer, other.peer), (server_address, client_address));
-        assert_eq!((one.since_sent_ms, other.since_received_ms), (None, None));
+        let (client_end, server_end) = ends();
+        assert_eq!(
+            (client_end.peer, server_end.peer),
+            (server_address, client_address)
+        );
+        assert_eq!(
+            (client_end.since_sent_ms, server_end.since_received_ms),
+            (None, None)
+        );
 
         client.write_all(b"hello").unwrap();
         std::thread::sleep(std::time::Duration::from_millis(100));
-        let (one, other) = ends();
-        assert_eq!((one.segments_sent, other.segments_received), (1, 1));
-        assert_eq!((one.unacknowledged_bytes, other.unread_bytes), (0, 5));
-        let sent_ms = one.since_sent_ms.expect("it has sent");
-        let received_ms = other.since_received_ms.expect("it has received");
+        let (client_end, server_end) = ends();
+        assert_eq!(
+            (client_end.segments_sent, server_end.segments_received),
+            (1, 1)
+        );
+        assert_eq!(
+            (client_end.unacknowledged_bytes, server_end.unread_bytes),
+            (0, 5)
+        );
+        let sent_ms = client_end.since_sent_ms.expect("it has sent");
+        let received_ms = server_end.since_received_ms.expect("it has received");
         assert!((100..5000).contains(&sent_ms) && sent_ms.abs_diff(received_ms) <= 10);
-        assert_eq!((one.since_received_ms, other.since_sent_ms), (None, None));
+        assert_eq!(
+            (client_end.since_received_ms, server_end.since_sent_ms),
+            (None, None)
+        );
 
-        // until nothing more goes in: what the peer has no room for waits on this side
+        // until the client's buffer is full: bytes without room at the peer wait on this side
         client.set_nonblocking(true).unwrap();
         while client.write(&[0; 1 << 16]).is_ok() {}
         std::thread::sleep(std::time::Duration::from_millis(100));
-        let (one, other) = ends();
+        let (client_end, server_end) = ends();
         assert!(
-            one.unsent_bytes > 0 && other.unread_bytes > 5,
-            "{one:?} {other:?}"
+            client_end.unsent_bytes > 0 && server_end.unread_bytes > 5,
+            "{client_end:?} {server_end:?}"
         );
     }
 
@@ -326,9 +358,9 @@ mod tests {
             (vec![0; 5], Some(MessagesLeft::GoesOn)),
         ];
         for (piece, expected) in table {
-            let mut all = HashMap::new();
-            assert_eq!(read(&piece, traffic, &mut all), expected, "{piece:?}");
-            assert!(all.is_empty());
+            let mut sockets = HashMap::new();
+            assert_eq!(read(&piece, traffic, &mut sockets), expected, "{piece:?}");
+            assert!(sockets.is_empty());
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What a session tells its watcher, over two pipes: each note is a line of JSON, and so is each
-//! answer. [`crate::watcher`] says what it does with them.
+//! The notes of a session to its watcher, over two pipes: each note and each answer is a line of
+//! JSON. [`crate::watcher`] describes what the watcher does with them.
 
 #![expect(
     clippy::disallowed_methods,
@@ -18,23 +18,23 @@ use wire::files::Receive;
 use wire::job::Job;
 use wire::preflight::Taken;
 
-/// What the watcher must know.
+/// A note to the watcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Note {
-    /// The session wants this for a job; the answer is what others have of it.
+    /// The session claims this for a job; the answer is what other jobs hold of it.
     Claim(Job, Claim),
-    /// The job has all of its hosts.
+    /// The job has claimed all of its hosts.
     Confirm,
-    /// What was claimed is no longer wanted.
+    /// The session releases its claim.
     Release,
     /// The session becomes the supervisor of this job.
     Supervise(Job),
-    /// The job has this file in /dev/shm. This note is not answered, because a supervisor does not
+    /// The job has this file in /dev/shm. This note has no answer, because a supervisor does not
     /// wait.
     Shm(ShmFile),
     /// The session receives files.
     Stage(Receive),
-    /// Whether what is started from now on must outlive the session.
+    /// Whether processes that are started from now on must outlive the session.
     Apart(bool),
 }
 
@@ -47,7 +47,7 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Takes over the descriptors with these numbers.
+    /// Adopts the descriptors with these numbers.
     pub fn inherited(notes: &str, answers: &str) -> io::Result<Watcher> {
         Ok(Watcher {
             notes: take_over(notes, File::options().write(true))?,
@@ -63,7 +63,7 @@ impl Watcher {
         answer.unwrap_or_else(|_| Err(Failure::new("the watcher of this session is gone")))
     }
 
-    /// Starts something that must outlive the session; `start` returns when it has been started.
+    /// Starts a process that must outlive the session; `start` returns when it runs.
     pub fn start_apart<T>(
         &mut self,
         start: impl FnOnce() -> Result<T, Failure>,
@@ -82,13 +82,13 @@ pub fn tell(mut notes: &File, note: &Note) -> io::Result<()> {
     notes.write_all(&line)
 }
 
-/// Lets the next program inherit a descriptor; returns the number by which it takes it over.
+/// Lets the next program inherit a descriptor; returns the number by which it adopts it.
 pub fn hand_over(descriptor: &impl AsFd) -> io::Result<String> {
     fcntl(descriptor, FcntlArg::F_SETFD(FdFlag::empty()))?;
     Ok(descriptor.as_fd().as_raw_fd().to_string())
 }
 
-/// Takes over a descriptor, so that no other program inherits it.
+/// Adopts a descriptor, so that no other program inherits it.
 pub fn take_over(number: &str, options: &OpenOptions) -> io::Result<File> {
     let file = options.open(format!("/proc/self/fd/{number}"))?;
     nix::unistd::close(number.parse::<i32>().map_err(io::Error::other)?)?;

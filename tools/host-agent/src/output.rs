@@ -12,12 +12,12 @@ use transfer::silence;
 use wire::files::FileEvent;
 use wire::{Event, codec};
 
-/// A direct connection: one thread reads it, others write now and then. It is locked for a moment;
-/// nobody waits for the other side while holding it.
+/// A direct connection: one thread reads from it, and others sometimes write. The lock is held only
+/// for a moment, never while waiting for the other side.
 pub type SharedLink = Arc<Mutex<Link>>;
 
-/// Events go to stdout or to a direct connection. Once nobody reads them any longer, nothing more
-/// is written.
+/// The output for events: stdout or a direct connection. Once the other side no longer reads,
+/// nothing more is written.
 #[derive(Debug, Default)]
 pub struct EventOutput {
     closed: bool,
@@ -34,8 +34,9 @@ impl EventOutput {
         }
     }
 
-    /// Writes the first line, by which the tool tells the agent's output from the login shell's. It
-    /// begins with a line end, because the login shell may have left a line without one.
+    /// Writes the first line, by which the tool distinguishes the agent's output from that of the
+    /// login shell. It begins with a newline, because the login shell may have left an unfinished
+    /// line.
     pub fn mark(&mut self, token: &str) {
         self.write(format!("\n{token} runs\n").as_bytes());
     }
@@ -45,7 +46,7 @@ impl EventOutput {
         self.event_with(event, &[]);
     }
 
-    /// Writes an event with bytes behind it.
+    /// Writes an event with a body.
     pub fn event_with(&mut self, event: &Event, body: &[u8]) {
         self.write(&codec::encode_head(event, body.len()));
         if !body.is_empty() {
@@ -53,7 +54,7 @@ impl EventOutput {
         }
     }
 
-    /// Whether nobody reads what is written any longer.
+    /// Whether the other side no longer reads.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
@@ -98,17 +99,17 @@ impl SharedOutput {
     }
 }
 
-/// Writes all bytes, however long the other side takes for them.
+/// Writes all bytes, however long the other side takes to accept them.
 pub fn write_all(link: &SharedLink, bytes: &[u8]) -> io::Result<()> {
     write(link, bytes, Duration::MAX, Waits::NoLonger)
 }
 
-/// Whether to wait on for another side that has accepted nothing for the limit.
+/// Whether to continue to wait for a side that has accepted nothing within the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
     NoLonger,
-    /// As long as it sends something. A tool whose disk is slow sends signs of life, which need not
-    /// be read for that: who should read them may be writing here.
+    /// Wait as long as it sends something. A tool with a slow disk sends heartbeats; their arrival
+    /// counts even if they were not read, because the thread that reads may be the one that writes.
     WhileBytesArrive,
 }
 
@@ -116,24 +117,24 @@ fn write(link: &SharedLink, bytes: &[u8], limit: Duration, waits: Waits) -> io::
     let mut rest = bytes;
     let mut is_full = false;
     while !rest.is_empty() || is_full {
-        let mut one = link.lock();
+        let mut locked = link.lock();
         let result = match rest.is_empty() {
-            true => one.flush().map(|()| 0),
-            false => one.write_some(rest),
+            true => locked.flush().map(|()| 0),
+            false => locked.write_some(rest),
         };
         match result {
             Ok(count) => rest = &rest[count..],
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
-        is_full = one.wait_for().contains(PollFlags::POLLOUT);
+        is_full = locked.wait_for().contains(PollFlags::POLLOUT);
         if !is_full {
             continue;
         }
-        let received = received(&one)?;
-        // a descriptor of its own, because others use the connection while we wait
-        let descriptor = one.as_fd().try_clone_to_owned()?;
-        drop(one);
+        let received = received(&locked)?;
+        // a duplicate, because other threads use the connection during the wait
+        let descriptor = locked.as_fd().try_clone_to_owned()?;
+        drop(locked);
         let is_late = !is_ready(&descriptor, PollFlags::POLLOUT, Some(limit));
         if is_late && (waits == Waits::NoLonger || self::received(&link.lock())? <= received) {
             return Err(io::ErrorKind::TimedOut.into());
@@ -142,7 +143,7 @@ fn write(link: &SharedLink, bytes: &[u8], limit: Duration, waits: Waits) -> io::
     Ok(())
 }
 
-/// Waits until a descriptor is ready for this, at most until the limit; whether it is.
+/// Waits until a descriptor is ready, at most for the limit; returns whether it is.
 pub fn is_ready(descriptor: &impl AsFd, flags: PollFlags, limit: Option<Duration>) -> bool {
     let mut fds = [PollFd::new(descriptor.as_fd(), flags)];
     let timeout = limit.map_or(PollTimeout::NONE, |limit| {
@@ -156,7 +157,7 @@ pub fn is_ready(descriptor: &impl AsFd, flags: PollFlags, limit: Option<Duration
     }
 }
 
-/// How many bytes have come so far, with those that nobody has read yet.
+/// How many bytes have arrived so far, including unread ones.
 fn received(link: &Link) -> io::Result<u64> {
     Ok(link.received_bytes() + rustix::io::ioctl_fionread(link.as_fd())?)
 }
@@ -167,31 +168,31 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use tls::{Guests, Identity};
 
-    /// Both ends of a connection, which know each other.
+    /// Both ends of an authenticated connection.
     fn connected() -> (SharedLink, Link) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let identity = Identity::new().unwrap();
         let guests = Guests::new(&identity, vec![identity.public_key()]).unwrap();
-        let mut there = Link::accept(listener.accept().unwrap().0, &guests).unwrap();
-        let mut here = Link::connect(client, &identity, identity.public_key()).unwrap();
-        while here.peer().is_none() || there.peer().is_none() {
-            here.receive(&mut Vec::new()).unwrap();
-            there.receive(&mut Vec::new()).unwrap();
+        let mut server = Link::accept(listener.accept().unwrap().0, &guests).unwrap();
+        let mut client = Link::connect(stream, &identity, identity.public_key()).unwrap();
+        while client.peer().is_none() || server.peer().is_none() {
+            client.receive(&mut Vec::new()).unwrap();
+            server.receive(&mut Vec::new()).unwrap();
         }
-        (Arc::new(Mutex::new(here)), there)
+        (Arc::new(Mutex::new(client)), server)
     }
 
     #[test]
-    fn another_side_that_is_silent_and_takes_nothing_is_given_up() {
-        // more than the connection holds
+    fn a_silent_side_that_accepts_nothing_is_given_up() {
+        // more than the buffers of the connection
         let bytes = vec![0; 32 << 20];
         for waits in [Waits::NoLonger, Waits::WhileBytesArrive] {
-            let (here, mut there) = connected();
-            // what has come before is no sign of life
-            there.send(b"here I am").unwrap();
+            let (client, mut server) = connected();
+            // bytes from before the wait do not count
+            server.send(b"early").unwrap();
             std::thread::sleep(Duration::from_millis(100));
-            let written = write(&here, &bytes, Duration::from_millis(300), waits);
+            let written = write(&client, &bytes, Duration::from_millis(300), waits);
             let error = written.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{waits:?}");
         }

@@ -1,4 +1,4 @@
-//! Finds out what this host is and has.
+//! Collects the facts about this host.
 
 use crate::claim::{self, HeldName};
 use crate::environment::{self, Environment};
@@ -17,9 +17,10 @@ use transfer::room::free_bytes;
 use wire::probe::{Interface, Occupancy, Probe, Probed, Python, SERVER_PORTS};
 use wire::{Failure, Text};
 
-/// The ports on which programs may listen; the default of torch's rendezvous is the first.
+/// The ports for programs; the first is the default of torch's rendezvous.
 const PROGRAM_PORTS: std::ops::RangeInclusive<u16> = 29500..=29599;
-/// How many free ports are told besides that of the rendezvous: each program of a job takes some.
+/// How many free ports are reported besides that of the rendezvous; each program of a job uses
+/// some.
 const MORE_PORTS: usize = 16;
 
 /// Answers the question about this host.
@@ -29,7 +30,7 @@ pub fn probe(request: &Probe) -> Probed {
         servers.is_some_and(|(first, last)| (first..=last).contains(port))
     };
     thread::scope(|scope| {
-        // it may take as long as the Python, and both together longer than anybody waits
+        // at the same time as the Python, because both together may take longer than the tool waits
         let gpu_cards = thread::Builder::new().spawn_scoped(scope, gpu_cards);
         let mut probed = Probed {
             facts: facts(request.workspace.as_deref()),
@@ -37,7 +38,7 @@ pub fn probe(request: &Probe) -> Probed {
             ephemeral_ports: procfs::ephemeral_ports(),
             ..Probed::default()
         };
-        // only a listener prevents torch's rendezvous; the graph servers will listen later
+        // only a listener prevents torch's rendezvous, but graph servers will listen later
         let taken = procfs::listening_ports();
         let is_free = |port: &u16| !is_server_port(port) && !taken.contains(port);
         let mut free = PROGRAM_PORTS.filter(is_free);
@@ -55,7 +56,7 @@ pub fn probe(request: &Probe) -> Probed {
             Ok(cards) => probed.facts.gpu_cards = cards,
             Err(failure) => probed.gpu_failure = Some(failure),
         }
-        // the driver counts; below Windows it has no such directory, and nvidia-smi counts
+        // the driver has the number; in WSL it has no such directory, and nvidia-smi has the number
         let counted = fs::read_dir("/proc/driver/nvidia/gpus");
         let counted = counted.map_or(0, |entries| entries.flatten().count());
         let gpus = match counted {
@@ -67,30 +68,30 @@ pub fn probe(request: &Probe) -> Probed {
     })
 }
 
-/// What nvidia-smi lists of the cards; nothing where it is not there.
+/// The GPUs that nvidia-smi lists; none without nvidia-smi.
 fn gpu_cards() -> Result<Vec<GpuCard>, Failure> {
     nvidia::program().map_or(Ok(Vec::new()), |program| {
         nvidia::cards::query(&program, nvidia::LIMIT)
     })
 }
 
-/// What the kernel and the environment of this process tell.
+/// The facts from the kernel and the environment of this process.
 fn facts(workspace: Option<&str>) -> Facts {
     let mem_bytes = procfs::memory_bytes();
     let cpus = u32::try_from(procfs::usable_cpus().len()).ok();
     let home = env::var_os("HOME");
     let folder = workspace.map(|workspace| {
         let workspace = environment::at_home(workspace);
-        let there = workspace.ancestors().find(|folder| folder.is_dir());
-        let there = there.unwrap_or(Path::new("."));
-        fs::canonicalize(there).unwrap_or_else(|_| there.to_owned())
+        let existing = workspace.ancestors().find(|folder| folder.is_dir());
+        let existing = existing.unwrap_or(Path::new("."));
+        fs::canonicalize(existing).unwrap_or_else(|_| existing.to_owned())
     });
     Facts {
         cpus: cpus.filter(|cpus| *cpus > 0),
         numa_cores: procfs::cores_by_node(),
         mem_bytes,
         mem_limit_bytes: procfs::cgroup::memory_limit_bytes()
-            .filter(|limit| mem_bytes.is_none_or(|all| *limit < all)),
+            .filter(|limit| mem_bytes.is_none_or(|installed| *limit < installed)),
         shm_free_bytes: free_bytes(Path::new("/dev/shm")),
         free_bytes: folder.as_deref().and_then(free_bytes),
         workspace_fs: folder.and_then(|folder| procfs::file_system(&folder.to_string_lossy())),
@@ -100,7 +101,7 @@ fn facts(workspace: Option<&str>) -> Facts {
     }
 }
 
-/// The environment that is asked for, and the Python in it.
+/// The requested environment and its Python.
 fn find_python(request: &Probe, probed: &mut Probed) {
     let environment = match environment::find(&request.python) {
         Ok(environment) => environment,
@@ -136,7 +137,7 @@ fn find_python(request: &Probe, probed: &mut Probed) {
     }
 }
 
-/// Runs the Python as the job will: after the setup, in the environment.
+/// Runs the Python as the job will, after the setup and in the environment.
 fn ask_python(
     interpreter: &OsStr,
     variables: &[(String, Text)],
@@ -183,8 +184,8 @@ fn occupancy(is_server_port: impl Fn(&u16) -> bool) -> Occupancy {
     }
 }
 
-/// The first address of each network interface, which is what SIOCGIFADDR tells DGL. An alias such
-/// as `eth0:1` is not an interface.
+/// The first address of each network interface, as DGL gets it from SIOCGIFADDR. An alias such as
+/// `eth0:1` is not an interface.
 fn interfaces() -> Vec<Interface> {
     let mut found: Vec<Interface> = Vec::new();
     for interface in getifaddrs().into_iter().flatten() {

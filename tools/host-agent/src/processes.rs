@@ -1,9 +1,9 @@
 //! Finds the processes that belong to a job, signals them and ends them.
 //!
-//! A process of a job carries the job's token in the environment with which it was started. A
-//! process that cleared its environment is found by its place: below a known process, in its
-//! session, or in its process group. Only processes of this user count. A process is a pid and a
-//! start time, never a pid alone, because the kernel reuses pids.
+//! A process of a job carries the job's token in its initial environment. A process that was
+//! started without it is found by its relation to a known process: as a descendant, or in the same
+//! session or process group. Only processes of this user count. A process is identified by pid and
+//! start time, because the kernel reuses pids.
 
 use crate::procfs::{self, ProcessEnvironment, Stat};
 use job::{Termination, TerminationStep};
@@ -15,31 +15,32 @@ use std::time::{Duration, Instant};
 
 /// The variable that marks a process of a job.
 pub const TOKEN: &str = "DGL_TOOLS_TOKEN";
-/// The variable with the job's name. Processes of the watch of a job carry only the token.
+/// The variable with the job's name. Supervisors and watchers carry only the token.
 pub const JOB: &str = "DGL_TOOLS_JOB";
-/// Marks a process that a job has started and that does not belong to it, such as a dgl-reap that
-/// the job calls.
+/// The variable that marks a process that a job has started but that does not belong to it, such as
+/// a dgl-reap that the job calls.
 pub const OUTSIDE: &str = "DGL_TOOLS_OUTSIDE";
-/// The prefix of a supervisor's token: it shows that the job of the token has a watch.
+/// The prefix of a supervisor's token, which shows that the job has a supervisor.
 const WATCH: &str = "watch-";
-/// Tells a supervisor that dgl-reap acts on its job. By default a process ignores it.
+/// The signal that notifies a supervisor that dgl-reap signals its job. By default a process
+/// ignores it.
 pub const REAP_NOTICE: Signal = Signal::SIGURG;
-/// Tells it that dgl-reap ends the whole job. By default a process ignores this one too, and the
-/// terminal, which sends it where somebody changes the size of a window, has no supervisor.
+/// The signal that notifies it that dgl-reap ends the whole job. By default a process ignores it,
+/// too. Terminals send it when the size of a window changes, but a supervisor has no terminal.
 pub const END_NOTICE: Signal = Signal::SIGWINCH;
 /// The number of hexadecimal digits of a token.
 const TOKEN_DIGITS: usize = 32;
 /// The pause between two searches for new processes.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The pause between two looks whether those that were found have ended.
+/// The pause between two checks whether the found processes have ended.
 const PAUSE: Duration = Duration::from_millis(10);
-/// More ancestors than a process has.
+/// The most ancestors that are followed, more than a process has.
 const MAX_ANCESTORS: usize = 1000;
 
-/// Identifies one process, and no other.
+/// Identifies a process uniquely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessHandle {
-    /// The process id, which another process may have after this one has ended.
+    /// The process id, which may be reused after the end of the process.
     pub pid: i32,
     /// The start time in clock ticks.
     pub start_ticks: u64,
@@ -53,12 +54,12 @@ impl ProcessHandle {
         }
     }
 
-    /// The process that has this process id now.
+    /// The process that currently has this process id.
     pub fn of(pid: i32) -> Option<ProcessHandle> {
         Some(ProcessHandle::new(pid, &procfs::stat(pid)?))
     }
 
-    /// The facts in /proc, as long as the process exists.
+    /// The facts in /proc, while the process exists.
     fn stat(&self) -> Option<Stat> {
         procfs::stat(self.pid).filter(|stat| stat.start_ticks == self.start_ticks)
     }
@@ -68,9 +69,8 @@ impl ProcessHandle {
         self.stat().is_some_and(|stat| !stat.has_ended())
     }
 
-    /// Sends a signal; returns whether the process got it. No other process can get it: the pidfd
-    /// is opened first, and stands for this process if the start time that is read afterwards is
-    /// the known one.
+    /// Sends a signal; returns whether the process got it. No other process can get it: a pidfd
+    /// that was opened before the start time was compared refers to this process.
     pub fn signal(&self, signal: Signal) -> bool {
         let descriptor = rustix::process::Pid::from_raw(self.pid)
             .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
@@ -93,8 +93,7 @@ pub struct MemberProcess {
     pub process: ProcessHandle,
     /// The job's token.
     pub token: String,
-    /// The process that shows which job it is, by its environment: the process itself, or one that
-    /// it descends from.
+    /// The process whose environment identifies the job: the process itself or an ancestor.
     pub carrier: i32,
 }
 
@@ -108,12 +107,12 @@ struct ProcessFacts {
 /// The marks in the environment of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Marks {
-    /// Nothing is known: it is another user's, or cannot be a job's.
+    /// Unknown or irrelevant: another user's process, or one that does not belong to a job.
     None,
-    /// It is this user's and carries no mark; it belongs to a job if it descends from one of its
+    /// A process of this user without a mark; it may belong to a job by its relation to one of its
     /// processes.
     Unmarked,
-    /// It carries a job's token, and perhaps the job's name.
+    /// A process with a job's token, and perhaps the job's name.
     Token { token: String, named: bool },
 }
 
@@ -126,12 +125,12 @@ pub fn find_by_token(token: &str) -> Vec<ProcessHandle> {
         .collect()
 }
 
-/// The mark of processes that supervise the job of this token.
+/// The mark of supervisors of the job with this token.
 pub fn watch_mark(token: &str) -> String {
     format!("{WATCH}{token}")
 }
 
-/// The processes of this user that supervise jobs of these tokens.
+/// The supervisors of this user for the jobs with these tokens.
 pub fn supervisors_of(tokens: &BTreeSet<String>) -> Vec<ProcessHandle> {
     let is_supervisor = |pid: i32| {
         let mark = procfs::environment(pid)?.text(TOKEN)?;
@@ -141,9 +140,9 @@ pub fn supervisors_of(tokens: &BTreeSet<String>) -> Vec<ProcessHandle> {
     procfs::pids().into_iter().filter_map(handle).collect()
 }
 
-/// A process and those that it descends from.
+/// A process and its ancestors.
 pub fn line_of(stats: &BTreeMap<i32, Stat>, pid: i32) -> impl Iterator<Item = i32> {
-    // process ids that are reused could close a circle
+    // reused process ids could form a cycle
     std::iter::successors(Some(pid), |pid| Some(stats.get(pid)?.parent)).take(MAX_ANCESTORS)
 }
 
@@ -160,48 +159,52 @@ pub fn find_below(pid: i32) -> Vec<ProcessHandle> {
         .collect()
 }
 
-/// Whether a process declares that it does not belong to the job that started it. A dgl-reap that a
-/// process of a job calls must survive to report the job's end.
+/// Whether this process is marked as outside of the job that started it. A dgl-reap that a process
+/// of a job calls must survive to report the job's end.
 pub fn is_outside(pid: i32) -> bool {
     procfs::environment(pid).is_some_and(|environment| {
         environment.get(OUTSIDE).is_some() && environment.get(TOKEN).is_none()
     })
 }
 
-/// Searches for processes repeatedly and remembers the results: a process of a job stays one even
-/// after those by which it was found have ended.
+/// Searches for processes repeatedly and remembers them: a process still belongs to its job after
+/// the processes by which it was found have ended.
 #[derive(Debug, Default)]
 pub struct Finder {
     known: HashMap<ProcessHandle, MemberProcess>,
 }
 
 impl Finder {
-    /// These were found to belong to jobs.
+    /// Remembers processes that belong to jobs.
     pub fn remember(&mut self, members: &[MemberProcess]) {
-        let known = members.iter().map(|one| (one.process, one.clone()));
+        let known = members
+            .iter()
+            .map(|member| (member.process, member.clone()));
         self.known.extend(known);
     }
 
-    /// The running processes that belong to jobs whose token is wanted; never this process.
+    /// The running processes of jobs whose tokens are wanted, without this process.
     pub fn find(&mut self, is_wanted: impl Fn(&str) -> bool) -> Vec<MemberProcess> {
-        let own = std::process::id().cast_signed();
+        let own_pid = std::process::id().cast_signed();
         let mut members = members(&all_processes(), &self.known);
-        members.retain(|one| one.process.pid != own && is_wanted(&one.token));
+        members.retain(|member| member.process.pid != own_pid && is_wanted(&member.token));
         self.known.clear();
         self.remember(&members);
         members
     }
 }
 
-/// All processes. For those of this user, what they carry; for others, only that they exist.
+/// All processes; only those of this user with their marks.
 fn all_processes() -> BTreeMap<i32, ProcessFacts> {
     let facts = |pid: i32| {
         let stat = procfs::stat(pid)?;
         let may_read = procfs::is_own(pid) && !stat.has_ended();
         let environment = may_read.then(|| procfs::environment(pid));
-        // read after the environment, so that both are about the same process
+        // read again after the environment, so that both belong to the same process
         let stat = procfs::stat(pid).filter(|again| again.start_ticks == stat.start_ticks)?;
-        let marks = environment.flatten().map_or(Marks::None, |one| marks(&one));
+        let marks = environment
+            .flatten()
+            .map_or(Marks::None, |environment| marks(&environment));
         Some((pid, ProcessFacts { stat, marks }))
     };
     procfs::pids().into_iter().filter_map(facts).collect()
@@ -213,7 +216,7 @@ fn marks(environment: &ProcessEnvironment) -> Marks {
             token,
             named: environment.get(JOB).is_some(),
         },
-        // another mark in place of a token belongs to a watch
+        // a supervisor or watcher has another mark in place of a token
         (Some(_), _) | (None, Some(_)) => Marks::None,
         (None, None) => Marks::Unmarked,
     }
@@ -227,15 +230,15 @@ pub fn is_token(text: &str) -> bool {
             .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-/// The processes that belong to jobs and run, ordered by process id.
+/// The running processes of jobs, ordered by process id.
 fn members(
-    all: &BTreeMap<i32, ProcessFacts>,
+    processes: &BTreeMap<i32, ProcessFacts>,
     known: &HashMap<ProcessHandle, MemberProcess>,
 ) -> Vec<MemberProcess> {
     let mut members = BTreeMap::new();
-    for (pid, one) in all {
-        let process = ProcessHandle::new(*pid, &one.stat);
-        let member = match &one.marks {
+    for (pid, facts) in processes {
+        let process = ProcessHandle::new(*pid, &facts.stat);
+        let member = match &facts.marks {
             Marks::Token { token, .. } => Some(MemberProcess {
                 process,
                 token: token.clone(),
@@ -248,11 +251,13 @@ fn members(
     loop {
         let is_open =
             |pid: &i32, marks: &Marks| *marks == Marks::Unmarked && !members.contains_key(pid);
-        let open = all.iter().filter(|(pid, one)| is_open(pid, &one.marks));
-        let adopted = open.filter_map(|(pid, one)| {
+        let open = processes
+            .iter()
+            .filter(|(pid, facts)| is_open(pid, &facts.marks));
+        let adopted = open.filter_map(|(pid, facts)| {
             let member = MemberProcess {
-                process: ProcessHandle::new(*pid, &one.stat),
-                ..relative(&one.stat, all, &members)?.clone()
+                process: ProcessHandle::new(*pid, &facts.stat),
+                ..relative(&facts.stat, processes, &members)?.clone()
             };
             Some((*pid, member))
         });
@@ -262,20 +267,20 @@ fn members(
         }
         members.extend(adopted);
     }
-    let is_alive = |pid: &i32| !all[pid].stat.has_ended();
+    let is_alive = |pid: &i32| !processes[pid].stat.has_ended();
     let alive = members.into_iter().filter(|(pid, _)| is_alive(pid));
     alive.map(|(_, member)| member).collect()
 }
 
-/// A process of a job to which an unmarked process belongs by its place.
+/// The process of a job by which an unmarked process belongs to the job.
 fn relative<'m>(
     stat: &Stat,
-    all: &BTreeMap<i32, ProcessFacts>,
+    processes: &BTreeMap<i32, ProcessFacts>,
     members: &'m BTreeMap<i32, MemberProcess>,
 ) -> Option<&'m MemberProcess> {
     let member = |pid: i32| {
-        let other = all.get(&pid)?;
-        // descendants of a job's watch do not belong to the job
+        let other = processes.get(&pid)?;
+        // descendants of a supervisor or watcher do not belong to the job by that
         let is_watch = matches!(other.marks, Marks::Token { named: false, .. });
         // a process is never older than its ancestors
         let is_older = other.stat.start_ticks <= stat.start_ticks;
@@ -286,20 +291,20 @@ fn relative<'m>(
         return Some(found);
     }
     // A session whose leader has ended belongs to a job if one of its processes does, because a job
-    // starts sessions of its own. While the leader lives, only the leader decides, because a
-    // login's session has other processes too.
-    let leader = all.get(&stat.session);
+    // starts its own sessions. While the leader lives, only the leader decides, because the session
+    // of a login has other processes, too.
+    let leader = processes.get(&stat.session);
     if leader.is_some_and(|leader| !leader.stat.has_ended()) || stat.session == 0 {
         return None;
     }
-    let mut others = all
+    let mut others = processes
         .iter()
         .filter(|(_, other)| other.stat.session == stat.session);
     others.find_map(|(pid, _)| member(*pid))
 }
 
 /// Ends the processes that `find` returns, until it returns none. Returns those that cannot be
-/// ended. `find` is called before each round, and may examine what is about to end.
+/// ended. `find` is called before each round, and may examine the processes before their end.
 pub fn end_processes(
     grace: Duration,
     mut find: impl FnMut() -> Vec<ProcessHandle>,
@@ -359,8 +364,8 @@ mod tests {
     }
 
     fn found(seen: &[(i32, ProcessFacts)]) -> Vec<(i32, i32)> {
-        let all = seen.iter().cloned().collect();
-        let members = members(&all, &HashMap::new()).into_iter();
+        let processes = seen.iter().cloned().collect();
+        let members = members(&processes, &HashMap::new()).into_iter();
         let of_job = members.filter(|member| member.token == A);
         of_job
             .map(|member| (member.process.pid, member.carrier))
@@ -373,12 +378,12 @@ mod tests {
         let table = [
             ("by its token", seen(11, 1, 11, 11, 50, of(A)), true),
             (
-                "of another job, though below",
+                "of another job, although below",
                 seen(11, 10, 10, 10, 50, of(B)),
                 false,
             ),
             (
-                "below, in a session of its own",
+                "below, in its own session",
                 seen(11, 10, 11, 11, 50, Unmarked),
                 true,
             ),
@@ -390,36 +395,36 @@ mod tests {
                 false,
             ),
             (
-                "older than what it seems to come from",
+                "older than its apparent ancestor",
                 seen(11, 10, 10, 10, 39, Unmarked),
                 false,
             ),
             ("elsewhere", seen(11, 1, 11, 11, 50, Unmarked), false),
         ];
-        for (what, other, is_found) in table {
+        for (case, other, is_found) in table {
             let pid = other.0;
-            let all = [
+            let processes = [
                 seen(1, 0, 1, 1, 1, None),
                 seen(9, 1, 9, 9, 5, Unmarked),
                 seen(10, 9, 10, 10, 40, of(A)),
                 other,
             ];
             assert_eq!(
-                found(&all).iter().any(|(found, _)| *found == pid),
+                found(&processes).iter().any(|(found, _)| *found == pid),
                 is_found,
-                "{what}"
+                "{case}"
             );
         }
     }
 
     #[test]
     fn one_that_is_found_by_its_place_finds_others() {
-        let all = [
+        let processes = [
             seen(10, 1, 10, 10, 40, of(A)),
             seen(12, 11, 12, 12, 42, Marks::Unmarked),
             seen(11, 10, 11, 11, 41, Marks::Unmarked),
         ];
-        assert_eq!(found(&all), [(10, 10), (11, 10), (12, 10)]);
+        assert_eq!(found(&processes), [(10, 10), (11, 10), (12, 10)]);
     }
 
     #[test]
@@ -433,18 +438,18 @@ mod tests {
             found(&[of_job.clone(), older.clone(), younger.clone()]),
             [(11, 11), (13, 11)]
         );
-        // a login that has started a job by hand
+        // a login that started a job by hand
         let leader = seen(8, 1, 8, 8, 1, Marks::Unmarked);
         assert_eq!(found(&[leader, of_job, older, younger]), [(11, 11)]);
     }
 
     #[test]
     fn what_was_found_once_stays_found() {
-        let all = [
+        let processes = [
             seen(12, 1, 12, 12, 42, Marks::Unmarked),
             seen(13, 12, 13, 13, 43, Marks::Unmarked),
         ];
-        let all = all.into_iter().collect();
+        let processes = processes.into_iter().collect();
         let found = |start_ticks| {
             let pid = 12;
             let member = MemberProcess {
@@ -452,10 +457,10 @@ mod tests {
                 token: A.to_owned(),
                 carrier: 10,
             };
-            let members = members(&all, &HashMap::from([(member.process, member)]));
+            let members = members(&processes, &HashMap::from([(member.process, member)]));
             members
                 .iter()
-                .map(|one| one.process.pid)
+                .map(|member| member.process.pid)
                 .collect::<Vec<_>>()
         };
         assert_eq!(found(42), [12, 13]);
@@ -513,7 +518,7 @@ mod tests {
         }
     }
 
-    /// A process of this test's own.
+    /// A child of this test.
     struct Child(std::process::Child);
 
     impl Child {

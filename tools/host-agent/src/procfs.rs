@@ -24,7 +24,7 @@ use record::term::{self, millis};
 use std::fs;
 use wire::probe::EphemeralPorts;
 
-/// The ports on which something listens in this network namespace, on whatever address.
+/// The ports on which any process of this network namespace listens, on any address.
 pub fn listening_ports() -> Vec<u16> {
     listening_sockets()
         .into_iter()
@@ -32,7 +32,7 @@ pub fn listening_ports() -> Vec<u16> {
         .collect()
 }
 
-/// The sockets that listen in this network namespace: their inodes, by which a process holds them,
+/// The listening sockets of this network namespace: their inodes, which identify them in processes,
 /// and their ports.
 pub fn listening_sockets() -> Vec<(u64, u16)> {
     tcp_sockets()
@@ -50,7 +50,7 @@ pub fn ephemeral_ports() -> Option<EphemeralPorts> {
     parse_ephemeral_ports(&range, &reserved)
 }
 
-/// The range is two numbers; reserved ports are a list such as `8080,9000-9010`.
+/// Parses the range, two numbers, and the reserved ports, a list such as `8080,9000-9010`.
 fn parse_ephemeral_ports(range: &str, reserved: &str) -> Option<EphemeralPorts> {
     let mut range = range.split_whitespace().map(str::parse);
     let (first, last) = (range.next()?.ok()?, range.next()?.ok()?);
@@ -65,9 +65,9 @@ fn parse_ephemeral_ports(range: &str, reserved: &str) -> Option<EphemeralPorts> 
     })
 }
 
-/// How long the machine has run, in the clock ticks that /proc/PID/stat counts in, by a clock that
-/// nobody sets. A container may have a /proc/uptime of its own, which does not fit the start times
-/// of processes.
+/// How long the machine has run, in the clock ticks of /proc/PID/stat, by a clock that cannot be
+/// set. A container may have its own /proc/uptime, which does not match the start times of
+/// processes.
 pub fn uptime_ticks() -> u64 {
     millis(term::uptime()).saturating_mul(ticks_per_second()) / 1000
 }
@@ -77,8 +77,8 @@ pub fn memory_bytes() -> Option<u64> {
     kib_of(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
 }
 
-/// The type of the file system on which a directory lies. Of several mounts on one directory the
-/// last one counts.
+/// The type of the file system of a directory. If several are mounted on one directory, the last
+/// one counts.
 pub fn file_system(folder: &str) -> Option<String> {
     file_system_of(&fs::read_to_string("/proc/mounts").ok()?, folder)
 }

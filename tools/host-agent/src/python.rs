@@ -1,4 +1,4 @@
-//! What a Python reports about itself: its version, and which dgl and torch it would import.
+//! Asks a Python for its version, and for the versions of dgl and torch that it would import.
 
 use crate::shell::{self, ASK_LIMIT, Invocation};
 use std::collections::BTreeMap;
@@ -7,15 +7,16 @@ use std::path::Path;
 use wire::Text;
 use wire::preflight::Module;
 
-/// The question, which is in a variable because csh takes no line end within quotes.
+/// The question. It is passed in a variable, because csh allows no newline within quotes.
 const QUESTION: &str = include_str!("python_facts.py");
 /// The variable that holds the question.
 const QUESTION_VARIABLE: &str = "DGL_TOOLS_QUESTION";
 /// The variable with the script that the Python will run.
 const SCRIPT_VARIABLE: &str = "DGL_TOOLS_SCRIPT";
-/// The argument of `-c` for a Python that is to answer. It contains no quote of the shells.
+/// The argument of `-c` with which a Python answers. It contains no quotes that a shell would need
+/// to escape.
 pub const ASK: &str = "import os; exec(os.environ[\"DGL_TOOLS_QUESTION\"])";
-/// How many characters are shown of the line that tells why a Python does not run.
+/// How many characters of the line are shown that explains why a Python does not run.
 const WHY_SHOWN: usize = 300;
 
 /// The facts about an interpreter; the versions are those of the packages that it would import.
@@ -30,7 +31,7 @@ pub struct PythonFacts {
     pub imports: Option<Vec<Module>>,
 }
 
-/// How a shell of the user's asks an interpreter, after the setup.
+/// The shell text that asks an interpreter after the setup.
 pub fn asked_in_shell(
     interpreter: &OsStr,
     env: &[(String, Text)],
@@ -41,9 +42,8 @@ pub fn asked_in_shell(
     shell::in_shell(env, setup, &text)
 }
 
-/// Asks an interpreter that runs in a directory; tells why it does not run otherwise. With the
-/// script that it will run, empty if that is not known, it searches for modules where the script
-/// will.
+/// Asks an interpreter, in a directory; the error is why it does not run. With the script that it
+/// will run (empty if unknown), it searches for modules where the script would.
 pub fn ask(
     mut invocation: Invocation,
     folder: &Path,
@@ -59,8 +59,8 @@ pub fn ask(
     }
 }
 
-/// Parses an answer. A setup may write too: only marked lines count, and the last other line tells
-/// why there are none.
+/// Parses an answer. The setup may write, too, so only marked lines count; if there are none, the
+/// last line is the reason.
 fn parse(answer: &str) -> Result<PythonFacts, String> {
     let mut facts = BTreeMap::new();
     let mut last = "";

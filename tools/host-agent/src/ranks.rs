@@ -1,10 +1,10 @@
-//! Variables by which a batch system or another launcher tells a process its place in a job.
+//! Variables by which a batch system or another launcher tells a process its rank in a job.
 //!
 //! Every process of a job inherits the environment of its agent. If the agent runs in a step of
-//! Slurm, below mpirun or below torchrun, these variables say "rank 0 of 1" to all processes of a
-//! host, and many libraries believe them before RANK and WORLD_SIZE: Lightning takes the rank from
+//! Slurm, below mpirun or below torchrun, these variables mean "rank 0 of 1" for all processes of a
+//! host, and many libraries prefer them to RANK and WORLD_SIZE: Lightning takes the rank from
 //! SLURM_PROCID, DeepSpeed from OMPI_COMM_WORLD_RANK, and mpi4py joins the job of PMIX_RANK.
-//! What the record of a process sets itself (`dgl-env --env`) is not touched.
+//! Variables in the record of a process (`dgl-env --env`) are kept.
 
 use std::env;
 use std::process::Command;
@@ -42,8 +42,8 @@ const NAMES: [&str; 25] = [
     "ROLE_RANK",
     "ROLE_WORLD_SIZE",
 ];
-/// Beginnings of names of variables that are removed. `OMPI_MCA_…` and `PMIX_MCA_…` are settings
-/// of the user's and stay.
+/// Prefixes of variables that are removed. `OMPI_MCA_…` and `PMIX_MCA_…` are settings of the user
+/// and are kept.
 const PREFIXES: [&str; 7] = [
     "MV2_COMM_WORLD_",
     "OMPI_COMM_WORLD_",
@@ -56,12 +56,12 @@ const PREFIXES: [&str; 7] = [
 
 fn tells_a_place(name: &str) -> bool {
     let has_prefix = PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-    // the number of the step names it in squeue(1), and is no place in it
+    // the number of the step, which squeue(1) shows, is no rank
     let is_setting = name.starts_with("PMIX_MCA_") || name == "SLURM_STEP_ID";
     NAMES.contains(&name) || has_prefix && !is_setting
 }
 
-/// Keeps the place of this program in somebody else's job from a command that it starts.
+/// Removes from the environment of a command the rank of this program in another launcher's job.
 pub fn remove(command: &mut Command) {
     for (name, _) in env::vars_os() {
         if name.to_str().is_some_and(tells_a_place) {

@@ -1,5 +1,5 @@
-//! Shows, signals and ends the jobs on this host, and removes what they leave. dgl-reap is run when
-//! whoever started a job is gone or does not answer, so nothing here needs more than /proc.
+//! Shows, signals and ends the jobs on this host, and removes their remains. dgl-reap is used when
+//! the launcher of a job is gone or does not answer, so this only needs /proc.
 
 use crate::detached::folder::{self, JobFolder};
 use crate::job_processes::{JobProcess, job_processes, selected};
@@ -70,10 +70,10 @@ fn groups_of(job: &str) -> Option<u32> {
     counts.max().map(number)
 }
 
-/// Processes that wait for their signal, or for their end.
+/// Selected processes that will be signalled or ended.
 #[derive(Default)]
 pub struct Picked {
-    /// `None` until they were looked for.
+    /// `None` before the search.
     processes: Option<Vec<JobProcess>>,
     supervisors: Vec<ProcessHandle>,
 }
@@ -82,14 +82,18 @@ impl Picked {
     /// Holds the selected processes.
     pub fn pick(&mut self, wanted: &Pick) {
         let picked = selected(wanted);
-        let tokens = picked.iter().map(|one| one.member.token.clone()).collect();
+        let tokens = picked
+            .iter()
+            .map(|process| process.member.token.clone())
+            .collect();
         self.supervisors = processes::supervisors_of(&tokens);
-        // the signal may end a process of another host first, and so the job on this one too
+        // the signal may first end a process of another host, and thereby the job on this one
         notify(&self.supervisors, processes::REAP_NOTICE);
         self.processes = Some(picked);
     }
 
-    /// Sends the signal once to each: a second ABRT would end Python while it prints its stacks.
+    /// Sends the signal once to each process: a second ABRT would end Python while it prints its
+    /// stacks.
     pub fn signal(
         &mut self,
         wanted: SignalNumber,
@@ -99,7 +103,7 @@ impl Picked {
             .map_err(|_| Failure::new(format!("{wanted} is not a signal")))?;
         notify(&self.supervisors, processes::REAP_NOTICE);
         let mut picked = self.processes.take().unwrap_or_default();
-        picked.retain(|one| one.member.process.signal(signal));
+        picked.retain(|process| process.member.process.signal(signal));
         if let Some(first) = picked.first() {
             output.event(&Event::Reaped(Reaped {
                 job: first.job.clone(),
@@ -112,8 +116,8 @@ impl Picked {
         Ok(())
     }
 
-    /// Ends jobs, all at once, and reports each. Those that were picked are not looked for again
-    /// before each has its TERM: other hosts send theirs in the same moment.
+    /// Ends jobs, all at the same time, and reports each. There is no new search before the
+    /// selected processes got TERM, because other hosts send TERM at the same moment.
     pub fn end(&mut self, wanted: &EndJobs, output: &mut EventOutput) {
         let picked = self.processes.take().unwrap_or_else(|| {
             selected(&Pick {
@@ -121,11 +125,11 @@ impl Picked {
                 ..Pick::default()
             })
         });
-        // a name may be in use twice, and each token is a job of its own
+        // two jobs may have the same name, but each has its own token
         let mut jobs: BTreeMap<String, (Reaped, BTreeSet<ShmFile>)> = BTreeMap::new();
-        for one in &picked {
-            let (reaped, _) = jobs.entry(one.member.token.clone()).or_default();
-            reaped.job.clone_from(&one.job);
+        for process in &picked {
+            let (reaped, _) = jobs.entry(process.member.token.clone()).or_default();
+            reaped.job.clone_from(&process.job);
             reaped.processes += 1;
         }
         let tokens: BTreeSet<String> = jobs.keys().cloned().collect();
@@ -133,11 +137,12 @@ impl Picked {
             self.supervisors = processes::supervisors_of(&tokens);
         }
         let mut finder = Finder::default();
-        let mut found: Vec<MemberProcess> = picked.into_iter().map(|one| one.member).collect();
+        let mut found: Vec<MemberProcess> =
+            picked.into_iter().map(|process| process.member).collect();
         finder.remember(&found);
         let mut are_picked = true;
         let find = || {
-            // again and again: KILL may come long after TERM
+            // in every round, because KILL may follow long after TERM
             notify(&self.supervisors, processes::END_NOTICE);
             notify(&self.supervisors, processes::REAP_NOTICE);
             if !std::mem::take(&mut are_picked) {
@@ -151,7 +156,7 @@ impl Picked {
             found.iter().map(|member| member.process).collect()
         };
         let left = processes::end_processes(Duration::from_millis(wanted.grace_ms), find);
-        // a launcher whose processes were ended ends by that
+        // a launcher ends with its processes
         let is_ended = |job: &str| jobs.values().any(|(reaped, _)| reaped.job == job);
         for job in end_launchers(wanted.job.as_deref(), is_ended) {
             output.event(&Event::Reaped(Reaped {
@@ -163,8 +168,8 @@ impl Picked {
         for (token, (mut reaped, files)) in jobs {
             let survivors = found
                 .iter()
-                .filter(|one| one.token == token && left.contains(&one.process))
-                .map(|one| one.process.pid.to_string());
+                .filter(|member| member.token == token && left.contains(&member.process))
+                .map(|member| member.process.pid.to_string());
             let survivors = survivors.collect::<Vec<_>>().join(", ");
             reaped.ok = survivors.is_empty();
             reaped.error = (!reaped.ok).then(|| format!("could not be ended: process {survivors}"));
@@ -174,20 +179,20 @@ impl Picked {
     }
 }
 
-/// Ends the launchers of detached jobs on this host that are between two tries. Returns the names
-/// of the jobs.
+/// Ends the launchers of detached jobs on this host that are between two attempts. Returns the
+/// names of the jobs.
 fn end_launchers(job: Option<&str>, is_ended: impl Fn(&str) -> bool) -> Vec<String> {
     let folders = fs::read_dir(folder::of_all_jobs().unwrap_or_default());
     let mut ended = Vec::new();
     for entry in folders.into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let is_meant = job.is_none_or(|job| job == name) && !is_ended(&name);
-        if !is_meant || !is_own_folder(&entry.path()) {
+        let is_selected = job.is_none_or(|job| job == name) && !is_ended(&name);
+        if !is_selected || !is_own_folder(&entry.path()) {
             continue;
         }
         let addresses = fs::read_dir(entry.path()).into_iter().flatten().flatten();
         let end = |address: fs::DirEntry| {
-            let mut launcher = JobFolder::at(&address.path()).connect().ok()?;
+            let mut launcher = JobFolder::new(&address.path()).connect().ok()?;
             let signal = SignalNumber::TERM;
             let order = Request::SignalLauncher(wire::reap::Signal { signal });
             launcher.write_all(&codec::encode(&order, &[])).ok()
@@ -199,11 +204,11 @@ fn end_launchers(job: Option<&str>, is_ended: impl Fn(&str) -> bool) -> Vec<Stri
     ended
 }
 
-/// Tells supervisors what dgl-reap does. The kernel keeps the signal until it is read, so it comes
-/// before the deaths that follow.
+/// Notifies supervisors of what dgl-reap does. The kernel keeps the signal until it is read, so it
+/// precedes the deaths that follow.
 fn notify(supervisors: &[ProcessHandle], notice: Signal) {
-    supervisors.iter().for_each(|one| {
-        one.signal(notice);
+    supervisors.iter().for_each(|supervisor| {
+        supervisor.signal(notice);
     });
 }
 
@@ -211,7 +216,7 @@ fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Removes DGL's files in /dev/shm that nobody uses.
+/// Removes DGL's unused files in /dev/shm.
 pub fn remove_stale_shm() -> Event {
     Event::Reaped(Reaped {
         ok: true,
@@ -220,7 +225,7 @@ pub fn remove_stale_shm() -> Event {
     })
 }
 
-/// Removes the directories of left jobs that have ended on this host.
+/// Removes the directories of detached jobs that have ended on this host.
 pub fn forget(wanted: &Forget, output: &mut EventOutput) -> Result<(), Failure> {
     let folder = folder::of_all_jobs().ok_or_else(|| {
         Failure::new("its login shell does not set HOME, where the directories of jobs are")
@@ -250,9 +255,9 @@ fn is_own_folder(path: &Path) -> bool {
         .is_ok_and(|meta| meta.is_dir() && meta.uid() == nix::unistd::geteuid().as_raw())
 }
 
-/// Removes the directory of a job; `None` if there is none of this host's, or if the job is alive.
+/// Removes this host's directory of a job; `None` if there is none, or if the job is alive.
 fn forget_job(job: &Path, address: Ipv4Addr) -> Option<io::Result<()>> {
-    let folder = JobFolder::at(&job.join(address.to_string()));
+    let folder = JobFolder::new(&job.join(address.to_string()));
     if !is_own_folder(folder.path()) {
         return None;
     }

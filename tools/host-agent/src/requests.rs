@@ -9,8 +9,8 @@ use std::time::Duration;
 use wire::Request;
 use wire::codec::{Decoder, Message};
 
-/// The size of a widened pipe: as much as an ordinary user may have. Between sshd and the agent a
-/// pipe holds 64 KiB; if more comes, sshd writes a little now and then and moves the rest in its
+/// The size of an enlarged pipe, the most for an ordinary user. The pipe from sshd to the agent has
+/// 64 KiB by default. When it is full, sshd writes in small pieces and moves the rest in its
 /// memory, so that copying takes a fifth more CPU time.
 const PIPE_BYTES: i32 = 1 << 20;
 /// How much is read at once.
@@ -25,13 +25,13 @@ pub struct Requests {
     link: Option<SharedLink>,
 }
 
-/// The next thing that comes.
+/// The next input.
 pub enum Next {
     /// A request.
     Request(Message<Request>),
     /// The end of the input.
     End,
-    /// Nothing came in the given time.
+    /// Nothing arrived within the limit.
     Silence,
 }
 
@@ -46,7 +46,7 @@ impl Default for Requests {
 }
 
 impl Requests {
-    /// Reads from a direct connection, of which some bytes were read already.
+    /// Reads from a direct connection from which some bytes were read already.
     pub fn over(link: SharedLink, received: &[u8]) -> Requests {
         let mut decoder = Decoder::default();
         decoder.push(received);
@@ -57,12 +57,12 @@ impl Requests {
         }
     }
 
-    /// The bytes that were read and are not a request yet, for another reader to continue with.
+    /// The bytes of an incomplete request, for another reader to continue with.
     pub fn into_rest(self) -> Vec<u8> {
         self.decoder.rest()
     }
 
-    /// The next request, or `Next::Silence` if nothing comes within the limit. Fails if what came
+    /// The next request, or `Next::Silence` if nothing arrives within the limit. Fails if the input
     /// is not a request.
     pub fn next_within(&mut self, limit: Option<Duration>) -> Result<Next, String> {
         loop {
@@ -75,8 +75,8 @@ impl Requests {
             }
             if let Some(link) = &self.link {
                 let before = self.decoder.waiting();
-                // a connection that breaks counts as ended; what was under way is requested again
-                // over the login
+                // a broken connection counts as ended; unfinished files are requested again over
+                // the login
                 let open = link.lock().receive(&mut self.decoder).unwrap_or(false);
                 if self.decoder.waiting() > before {
                     continue;
@@ -103,7 +103,8 @@ impl Requests {
     }
 }
 
-/// Waits until a connection has bytes or has ended, without holding its lock; whether it has.
+/// Waits until a connection has bytes or has ended, without holding its lock; returns whether it
+/// has.
 pub fn wait_until_readable(link: &SharedLink, limit: Option<Duration>) -> bool {
     let Ok(descriptor) = link.lock().as_fd().try_clone_to_owned() else {
         return false;

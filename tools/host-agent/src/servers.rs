@@ -1,8 +1,8 @@
-//! Persistent graph servers, as their users on this host see them. They are a detached job. Each
-//! host's supervisor of them listens on an abstract Unix socket and tells whoever connects what
-//! trainers must have in common with them; and, to those who stay connected, that they end. On the
+//! Persistent graph servers on this host, which are a detached job. Their supervisor on each host
+//! listens on an abstract Unix socket. It sends each client the settings that trainers must share
+//! with the servers and, to clients that remain connected, the reason when the servers end. On the
 //! first host, the directory of the job has `groups`, with a directory for each group of trainers,
-//! and says how they ended.
+//! and the reason of the servers' end.
 
 #![expect(
     clippy::disallowed_methods,
@@ -39,11 +39,11 @@ use wire::{Event, Failure, Text};
 
 /// How long the supervisor of servers may take to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
-/// More bytes than an answer has.
+/// The most bytes that are read of an answer.
 const MAX_ANSWER: u64 = 1 << 20;
-/// How long to wait for the news that servers end which a job has used that ends too.
+/// How long an ending job waits for the report that its servers have ended, too.
 const END_LIMIT: Duration = Duration::from_millis(200);
-/// The first port for the rendezvous of a group; lower ones are those that host-probe plans with.
+/// The first port for the rendezvous of a group; host-probe plans with lower ones.
 const FIRST_PORT: u32 = 29_500;
 /// The distance of the ports of two groups, so that groups that begin at the same moment choose
 /// different ones.
@@ -51,8 +51,8 @@ const PORT_STEP: u32 = 100;
 /// The last port for the rendezvous of a group.
 const LAST_PORT: u32 = 32_000;
 
-/// The settings with each file represented by the hash of its content, which is empty if it cannot
-/// be read. They are those of servers and of trainers that suit each other.
+/// The settings that servers and their trainers must share, with the hash of its content in place
+/// of each file, empty if it cannot be read.
 pub fn facts(data: &Data) -> Data {
     let hash = |path: &Text| {
         let content = fs::read(Path::new(&data.folder.0).join(&path.0));
@@ -76,7 +76,7 @@ fn folder_of(servers: &JobOnHost) -> Result<JobFolder, Failure> {
     })
 }
 
-/// Whether there are servers for trainers with these settings.
+/// Reports whether servers for trainers with these settings run.
 pub fn find(wanted: &Find) -> Result<Event, Failure> {
     let (life, theirs) = match ask(&wanted.servers) {
         Some((answer, _)) => {
@@ -97,7 +97,7 @@ pub fn find(wanted: &Find) -> Result<Event, Failure> {
     })))
 }
 
-/// What the directory of the first host says where no supervisor answers.
+/// The state by the directory of the first host, if no supervisor answers.
 fn life_by_folder(folder: &JobFolder) -> ServersLiveness {
     let is_of_servers = |line: &String| line.contains("\"server_name\"");
     let processes = folder.processes().unwrap_or_default();
@@ -119,11 +119,11 @@ fn of_server(failure: &JobFailure) -> Box<FirstFailure> {
     })
 }
 
-/// What the supervisor of servers tells.
+/// The answer of the servers' supervisor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct SupervisorAnswer {
     facts: Data,
-    /// Whether all of this host's servers listen.
+    /// Whether all servers of this host listen.
     listens: bool,
     /// Why they end, once that has begun.
     ending: Option<Ending>,
@@ -135,7 +135,7 @@ fn address_of(servers: &JobOnHost) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("dgl-tools/servers/{}/{address}/{name}", geteuid()))
 }
 
-/// Asks the supervisor of servers; `None` if there is none of this user's.
+/// Asks the supervisor of servers; `None` if this user has none.
 fn ask(servers: &JobOnHost) -> Option<(SupervisorAnswer, BufReader<UnixStream>)> {
     let stream = UnixStream::connect_addr(&address_of(servers).ok()?).ok()?;
     let peer = getsockopt(&stream, PeerCredentials).ok()?;
@@ -148,16 +148,16 @@ fn ask(servers: &JobOnHost) -> Option<(SupervisorAnswer, BufReader<UnixStream>)>
     Some((serde_json::from_str(&line).ok()?, stream))
 }
 
-/// The socket of servers, on their supervisor's side.
+/// The socket of servers, in their supervisor.
 pub struct ServedServers {
     answer: Arc<Mutex<SupervisorAnswer>>,
-    /// Those who stay connected.
+    /// The clients that remain connected.
     users: Arc<Mutex<Vec<UnixStream>>>,
     _thread: SideThread,
 }
 
 impl ServedServers {
-    /// Answers from now on; `None` if that fails, because the servers can run without it.
+    /// Begins to answer; `None` if that fails, because the servers can run without it.
     pub fn begin(served: &Find) -> Option<ServedServers> {
         let listener = UnixListener::bind_addr(&address_of(&served.servers).ok()?).ok()?;
         listener.set_nonblocking(true).ok()?;
@@ -169,7 +169,7 @@ impl ServedServers {
         let users = Arc::<Mutex<Vec<UnixStream>>>::default();
         let (data, known, connected) = (served.data.clone(), answer.clone(), users.clone());
         let serve = move |stopped: &PipeReader| {
-            // a file system that hangs keeps only those waiting who ask
+            // in a thread, so that a file system that hangs only blocks the clients
             let facts = facts(&data);
             known.lock().facts = facts;
             accept(&listener, &known, &connected, stopped);
@@ -181,12 +181,12 @@ impl ServedServers {
         })
     }
 
-    /// All servers of this host listen.
+    /// Notes that all servers of this host listen.
     pub fn listen(&self) {
         self.answer.lock().listens = true;
     }
 
-    /// The servers end, for this reason.
+    /// Notes why the servers end.
     pub fn end(&self, ending: &Ending) {
         let mut answer = self.answer.lock();
         if answer.ending.is_none() {
@@ -214,7 +214,7 @@ fn accept(
         let Ok((mut stream, _)) = listener.accept() else {
             continue;
         };
-        // locked until the user is among the others, so that no end is missed
+        // locked until the client is added, so that it does not miss the end
         let answer = answer.lock();
         let is_own =
             getsockopt(&stream, PeerCredentials).is_ok_and(|peer| peer.uid() == geteuid().as_raw());
@@ -237,7 +237,8 @@ fn has_gone(mut user: &UnixStream) -> bool {
     matches!(user.read(&mut [0; 16]), Ok(0))
 }
 
-/// Whether this launcher may start the servers. Others wait as long as this agent lives.
+/// Claims the right to start the servers for this launcher. Others wait as long as this agent
+/// lives.
 pub fn claim_start(servers: &JobOnHost) -> Result<Event, Failure> {
     let folder = folder_of(servers)?;
     let fault = |error: io::Error| Failure::new(format!("{}: {error}", folder.path().display()));
@@ -246,10 +247,10 @@ pub fn claim_start(servers: &JobOnHost) -> Result<Event, Failure> {
     }
     let claim = folder.starting();
     drop_dead_claim(&claim);
-    let own =
+    let own_mark =
         mark(std::process::id()).ok_or_else(|| Failure::new("/proc does not show this process"))?;
     let alive = ask(servers).is_some() || folder.is_alive();
-    let ours = !alive && symlink(own, &claim).is_ok();
+    let ours = !alive && symlink(own_mark, &claim).is_ok();
     Ok(Event::StartClaimed(StartClaimed { ours }))
 }
 
@@ -261,8 +262,8 @@ fn mark(pid: u32) -> Option<String> {
     ))
 }
 
-/// Removes the claim of an agent that is gone. If another agent does the same at this moment and
-/// has claimed anew, its claim is put back.
+/// Removes the claim of an agent that has ended. If another agent has just done the same and
+/// claimed the start, its claim is restored.
 fn drop_dead_claim(claim: &Path) {
     let Ok(theirs) = fs::read_link(claim) else {
         return;
@@ -288,14 +289,14 @@ fn is_alive(claim: &Path) -> bool {
         .is_some_and(|mark| mark == text)
 }
 
-/// Assigns the number of a new group of trainers, which belongs to whoever makes the directory of
-/// that name, and a port for torch's rendezvous.
+/// Assigns a new group of trainers a number, by creating the directory with that name, and a port
+/// for torch's rendezvous.
 pub fn take_group(servers: &JobOnHost) -> Result<Event, Failure> {
     let folder = folder_of(servers)?;
     let groups = folder.file("groups");
     let fault = |error: io::Error| {
         Failure::new(format!(
-            "no number can be had for this group of trainers: {} cannot be written: {error}",
+            "this group of trainers gets no number: {} cannot be written: {error}",
             folder.path().display()
         ))
     };
@@ -312,7 +313,7 @@ pub fn take_group(servers: &JobOnHost) -> Result<Event, Failure> {
     Ok(Event::Group(TrainerGroup { number, port }))
 }
 
-/// A port on which nobody listens; if there is none, the last that was tried.
+/// A port on which no process listens; if there is none, the last one that was tried.
 fn free_port(group: u32, taken: &[u16]) -> u16 {
     let first = FIRST_PORT + group % PORT_STEP;
     let mut ports = (first..=LAST_PORT)
@@ -326,14 +327,14 @@ fn free_port(group: u32, taken: &[u16]) -> u16 {
 pub struct UsedServers(Receiver<Ending>);
 
 impl UsedServers {
-    /// The servers as a job on this host uses them.
+    /// Begins to use these servers, for a job on this host.
     pub fn new(servers: &JobOnHost, host: u32) -> Option<UsedServers> {
         let (sender, ended) = channel();
         let servers = servers.clone();
         let wait = move || {
             // another thread handles signals
             let _ = SigSet::all().thread_block();
-            // a supervisor that is gone without a word is one that was lost
+            // without a report, the supervisor was lost
             let lost = || Ending::lost(host, Loss::SupervisorGone);
             let _ = sender.send(ending(&servers).unwrap_or_else(lost));
         };
@@ -341,18 +342,18 @@ impl UsedServers {
         Some(UsedServers(ended))
     }
 
-    /// Why they have ended, or are about to; `None` while they live.
+    /// Why they have ended or are about to end; `None` while they live.
     pub fn ending(&self) -> Option<Ending> {
         self.0.try_recv().ok()
     }
 
-    /// The same, for a job that has ended itself, perhaps because of them.
+    /// The same, for a job that has ended, perhaps because of them.
     pub fn last_ending(&self) -> Option<Ending> {
         self.0.recv_timeout(END_LIMIT).ok()
     }
 }
 
-/// Waits for the end of servers, and for why; `None` if that is not told.
+/// Waits for the end of servers; returns the reason, or `None` if it is not reported.
 fn ending(servers: &JobOnHost) -> Option<Ending> {
     let (answer, mut stream) = ask(servers)?;
     if answer.ending.is_some() {
@@ -390,16 +391,16 @@ mod tests {
     }
 
     #[test]
-    fn whoever_uses_servers_hears_of_their_end() {
+    fn users_of_servers_are_notified_of_their_end() {
         let servers = |name: &str| JobOnHost {
             name: format!("used-{name}-{}", std::process::id()),
             address: std::net::Ipv4Addr::LOCALHOST,
         };
-        let told = Ending {
+        let reported = Ending {
             cause: Some(job::Cause::Process),
             failure: None,
         };
-        for (name, ending) in [("told", Some(&told)), ("killed", None)] {
+        for (name, ending) in [("reported", Some(&reported)), ("killed", None)] {
             let find = Find {
                 servers: servers(name),
                 data: Data::default(),
@@ -433,7 +434,7 @@ mod tests {
         for (group, taken, expected) in table {
             assert_eq!(free_port(group, taken), expected, "{group} {taken:?}");
         }
-        let all: Vec<u16> = (29_500..=32_000).collect();
-        assert_eq!(free_port(7, &all), 31_907);
+        let every_port: Vec<u16> = (29_500..=32_000).collect();
+        assert_eq!(free_port(7, &every_port), 31_907);
     }
 }

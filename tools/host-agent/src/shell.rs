@@ -1,9 +1,9 @@
-//! Runs the user's shell text so that it means the same on each host.
+//! Runs the user's shell text with the same meaning on each host.
 //!
-//! A shell reads start-up files also for `-c`: zsh and fish always, bash below sshd. Their settings
-//! would override those of the process record, on some hosts and not on others. So the record's
-//! environment is set once more in the shell itself. The shell takes the text that does this from
-//! its environment, because every user of the host can read its command line.
+//! Shells read start-up files even with `-c`: zsh and fish always, bash below sshd. These would
+//! override variables of the process record on some hosts but not on others, so the shell sets the
+//! record's environment again. It takes the text for that from its environment, because every user
+//! of the host can read its command line.
 
 use crate::command::{self, Answer};
 use crate::job::HostProcess;
@@ -26,13 +26,13 @@ pub fn user_shell() -> OsString {
         .unwrap_or_else(|| "/bin/sh".into())
 }
 
-/// Whether the user's shell is csh or tcsh, which has a language of its own.
+/// Whether the user's shell is csh or tcsh, whose language differs from that of sh.
 pub fn is_csh() -> bool {
     kind(&user_shell()) == Kind::Csh
 }
 
-/// The start-up file that executes another program in the place of the user's shell:
-/// `~/.bashrc, line 3, executes another program: exec zsh -l`.
+/// The start-up file that replaces the user's shell by another program: `~/.bashrc, line 3,
+/// executes another program: exec zsh -l`.
 pub fn replaced_by() -> Option<String> {
     let shell = user_shell();
     let names: &[&str] = match Path::new(&shell).file_name()?.to_str()? {
@@ -59,26 +59,26 @@ pub fn replaced_by() -> Option<String> {
     names.iter().find_map(found)
 }
 
-/// A setup that activates conda takes seconds; what takes longer than this hangs. The tool that
-/// asks waits a little longer.
+/// How long to wait for a setup and a Python: activating conda takes seconds, and after this time
+/// it hangs. The tool that asks waits a little longer.
 pub const ASK_LIMIT: Duration = Duration::from_secs(50);
 /// How much output of a setup and a Python is kept.
 const MAX_OUTPUT: usize = 256 << 10;
 
-/// Holds the text that sets the variables, until it has done so.
+/// The variable with the text that sets the variables; the text removes it.
 const EXPORTS: &str = "DGL_TOOLS_EXPORTS";
-/// The names of copies of the values begin like this, and a number follows. One string that holds
-/// all of them may be longer than the kernel takes (128 KiB).
+/// The prefix of variables with copies of the values; a number follows. One string with all values
+/// could be longer than the kernel accepts (128 KiB).
 const VALUE: &str = "DGL_TOOLS_";
 
-/// What to execute, and the variables to execute it with.
+/// A program with its arguments and variables.
 pub struct Invocation {
     pub words: Vec<OsString>,
     pub env: Vec<(String, Text)>,
 }
 
 impl Invocation {
-    /// Executes this in a directory, to ask something; setups and Pythons answer soon.
+    /// Executes this in a directory, and returns its output.
     pub fn ask(self, folder: &Path) -> io::Result<Answer> {
         let [program, arguments @ ..] = &self.words[..] else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -90,7 +90,7 @@ impl Invocation {
     }
 }
 
-/// What to execute for a process: its own words, or the user's shell with a text.
+/// The program of a process: its words, or the user's shell with a text.
 pub fn invocation(process: &HostProcess) -> Invocation {
     match (&process.command, &process.record.setup) {
         (Command::Words(words), None) => Invocation {
@@ -102,7 +102,7 @@ pub fn invocation(process: &HostProcess) -> Invocation {
     }
 }
 
-/// The user's shell, which sets these variables, and then runs a setup and a text.
+/// The user's shell, which sets these variables and then runs a setup and a text.
 pub fn in_shell(env: &[(String, Text)], setup: Option<&str>, text: &[u8]) -> Invocation {
     let shell = user_shell();
     let (mut script, mut env) = (Vec::new(), env.to_vec());
@@ -175,7 +175,7 @@ fn value_name(number: usize) -> String {
 }
 
 /// The value of [`EXPORTS`]: text in the shell's language that sets these variables from the copies
-/// of their values, and removes the copies and itself. `None` if the language is not known.
+/// of their values, and removes the copies and itself. `None` if the language is unknown.
 fn exports(shell: &OsStr, variables: &[(String, Text)]) -> Option<String> {
     if variables.is_empty() {
         return None;

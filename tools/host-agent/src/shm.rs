@@ -1,8 +1,8 @@
 //! Shared memory that jobs leave in /dev/shm. DGL unlinks its own files at its end, but not always,
 //! and a process that was killed never does.
 //!
-//! Only files that lie directly in /dev/shm, are regular files of this user, and are the very files
-//! that were mapped or listed (by device and inode, not by name) are ever removed.
+//! A file is only removed if it is directly in /dev/shm, is a regular file of this user, and is the
+//! same file that was mapped or listed (by device and inode, not by name).
 
 use crate::procfs::{self, Mapping};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ const FOLDER: &str = "/dev/shm/";
 pub struct ShmFile {
     /// The name in /dev/shm.
     pub name: Text,
-    /// The device; a job with a /dev/shm of its own maps files of the same names on another one.
+    /// The device; a job with a private /dev/shm maps files of the same names on another one.
     pub device: (u32, u32),
     /// The inode on that device.
     pub inode: u64,
@@ -36,7 +36,7 @@ pub struct DglFile {
     pub uid: u32,
     /// The size in bytes.
     pub bytes: u64,
-    /// A process that maps it, if one can be seen.
+    /// A visible process that maps it, if there is one.
     pub mapped_by: Option<i32>,
 }
 
@@ -48,11 +48,11 @@ pub fn mapped_shm(pids: impl IntoIterator<Item = i32>) -> BTreeSet<ShmFile> {
         .collect()
 }
 
-/// A mapped file in /dev/shm itself. Files in directories below do not count, because another user
-/// may have made the directory.
+/// A mapped file in /dev/shm itself. Files in directories below it do not count, because the
+/// directory may be another user's.
 fn shm_file(mapped: Mapping) -> Option<ShmFile> {
     let name = mapped.path.strip_prefix(FOLDER).ok()?;
-    // a path of one word has no file name if that is `..`
+    // `..` has no file name
     let is_direct = name.file_name() == Some(name.as_os_str());
     is_direct.then(|| ShmFile {
         name: name.into(),
@@ -61,27 +61,26 @@ fn shm_file(mapped: Mapping) -> Option<ShmFile> {
     })
 }
 
-/// Removes those files that exist, belong to this user and are not mapped any longer; returns how
-/// many.
+/// Removes the files that exist, belong to this user and are no longer mapped; returns how many.
 pub fn remove_unmapped(files: &BTreeSet<ShmFile>) -> u32 {
     let Some(folder) = (!files.is_empty()).then(ShmFolder::open).flatten() else {
         return 0;
     };
-    let there: Vec<&ShmFile> = files.iter().filter(|file| folder.holds(file)).collect();
-    if there.is_empty() {
+    let existing: Vec<&ShmFile> = files.iter().filter(|file| folder.holds(file)).collect();
+    if existing.is_empty() {
         return 0;
     }
     let mapped = folder.mapped_by_anyone();
-    let unused = there
+    let unused = existing
         .into_iter()
         .filter(|file| !mapped.contains_key(&folder.key(file.device, file.inode)));
-    // checked again, because it may be another file by now
+    // checked again, because the name may belong to another file by now
     let removed = unused.filter(|file| folder.holds(file) && folder.remove(file));
     u32::try_from(removed.count()).unwrap_or(u32::MAX)
 }
 
 /// Whether any of the files still exists.
-pub fn are_there(files: &BTreeSet<ShmFile>) -> bool {
+pub fn any_exists(files: &BTreeSet<ShmFile>) -> bool {
     let holds = |folder: ShmFolder| files.iter().any(|file| folder.holds(file));
     !files.is_empty() && ShmFolder::open().is_some_and(holds)
 }
@@ -116,7 +115,7 @@ pub fn dgl_files() -> Vec<DglFile> {
     of_dgl.into_iter().filter_map(inspect).collect()
 }
 
-/// Files of DGL that belong to this user and that nobody maps.
+/// Files of DGL that belong to this user and that no process maps.
 pub fn stale_files() -> BTreeSet<ShmFile> {
     let me = nix::unistd::geteuid().as_raw();
     dgl_files()
@@ -129,12 +128,11 @@ pub fn stale_files() -> BTreeSet<ShmFile> {
 /// Identifies a mapped file: its device and inode.
 type MappedFile = (Option<(u32, u32)>, u64);
 
-/// /dev/shm, kept open so that it is the same directory at each step.
+/// /dev/shm, kept open so that each step uses the same directory.
 struct ShmFolder {
     folder: folder::Folder,
-    /// Whether it is a mount of its own, as usual. Otherwise it may lie on an overlay, whose files
-    /// have another device in /proc/PID/maps than stat(2) tells; then the inode and the name must
-    /// do.
+    /// Whether it is a mount point, as usual. Otherwise it may be on an overlay, whose files have
+    /// different devices in /proc/PID/maps and in stat(2); then only inode and name are compared.
     is_mount: bool,
 }
 
@@ -143,7 +141,7 @@ impl ShmFolder {
         let folder = folder::Folder::open(Path::new(FOLDER)).ok()?;
         let device = |name: &str| folder.stat(name).map(|stat| stat.dev());
         let is_mount =
-            matches!((device("."), device("..")), (Ok(own), Ok(parent)) if own != parent);
+            matches!((device("."), device("..")), (Ok(inner), Ok(parent)) if inner != parent);
         Some(ShmFolder { folder, is_mount })
     }
 
@@ -155,7 +153,7 @@ impl ShmFolder {
         self.folder.stat(name).ok()
     }
 
-    /// Whether the name still stands for that file, and it is a regular file of this user.
+    /// Whether the name still refers to that file, and it is a regular file of this user.
     fn holds(&self, file: &ShmFile) -> bool {
         self.stat(&file.name.0).is_some_and(|stat| {
             stat.is_file()
@@ -187,7 +185,7 @@ fn device_of(stat: &Metadata) -> (u32, u32) {
     )
 }
 
-/// Suffixes of names that only a graph of DGL has.
+/// Suffixes of names that only files of DGL's graphs have.
 const GRAPH_FILES: [&str; 8] = [
     "_node_meta",
     "_node_node_map",
@@ -201,7 +199,7 @@ const GRAPH_FILES: [&str; 8] = [
 
 /// The names that belong to DGL, by the conventions of 0.5 to 2.4. A feature's name ends in
 /// `-kvdata-`. A graph G has G itself, GG_0_csc_indptr and the like, G_node_*, G_edge_* and
-/// dgl.graphbolt.G_*.lock; G is recognised by a few names that nothing else has.
+/// dgl.graphbolt.G_*.lock; G is recognized by a few of these names that no other program uses.
 fn names_of_dgl(names: &BTreeSet<OsString>) -> BTreeSet<OsString> {
     let text = |name: &OsString| name.to_string_lossy().into_owned();
     let graphs: BTreeSet<String> = names

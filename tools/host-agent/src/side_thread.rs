@@ -1,4 +1,4 @@
-//! A thread beside the main one that waits for something, until nobody needs it any longer.
+//! A thread that waits for something until it is dropped.
 
 use nix::sys::signal::SigSet;
 use std::io::{self, PipeReader, PipeWriter};
@@ -7,13 +7,14 @@ use std::thread::JoinHandle;
 /// Ends its thread when it is dropped.
 #[derive(Debug)]
 pub struct SideThread {
-    /// The thread ends when this is closed.
+    /// Its end asks the thread to end.
     stop: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl SideThread {
-    /// Starts the thread. `run` gets a pipe to poll, and returns soon after that is at its end.
+    /// Starts the thread. `run` gets a pipe to poll, and must return soon after the end of the
+    /// pipe.
     pub fn begin(
         name: &str,
         run: impl FnOnce(&PipeReader) + Send + 'static,

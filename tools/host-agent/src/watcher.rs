@@ -1,31 +1,32 @@
-//! The watcher of a session. Every session with a tool has one: it is the process that the tool has
-//! started, begins before stdin is read, and ends what the session leaves if it dies.
+//! The watcher of a session. Every session with a tool has one: the tool has started the watcher,
+//! which starts the session before stdin is read, and ends what the session leaves behind if it
+//! dies.
 //!
-//!     tool ══ stdin, stdout ══> host-agent session ──> what it starts
+//!     tool ══ stdin, stdout ══> host-agent session ──> its processes
 //!                                     ║ notes, answers
 //!             host-agent serve ═══════╝ (the watcher, its parent)
 //!
 //! The session is this program again, with the same stdin and stdout, which the watcher does not
-//! read. By its [`Note`]s the watcher knows what it has to end, and holds for it what must not be
-//! free before that: the claim of a job, by sockets of its own.
+//! read. The session's [`Note`]s tell the watcher what to end, and the watcher itself holds the
+//! claim of a job, which must not be released before that.
 //!
 //! - **What it watches**: the session, as its child; and, while a claim is held and the job has not
-//!   started, whether the tool is still at the other end of stdin. A check that hangs must not keep
-//!   the claim from others, so that it kills the session then.
+//!   started, whether stdin has ended. It then kills the session, because a check that hangs must
+//!   not keep the claim.
 //! - **When it acts**: if the session was ended by a signal, or fails after it has become the
-//!   supervisor of a job. A session that ends by itself has put away everything.
-//! - **What it ends**: all its descendants, by pidfd and start time. It is their subreaper, so that
-//!   those whose parents have ended come to it, whatever they did to their environment. Of a job,
-//!   also those that carry its token: TERM, and KILL after the job's grace; of other sessions, KILL
-//!   at once. Then it removes the job's files in /dev/shm and the stage of a push.
-//! - **What it spares**: what was started while it was no subreaper ([`Note::Apart`]): the launcher
-//!   of a detached job and the agent that dials back to one. Nothing connects them with this
-//!   session.
+//!   supervisor of a job. A session that ends by itself has cleaned up.
+//! - **What it ends**: all its descendants, by pidfd and start time. It is their subreaper, so it
+//!   adopts those whose parents have ended, whatever they did to their environment. For a job, also
+//!   all processes with its token: TERM, and KILL after the job's grace time; for other sessions,
+//!   KILL at once. Then it removes the job's files in /dev/shm and the stage of a push.
+//! - **What it spares**: processes that were started while it was no subreaper ([`Note::Apart`]):
+//!   the launcher of a detached job and the agent that dials back to one. They are unrelated to
+//!   this session.
 //! - **Its own end**: it blocks the signals that ask a process to end, because an engine may signal
-//!   everything on the host, as Slurm does at a time limit; that is meant for the processes. If it
-//!   is killed all the same, the kernel sends TERM to the session. A supervisor, which blocks that,
-//!   sees within a second that it has another parent and ends the job; any other session ends, and
-//!   the stage of a push is put away by the next one.
+//!   everything on the host, as Slurm does at a time limit; they are meant for the processes. If it
+//!   is killed nevertheless, the kernel sends TERM to the session. A supervisor, which blocks TERM,
+//!   detects within a second that it has another parent and ends the job; any other session ends,
+//!   and the next push cleans up the stage.
 
 use crate::claim::{self, HeldClaim};
 use crate::files;
@@ -51,7 +52,7 @@ use wire::job::Job;
 use wire::preflight::Taken;
 use wire::{Event, Failure};
 
-/// Starts a session and stays until it has ended, with its status.
+/// Starts a session, waits for its end, and exits with its status.
 pub fn watch(token: Option<&str>) -> ExitCode {
     let mut held = Held::default();
     let problem = match held.watch(token) {
@@ -66,26 +67,26 @@ pub fn watch(token: Option<&str>) -> ExitCode {
         }
         Err(error) => format!("host-agent: {error}"),
     };
-    // of a job, the last message of the supervisor may be incomplete
+    // the last message of a supervisor may be incomplete
     if held.job.is_none() {
         EventOutput::default().event(&Event::Failed(Failure::new(problem)));
     }
     ExitCode::FAILURE
 }
 
-/// What the watcher knows of its session, and holds for it.
+/// The session of a watcher, and what the watcher holds for it.
 #[derive(Debug, Default)]
 struct Held {
     claim: Option<HeldClaim>,
     /// The job that it supervises.
     job: Option<Job>,
     shm: BTreeSet<ShmFile>,
-    /// Where it receives files.
+    /// The stage in which it receives files.
     stage: Option<Receive>,
 }
 
 impl Held {
-    /// Runs a session to its end.
+    /// Runs a session until its end.
     fn watch(&mut self, token: Option<&str>) -> io::Result<ExitStatus> {
         block_signals()?;
         set_child_subreaper(true)?;
@@ -104,7 +105,7 @@ impl Held {
         session.wait()
     }
 
-    /// Takes and answers the notes of a session until its end.
+    /// Handles and answers the notes of a session until its end.
     fn listen(
         &mut self,
         notes: PipeReader,
@@ -119,7 +120,7 @@ impl Held {
             }
             let mut line = String::new();
             let _ = notes.read_line(&mut line);
-            // half a note, or none, is the session's end
+            // an incomplete note, or none, is the end of the session
             match serde_json::from_str(&line) {
                 Ok(Note::Shm(file)) => drop(self.shm.insert(file)),
                 Ok(note) => {
@@ -131,11 +132,11 @@ impl Held {
         }
     }
 
-    /// Takes a note; returns what of a claim others have.
+    /// Handles a note; returns the parts of a claim that other jobs hold.
     fn take(&mut self, note: Note) -> Result<Vec<Taken>, Failure> {
         match note {
             Note::Claim(job, claim) => {
-                // a claim that this session already has is not in its way
+                // a claim that this session already holds is no conflict
                 self.claim = None;
                 match claim::take(&job, &claim)? {
                     Ok(held) => self.claim = Some(held),
@@ -153,12 +154,12 @@ impl Held {
         Ok(Vec::new())
     }
 
-    /// Whether a session has ended in another way than by itself.
+    /// Whether a session was ended by a signal or has failed.
     fn has_died(&self, status: ExitStatus) -> bool {
         status.signal().is_some() || self.job.is_some() && !status.success()
     }
 
-    /// Ends everything that the session has left, and puts away its files.
+    /// Ends everything that the session has left behind, and cleans up its files.
     fn end(&mut self) {
         let grace_ms = self.job.as_ref().map_or(0, |job| job.grace_ms);
         end_processes(Duration::from_millis(grace_ms), || {
@@ -174,9 +175,9 @@ impl Held {
     }
 }
 
-/// Waits for a note or its end; returns whether the tool was there until then.
+/// Waits for a note or the end of notes; returns whether stdin was open until then.
 fn is_tool_there(notes: &PipeReader) -> bool {
-    // of a pipe its end is reported in any case, of a socket only if that is asked for
+    // poll reports the end of a pipe in any case, but that of a socket only on request
     let hangup = PollFlags::from_bits_retain(libc::POLLRDHUP);
     let stdin = io::stdin();
     let mut fds = [
@@ -185,6 +186,6 @@ fn is_tool_there(notes: &PipeReader) -> bool {
     ];
     // the watcher has no signal handlers, so that nothing interrupts this
     let _ = poll(&mut fds, PollTimeout::NONE);
-    // an event without a name counts too
+    // an event without a name counts, too
     !fds[1].any().unwrap_or(true)
 }

@@ -1,6 +1,6 @@
-//! Shows what the launcher of a detached job writes on its first host, to whoever has started the
-//! job or attaches to it. Signals are passed on to a job that is being started; afterwards, they
-//! end only the following.
+//! Follows a detached job: shows what its launcher writes on the first host, to the tool that
+//! started the job or attaches to it. Signals are passed on to a job that is being started;
+//! afterwards they only end the following.
 
 use crate::output::lines::WholeLines;
 use crate::output::queue::OutputLines;
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use wire::supervise::ProcessStream;
 use wire::{Event, Request};
 
-/// How often the status line is renewed.
+/// How often the status line is updated.
 const TICK: Duration = Duration::from_millis(500);
 const SIGUSR1: SignalNumber = SignalNumber(10);
 
@@ -36,7 +36,7 @@ pub enum Until {
     Ended,
 }
 
-/// What the records say of the processes.
+/// The state of the processes by the records.
 #[derive(Debug, Default)]
 struct FollowedProcesses {
     started: BTreeSet<u32>,
@@ -45,18 +45,18 @@ struct FollowedProcesses {
     is_ending: bool,
 }
 
-/// How the following has ended.
+/// How the following ended.
 #[derive(Debug, Default)]
 pub struct Followed {
     /// The summary of the job, if it has ended.
     pub summary: Option<Summary>,
-    /// The signal that has ended the following.
+    /// The signal that ended the following.
     pub signal: Option<SignalNumber>,
     /// Why no more records can be received.
     pub faults: Report,
 }
 
-/// Follows the job of the launcher behind the first session.
+/// Follows the job whose launcher runs on the host of the first session.
 pub struct Follower<'a, 'h> {
     until: Until,
     job: &'a str,
@@ -66,9 +66,9 @@ pub struct Follower<'a, 'h> {
     begun: Instant,
     /// The position of each process by its id.
     positions: BTreeMap<u32, usize>,
-    /// Beginnings of lines, of the records and of what is said to people.
+    /// The incomplete last lines of the records and of the messages to users.
     unfinished: [Vec<u8>; 2],
-    /// The lines of each process, from their pieces.
+    /// Joins the lines of each process from their pieces.
     whole: WholeLines,
     seen: FollowedProcesses,
     followed: Followed,
@@ -99,7 +99,7 @@ impl<'a, 'h> Follower<'a, 'h> {
         }
     }
 
-    /// Runs until the job need not be followed any longer.
+    /// Runs until the job no longer needs to be followed.
     pub fn run(mut self) -> Followed {
         let mut shown = Instant::now();
         loop {
@@ -121,7 +121,7 @@ impl<'a, 'h> Follower<'a, 'h> {
         self.followed
     }
 
-    /// Handles an event; returns whether there may be more.
+    /// Handles an event; returns whether more may follow.
     fn handle(&mut self, event: RunEvent) -> bool {
         match event {
             RunEvent::Signal(number) if self.until == Until::Up => self.pass_on(number),
@@ -130,7 +130,7 @@ impl<'a, 'h> Follower<'a, 'h> {
                 return false;
             }
             RunEvent::StatusAsked => self.pass_on(SIGUSR1),
-            // the agents of other hosts have done their part
+            // the agents of other hosts are no longer needed
             RunEvent::Paused(_) | RunEvent::Host(1.., _) => {}
             RunEvent::Host(_, SessionEvent::Lost(why)) => {
                 self.lost(&why);
@@ -158,28 +158,29 @@ impl<'a, 'h> Follower<'a, 'h> {
     }
 
     fn lost(&mut self, why: &str) {
-        let problem = format!("lost, and perhaps the job goes on there: {why}");
+        let problem = format!("lost, but the job may still run there: {why}");
         let location = self.hosts.sessions[0].host.location();
         self.followed
             .faults
-            .push(Fault::unreachable(location, problem).fix("go back to it later with --attach"));
+            .push(Fault::unreachable(location, problem).fix("return to it later with --attach"));
     }
 
-    /// The launcher has ended. A summary that comes beside its records could not be written there.
+    /// Handles the end of the launcher. A summary outside of the records means that it could not be
+    /// written there.
     fn ended(&mut self, summary: Option<String>) {
         let location = self.hosts.sessions[0].host.location();
         if let (None, Some(summary)) = (&self.followed.summary, summary) {
             self.record(summary.as_bytes());
             let problem = "the records of the job are not complete there";
-            let fix = "is its disk full? The summary was written all the same";
+            let fix = "is its disk full? The summary was written nevertheless";
             self.followed
                 .faults
                 .push(Fault::unreachable(location, problem).fix(fix));
         } else if self.followed.summary.is_none() {
             let problem =
                 "the launcher of the job has ended there, and how the job ended is unknown";
-            let fix = "was the host started anew, or the launcher killed? The hosts have ended \
-                what they had of the job";
+            let fix = "was the host restarted, or the launcher killed? The hosts have ended \
+                their parts of the job";
             self.followed
                 .faults
                 .push(Fault::unreachable(location, problem).fix(fix));
@@ -205,20 +206,20 @@ impl<'a, 'h> Follower<'a, 'h> {
         }
     }
 
-    /// Takes a record. What a full disk has cut is none.
+    /// Handles a record. A line that a full disk has cut is ignored.
     fn record(&mut self, line: &[u8]) {
         let Ok(head) = Head::of(line) else {
             return;
         };
         match head.r#type.as_str() {
-            // who follows has them already
+            // the input has these records already
             Host::TYPE | Process::TYPE => return,
             Output::TYPE => return self.output(line),
             Started::TYPE => {
                 if let Some(Started { id, .. }) = read(line)
                     && !self.seen.started.insert(id)
                 {
-                    // the job was started again
+                    // a new attempt has begun
                     self.seen = FollowedProcesses::default();
                     self.seen.started.insert(id);
                 }
@@ -265,9 +266,9 @@ impl<'a, 'h> Follower<'a, 'h> {
         self.sink.output(lines(text));
     }
 
-    /// Whether all processes have been started, and those that are awaited listen.
+    /// Whether all processes were started, and all awaited ones listen.
     fn is_up(&self) -> bool {
-        // servers that stay are another job, which may have run before
+        // persistent servers are another job, which may have run before
         let has_others = self.processes.iter().any(|process| !is_staying(process));
         let is_up = |process: &Process| {
             let is_another = has_others && is_staying(process);
@@ -312,7 +313,7 @@ fn read<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
     serde_json::from_slice(line).ok()
 }
 
-/// Reports how the following has ended to programs and people; returns the exit status.
+/// Reports how the following ended, to programs and users; returns the exit status.
 pub fn conclude(
     followed: Followed,
     job: &str,
@@ -344,8 +345,8 @@ pub fn conclude(
     }
     if goes_on {
         sink.notice(&format!(
-            "dgl-spawn: job {job} goes on; back to it: … | dgl-spawn --attach {job}; to end it: \
-             … | dgl-reap --job {job}"
+            "dgl-spawn: job {job} continues; to return to it: … | dgl-spawn --attach {job}; \
+             to end it: … | dgl-reap --job {job}"
         ));
     }
     match sink.finish(signals.since_now()) {

@@ -17,12 +17,12 @@ use wire::job::JobOnHost;
 use wire::preflight::Finding;
 use wire::{Event, Request};
 
-/// How many bytes of a plan go in a request, in which JSON may double them.
+/// How many bytes of a plan a request carries; JSON may double them.
 const PIECE_BYTES: usize = 256 << 10;
-/// How often a name that is in use is tried again.
+/// How often to try a name again that is in use.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
-/// Where the launcher listens, and for how long.
+/// The port of the launcher, and how long it waits for agents.
 #[derive(Clone, Copy, Debug)]
 pub struct LauncherPort {
     /// The port; 0 for any.
@@ -31,8 +31,8 @@ pub struct LauncherPort {
     pub patience: Duration,
 }
 
-/// Starts the launcher on the first of these hosts. When this returns, the agents of all hosts have
-/// connected to it, and what it writes is being sent. If anything fails, nothing is left.
+/// Starts the launcher on the first of these hosts. On success, the agents of all hosts have
+/// connected to it, and the agent there sends what it writes. If anything fails, nothing is left.
 pub fn start(
     hosts: &mut ConnectedHosts<'_>,
     job: &DetachedJob,
@@ -73,7 +73,7 @@ pub fn start(
     Ok(())
 }
 
-/// The text in pieces that are not too large.
+/// Splits the text into pieces of limited size.
 fn pieces(mut text: &str) -> Vec<String> {
     let mut pieces = Vec::new();
     while !text.is_empty() {
@@ -86,7 +86,7 @@ fn pieces(mut text: &str) -> Vec<String> {
     pieces
 }
 
-/// The tickets of all hosts by their numbers; `None` if the name is in use.
+/// The ticket of each host by its number; `None` if the name is in use.
 fn tickets(talk: &mut Conversation<'_, '_>) -> Result<Option<BTreeMap<u32, Ticket>>, Stopped> {
     let (mut tickets, mut is_in_use) = (BTreeMap::new(), false);
     talk.collect(|_, event, _| match event {
@@ -130,7 +130,7 @@ fn dial(talk: &mut Conversation<'_, '_>, tickets: &BTreeMap<u32, Ticket>) -> Res
 fn unconnected(host: &Host, why: &str) -> Fault {
     let problem = format!("it cannot connect to the launcher on the first host: {why}");
     Fault::unreachable(host.location(), problem).fix(
-        "let the hosts reach each other on all ports, or name one that is open on the first host \
+        "let the hosts reach each other on all ports, or choose one that is open on the first host \
          in DGL_TOOLS_DIAL_PORT",
     )
 }

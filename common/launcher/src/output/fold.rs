@@ -1,10 +1,10 @@
-//! Decides which lines a terminal does not show, because they hide what people look for. Records
+//! Decides which lines are left out on a terminal, because they hide the informative ones. Records
 //! and logs have all lines.
 
 use verdict::syntax::EXTENSION_MODULES;
 
-/// Whether a line is left out on a terminal: what a process writes to stderr because it is being
-/// ended, C++ frames below an exception of torch or DGL, and the list of what Python had imported.
+/// Whether a line is left out on a terminal: stderr of a process that is being ended, C++ frames
+/// below an exception of torch or DGL, and Python's list of imported modules.
 pub fn is_folded(line: &[u8], is_stderr: bool, while_ending: bool) -> bool {
     let text = String::from_utf8_lossy(line);
     (is_stderr && while_ending) || is_frame(&text) || text.starts_with(EXTENSION_MODULES)

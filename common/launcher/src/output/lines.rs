@@ -1,14 +1,14 @@
-//! Splits what a process writes into lines. A line is passed on as soon as it is complete. An
-//! unfinished line is passed on a moment later, so that a progress bar is visible, and what a
-//! program writes in two calls stays one line.
+//! Splits the output of a process into lines. A complete line is passed on at once. An unfinished
+//! line is passed on after a moment: a progress bar becomes visible, but a line that is written in
+//! two calls remains one line.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long an unfinished line waits. Python writes a line and its end in two calls, but a progress
-/// bar should be seen.
+/// How long an unfinished line waits: Python writes a line and its newline in two calls, but a
+/// progress bar should be visible.
 pub const HOLD: Duration = Duration::from_millis(200);
-/// The longest line, so that a program that never ends its lines does not fill the memory.
+/// The longest line, so that a program without newlines does not fill the memory.
 const MAX_LINE: usize = 64 << 10;
 
 /// The unfinished line of a stream.
@@ -18,22 +18,22 @@ pub struct LineBuffer {
     line: Vec<u8>,
     /// How many bytes of it were passed on.
     shown: usize,
-    /// Since when the other bytes wait.
+    /// Since when the remaining bytes wait.
     since: Option<Instant>,
 }
 
-/// The output to pass on: bytes for those who want to see everything at once, and whole lines for
-/// those who want no pieces.
+/// The output to pass on: bytes for a reader who wants to see everything at once, and whole lines
+/// for a reader who wants no pieces.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Split {
     /// Lines, or a piece of a line that continues what was passed on before.
     pub pieces: Vec<u8>,
-    /// The lines that ended, from their beginnings; a line that was cut counts as ended.
+    /// The lines that ended, from their beginning; a line that was cut at the limit has ended.
     pub whole: Vec<u8>,
 }
 
 impl LineBuffer {
-    /// Takes what the stream wrote; returns what is passed on now.
+    /// Adds output of the stream; returns what to pass on now.
     pub fn push(&mut self, piece: &[u8], now: Instant) -> Split {
         self.line.extend_from_slice(piece);
         let end = match self.line.iter().rposition(|byte| *byte == b'\n') {
@@ -51,17 +51,17 @@ impl LineBuffer {
         Split { pieces, whole }
     }
 
-    /// Whether a piece of the line was passed on already, which the next output continues.
+    /// Whether the next output continues a piece that was passed on.
     pub fn was_shown(&self) -> bool {
         self.shown > 0
     }
 
-    /// When the waiting bytes are to be passed on.
+    /// When to pass on the waiting bytes.
     pub fn due_at(&self) -> Option<Instant> {
         self.since.map(|since| since + HOLD)
     }
 
-    /// The bytes that have waited long enough.
+    /// The waiting bytes, if they are due.
     pub fn take_due(&mut self, now: Instant) -> Vec<u8> {
         if self.due_at().is_none_or(|due| now < due) {
             return Vec::new();
@@ -72,7 +72,7 @@ impl LineBuffer {
         piece
     }
 
-    /// Ends the stream: a line without an end gets one.
+    /// Ends the stream; an unfinished line gets a newline.
     pub fn finish(&mut self) -> Split {
         if self.line.is_empty() {
             return Split::default();
@@ -84,17 +84,17 @@ impl LineBuffer {
 /// Joins the pieces of a line that were passed on one by one.
 #[derive(Debug, Default)]
 pub struct WholeLines {
-    /// The beginning of a line, by the position of its process and whether it is stderr.
+    /// The beginnings of lines, by the position of the process and whether it is stderr.
     begun: BTreeMap<(usize, bool), Vec<u8>>,
 }
 
 impl WholeLines {
-    /// Whether a piece of a line has come and not its end.
+    /// Whether a line has begun and not ended.
     pub fn has_begun(&self, process: usize, stderr: bool) -> bool {
         self.begun.contains_key(&(process, stderr))
     }
 
-    /// Takes a piece; returns the line if that ends it.
+    /// Adds a piece; returns the line if the piece ends it.
     pub fn push(&mut self, process: usize, stderr: bool, piece: &[u8]) -> Option<Vec<u8>> {
         let line = self.begun.entry((process, stderr)).or_default();
         line.extend_from_slice(piece);
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(
             buffer.push(b"\n", now),
             taken("print\n", "print\n"),
-            "two calls of Python's are one line"
+            "two calls of Python make one line"
         );
         assert_eq!(buffer.push(b"a\nb\n 1%", now), taken("a\nb\n", "a\nb\n"));
         assert_eq!(buffer.take_due(now), b"");

@@ -1,5 +1,5 @@
-//! The directory of `--log-dir`: a log file for each process, and run.jsonl with all records, from
-//! which dgl-why and dgl-report explain a run whose output people have read on a terminal.
+//! The directory of `--log-dir`: a log file for each process, and run.jsonl with all records, so
+//! that dgl-why and dgl-report can explain a run that was watched on a terminal.
 
 use record::{Process, Role};
 use std::fs::File;
@@ -7,9 +7,9 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use transfer::folder::Folder;
 
-/// The file of the records, as examples in the manual name it.
+/// The name of the file of records, which the manual mentions.
 const RECORDS: &str = "run.jsonl";
-/// Records have the values of `--env`, which may be secrets.
+/// The mode of the file of records, which have the values of `--env`, perhaps secrets.
 const RECORDS_MODE: u32 = 0o600;
 /// The mode of logs, before the umask.
 const LOG_MODE: u32 = 0o666;
@@ -19,7 +19,7 @@ const FOLDER_MODE: u32 = 0o777;
 /// A file of the directory, with its name for messages; `None` once it could not be written.
 type LogFile = Option<(String, BufWriter<File>)>;
 
-/// The open files of the directory; none without a directory.
+/// The open files of the directory; empty without `--log-dir`.
 #[derive(Default)]
 pub struct LogDir {
     records: LogFile,
@@ -29,8 +29,8 @@ pub struct LogDir {
 }
 
 impl LogDir {
-    /// Creates the directory if necessary, moves away what an earlier run wrote there, and opens
-    /// the files of this run. If they cannot all be open at once, nothing is moved.
+    /// Creates the directory if necessary, moves away the files of an earlier run, and opens those
+    /// of this run. If they cannot all be open at once, nothing is moved.
     pub fn open(folder: Option<&Path>, processes: &[Process]) -> Result<LogDir, String> {
         let Some(folder) = folder else {
             return Ok(LogDir::default());
@@ -60,7 +60,7 @@ impl LogDir {
         self.has_failed |= !write(&mut self.records, |file| file.write_all(&records()));
     }
 
-    /// Writes other records at once: they must not be lost if this program is killed.
+    /// Writes other records at once, so that they are not lost if this program is killed.
     pub fn write_records(&mut self, records: &[u8]) {
         self.has_failed |= !write(&mut self.records, |file| {
             file.write_all(records).and_then(|()| file.flush())
@@ -82,7 +82,7 @@ impl LogDir {
     }
 }
 
-/// Writes to a file unless it has failed before; returns whether it fails now for the first time.
+/// Writes to a file that has not failed before; returns whether it fails now.
 fn write(file: &mut LogFile, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> bool {
     let Some((name, open)) = file else {
         return true;
@@ -90,24 +90,24 @@ fn write(file: &mut LogFile, write: impl FnOnce(&mut BufWriter<File>) -> io::Res
     let Err(error) = write(open) else {
         return true;
     };
-    record::tell!("dgl-spawn: --log-dir: {name}: {error}; it is not written any more");
-    // the buffered bytes would be tried once more, in vain
+    record::tell!("dgl-spawn: --log-dir: {name}: {error}; it is no longer written");
+    // dropping the writer would try to write the buffered bytes again
     if let Some((_, open)) = file.take() {
         drop(open.into_parts());
     }
     false
 }
 
-/// Checks that so many more files may be open.
+/// Checks that this many more files can be open.
 fn reserve_descriptors(count: usize) -> io::Result<()> {
     let null = File::open("/dev/null")?;
     let more = (1..count).map(|_| null.try_clone());
     more.collect::<io::Result<Vec<File>>>().map(drop)
 }
 
-/// Moves the files of an earlier run to a directory of their own, run-1, run-2 and so on, so that
-/// every log beside them is of this run. What a user has put in the place of a log, such as a FIFO,
-/// is not a file of an earlier run.
+/// Moves the files of an earlier run to a new directory, run-1, run-2 and so on, so that all logs
+/// beside it belong to this run. Something else in the place of a log, such as a FIFO that the user
+/// made, is left alone.
 fn set_earlier_run_aside(folder: &Folder) -> io::Result<()> {
     let (mut files, mut last_run) = (Vec::new(), 0u32);
     for name in folder.names()? {
@@ -125,7 +125,7 @@ fn set_earlier_run_aside(folder: &Folder) -> io::Result<()> {
     let aside = (last_run.saturating_add(1)..u32::MAX)
         .map(|number| format!("run-{number}"))
         .find_map(|aside| match folder.make_new(&aside, FOLDER_MODE) {
-            // another launcher was faster
+            // another launcher has made this directory
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
             made => Some(made.and_then(|()| folder.folder(&aside))),
         })
@@ -139,7 +139,7 @@ fn set_earlier_run_aside(folder: &Folder) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a file of this name is one that dgl-spawn writes.
+/// Whether dgl-spawn writes a file of this name.
 fn is_of_a_run(name: &str) -> bool {
     let log = name
         .strip_suffix(".log")

@@ -1,4 +1,4 @@
-//! The output of a job for people and programs: records or tagged lines on stdout, a log file for
+//! The output of a job for users and programs: records or tagged lines on stdout, a log file for
 //! each process, and a status line on a terminal.
 
 pub mod fold;

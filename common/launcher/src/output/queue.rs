@@ -1,44 +1,43 @@
-//! The bounded queue of output for stdout. If the reader is too slow, lines and records are dropped
-//! and counted: the oldest lines of processes, and of what a host reports without end, whatever is
-//! beyond the budget of the host. Records of starts and ends never are.
+//! The bounded queue of output for stdout. If the reader is too slow, the oldest lines of processes
+//! are dropped, and reports of a host, such as samples, beyond its budget; both are counted.
+//! Records of starts and ends are never dropped.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, VecDeque};
 
-/// How many bytes of lines may wait for a slow reader; beyond it the oldest are dropped.
+/// How many bytes of lines may wait for a slow reader before the oldest are dropped.
 const MOST_BYTES: usize = 64 << 20;
-/// How many bytes of reports of one host may wait; beyond it new ones are dropped. A host with 64
-/// processes writes 20 kB of samples a second.
+/// How many bytes of reports of one host may wait before new ones are dropped. A host with 64
+/// processes sends 20 kB of samples per second.
 const MOST_REPORTS: usize = 4 << 20;
-/// The memory of an item beside its text.
+/// The memory of an item without its text.
 const ITEM_BYTES: usize = 96;
 
-/// Output of a process: whole lines with their ends. If the last one has no end, more of it
-/// follows.
+/// Output of a process: lines with their newlines. A last line without a newline will be continued.
 #[derive(Default)]
 pub struct OutputLines {
     /// The position of the process among those of the job.
     pub process_index: usize,
     /// Whether it was written to stderr.
     pub stderr: bool,
-    /// When it came, in milliseconds since 1970.
+    /// When it arrived, in milliseconds since 1970.
     pub time_ms: u64,
     /// The bytes of the lines.
     pub text: Vec<u8>,
-    /// Whether they continue the piece of a line that came before.
+    /// Whether they continue a piece of a line.
     pub continues: bool,
-    /// Whether the end of the job had begun before.
+    /// Whether the end of the job had begun.
     pub while_ending: bool,
-    /// Whether the text is not what was written, but as much of it as is UTF-8.
+    /// Whether the output was not UTF-8, so that the text replaces some of it.
     pub lossy: bool,
 }
 
 pub enum QueueItem {
-    /// Records, or lines of this tool, which are never dropped.
+    /// Records or lines of this tool; never dropped.
     Records(Vec<u8>),
-    /// Records that a host may cause without end, such as samples.
+    /// Records that a host may cause without limit, such as samples.
     Reports { host: u32, text: Vec<u8> },
-    /// Lines, which may be dropped.
+    /// Lines of a process, which may be dropped.
     Output(OutputLines),
 }
 
@@ -76,15 +75,15 @@ struct QueueState {
     over: bool,
 }
 
-/// What is to be written next, in the order of the fields.
+/// The next output to write, in the order of the fields.
 #[derive(Default)]
 pub struct WriteBatch {
     /// Records before the dropped lines.
     pub kept: Vec<u8>,
-    /// How many lines and reports were dropped behind those records.
+    /// How many lines and reports were dropped after those records.
     pub dropped: u64,
     pub items: VecDeque<QueueItem>,
-    /// The status line below.
+    /// The status line, written last.
     pub status: String,
 }
 
@@ -103,14 +102,14 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Ends the queue: nothing more will come.
+    /// Ends the queue.
     pub fn close(&self) {
         self.status("");
         self.state.lock().over = true;
         self.changed.notify_one();
     }
 
-    /// About this many bytes, as soon as there are any; `None` at the end.
+    /// Waits for output and returns about this many bytes; `None` at the end.
     pub fn next(&self, bytes: usize) -> Option<WriteBatch> {
         let mut state = self.state.lock();
         let is_empty = |state: &QueueState| {
@@ -150,7 +149,7 @@ impl QueueState {
         }
         self.bytes += item.size();
         match (self.next.items.back_mut(), item) {
-            // what came at the same moment is one item
+            // output that arrived at the same moment becomes one item
             (Some(QueueItem::Output(last)), QueueItem::Output(new))
                 if (
                     last.process_index,

@@ -21,12 +21,12 @@ const LINE_ABOVE: &[u8] = b"\x1b[1A\r\x1b[K";
 /// Turns wrapping off, so that a long line is cut.
 const NO_WRAP: &[u8] = b"\x1b[?7l";
 const WRAP: &[u8] = b"\x1b[?7h";
-/// Stands in place of a host for lines of this tool that people read.
+/// The number in place of a host's, in the queue, for lines of this tool.
 const NOTICES: u32 = u32::MAX;
-/// How many bytes are written to stdout in one go, before a slow reader is waited for.
+/// How many bytes are written to stdout at once.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// Records that come as long as a job runs, and that its end is not judged by.
+/// Types of records that arrive throughout a job and do not affect the verdict.
 const MEASUREMENTS: [&str; 2] = [Sample::TYPE, Profile::TYPE];
 
 /// All output of the job.
@@ -36,10 +36,10 @@ pub struct OutputSink {
     log_dir: LogDir,
     /// The ids of the processes in records.
     ids: Vec<u32>,
-    /// What the verdict is made of.
+    /// The records on which the verdict is based.
     run: Run,
     queue: Arc<Queue>,
-    /// The thread that writes stdout, if one does; it returns whether everything was written.
+    /// The thread that writes stdout, if there is one; it returns whether everything was written.
     writer: Option<JoinHandle<bool>>,
 }
 
@@ -111,9 +111,10 @@ impl OutputSink {
         self.pass(stream.bytes_but("", &[]));
     }
 
-    /// Passes on a record of a detached job, of which the verdict may use more than is written.
-    pub fn pass_public<T: Record>(&mut self, all: &T, public: &T) {
-        self.examine(jsonl::line(all).trim_ascii_end());
+    /// Passes on a record of a detached job: the verdict uses the `full` record, and the `public`
+    /// one is written.
+    pub fn pass_public<T: Record>(&mut self, full: &T, public: &T) {
+        self.examine(jsonl::line(full).trim_ascii_end());
         self.pass(jsonl::line(public));
     }
 
@@ -152,7 +153,7 @@ impl OutputSink {
         self.pass(line);
     }
 
-    /// Writes a record that a host may cause again and again.
+    /// Writes a record that a host may cause without limit.
     pub fn report<T: Record>(&mut self, host: u32, record: &T) {
         let text = jsonl::line(record);
         self.log_dir.write_records(&text);
@@ -169,7 +170,7 @@ impl OutputSink {
         self.queue.push(QueueItem::Output(lines));
     }
 
-    /// Writes lines of a process to its log: only whole ones, because both of its streams go there.
+    /// Writes lines of a process to its log; only whole ones, because the log has both streams.
     pub fn log_lines(&mut self, lines: &OutputLines) {
         self.log_dir.write_lines(lines.process_index, &lines.text);
         let when = (lines.time_ms, lines.while_ending);
@@ -185,19 +186,19 @@ impl OutputSink {
         self.log_dir.has_failed
     }
 
-    /// Writes buffered bytes to the log directory, because nothing more is at hand.
+    /// Writes buffered bytes to the log directory; called when no event waits.
     pub fn flush(&mut self) {
         self.log_dir.flush();
     }
 
-    /// Replaces the status line, which stands below all others on a terminal.
+    /// Replaces the status line, the last line on a terminal.
     pub fn status(&self, text: &str) {
         if self.has_status {
             self.queue.status(text);
         }
     }
 
-    /// Shows people a line, on whichever of stdout and stderr they read.
+    /// Shows the user a line, on stdout or stderr, whichever is the terminal.
     pub fn notice(&self, text: &str) {
         match self.has_status {
             true => {
@@ -211,8 +212,8 @@ impl OutputSink {
         }
     }
 
-    /// Waits until everything is written or `enough` says to stop waiting; returns whether nothing
-    /// was lost that could have been written.
+    /// Waits until everything is written or `enough` returns true; returns whether nothing was lost
+    /// that could have been written.
     pub fn finish(mut self, enough: impl Fn() -> bool) -> bool {
         self.flush();
         self.queue.close();
@@ -227,8 +228,8 @@ impl OutputSink {
     }
 }
 
-/// A line of a process, made fit to stand behind something else on a terminal: only its colours
-/// stay, and a progress bar shows its last state. A colour that it began ends with it.
+/// A line of a process for a terminal that shows a prefix before it: control sequences are removed
+/// except for colours, a progress bar has its last state, and a colour ends with the line.
 pub fn on_terminal(text: &[u8]) -> Vec<u8> {
     let mut parts = text.rsplit(|byte| *byte == b'\r');
     let last = parts.find(|part| !part.is_empty()).unwrap_or_default();
@@ -239,22 +240,22 @@ pub fn on_terminal(text: &[u8]) -> Vec<u8> {
     shown
 }
 
-/// What writes stdout, in a thread of its own.
+/// Writes stdout, in a separate thread.
 struct StdoutWriter {
     human: bool,
     colours: bool,
     terminal: bool,
     tags: Vec<String>,
     ids: Vec<u32>,
-    /// Whether people want to see the output of each process.
+    /// Whether the output of processes is shown.
     shown: Vec<bool>,
-    /// The last line on a terminal, if more of it may follow.
+    /// The last line on a terminal, if it may be continued.
     unfinished: Option<Unfinished>,
     /// How many lines were left out on a terminal.
     folded: u64,
 }
 
-/// A line that will be replaced by the longer one.
+/// An unfinished line on a terminal, which will be replaced by a longer version.
 struct Unfinished {
     process_index: usize,
     stderr: bool,
@@ -280,7 +281,7 @@ impl StdoutWriter {
             _ => Vec::new(),
         };
         for (nth, (text, partial)) in pieces(lines).enumerate() {
-            // only the end of a line whose pieces were all shown
+            // only the newline of a line whose pieces were all shown
             if nth == 0 && lines.continues && text.is_empty() && before.is_empty() {
                 continue;
             }
@@ -290,7 +291,8 @@ impl StdoutWriter {
                 self.folded += u64::from(!partial);
                 continue;
             }
-            // a line that may be replaced is cut at the terminal's edge, so that it stays one line
+            // a line that may be replaced is cut at the edge of the terminal, so that it occupies
+            // one row
             let is_cut = partial && self.terminal;
             if is_cut {
                 out.extend_from_slice(NO_WRAP);
@@ -308,7 +310,7 @@ impl StdoutWriter {
         }
     }
 
-    /// Appends a line for people, without its end.
+    /// Appends a line for users, without a newline.
     fn tagged(&self, lines: &OutputLines, text: &[u8], out: &mut Vec<u8>) {
         let tag = match lines.while_ending {
             true => self.tags[lines.process_index].replace(']', ", ending]"),
@@ -324,10 +326,10 @@ impl StdoutWriter {
 
     fn dropped(&self, lines: u64) -> Vec<u8> {
         match self.human {
-            true => {
-                format!("dgl-spawn: {lines} lines are missing here, because they came too fast\n")
-                    .into_bytes()
-            }
+            true => format!(
+                "dgl-spawn: {lines} lines are missing here, because they arrived too fast\n"
+            )
+            .into_bytes(),
             false => jsonl::line(&Dropped {
                 lines,
                 time_ms: term::now_ms(),
@@ -362,7 +364,7 @@ impl StdoutWriter {
             }
             has_status = !next.status.is_empty();
             if has_status {
-                // a terminal that does not know NO_WRAP would leave what is above its last line
+                // a terminal without NO_WRAP would keep the rows above the last one
                 let columns = term::width(io::stdout()).unwrap_or(usize::MAX);
                 let status = term::cut(&next.status, columns);
                 batch.extend([NO_WRAP, status.as_bytes(), WRAP].concat());
@@ -382,7 +384,7 @@ impl StdoutWriter {
     }
 }
 
-/// The lines without their ends, and whether each is a piece of which more follows.
+/// The lines without newlines, and whether each will be continued.
 fn pieces(lines: &OutputLines) -> impl Iterator<Item = (&[u8], bool)> {
     let ends = |byte: &u8| *byte == b'\n';
     lines.text.split_inclusive(ends).map(|line| {
@@ -391,7 +393,7 @@ fn pieces(lines: &OutputLines) -> impl Iterator<Item = (&[u8], bool)> {
     })
 }
 
-/// A record of each line, or of a piece of one, of the process with this id.
+/// The records of lines, or pieces of lines, of the process with this id.
 fn output_records(id: u32, lines: &OutputLines) -> Vec<u8> {
     let mut records = Vec::new();
     for (text, partial) in pieces(lines) {

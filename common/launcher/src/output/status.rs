@@ -1,10 +1,10 @@
-//! The status line, which tells how far a job is.
+//! The status line, which shows the progress of a job.
 
 use job::Progress;
 use record::term;
 use std::time::Duration;
 
-/// How far the end of the job is.
+/// The progress of the job's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndPhase {
     /// The end has not begun.
@@ -16,15 +16,15 @@ pub enum EndPhase {
 /// Further facts for the status line.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StatusFacts<'a> {
-    /// The hosts that use most, in words.
+    /// The busiest hosts, in words.
     pub busiest: &'a str,
     /// Why the job stalls, if it does; empty if that is not known.
     pub stalls: Option<&'a str>,
-    /// For how long no trainer or worker has written anything.
+    /// For how long no trainer or worker has written output.
     pub silent: Option<Duration>,
 }
 
-/// A shorter silence is not mentioned.
+/// The shortest silence that is mentioned.
 const SILENCE_SHOWN: Duration = Duration::from_secs(60);
 
 /// The status line.
@@ -70,8 +70,7 @@ fn state_text(state: StatusFacts<'_>) -> String {
     match (state.stalls, state.silent) {
         (Some(""), _) => text += ", stalls",
         (Some(why), _) => text += &format!(", stalls: {}", term::plain(why)),
-        // most scripts let one process write: only when that one is silent too there is something
-        // to see
+        // in most scripts only one process writes, so only the silence of all is worth showing
         (None, Some(time)) if time >= SILENCE_SHOWN => {
             text += &format!(", no output for {}", term::seconds(time));
         }
@@ -83,9 +82,9 @@ fn state_text(state: StatusFacts<'_>) -> String {
     text
 }
 
-/// The next step of the end, and what people can do about it.
+/// The next step of the end, and what the user can do.
 pub fn kill_notice(left: Duration) -> String {
-    // the last second counts as one
+    // rounded up, so that the last second is shown as 1
     format!(
         "KILL in {}, or Ctrl-C again",
         whole_seconds(left + Duration::from_millis(999))

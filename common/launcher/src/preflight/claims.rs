@@ -1,10 +1,9 @@
 //! Claims the job's name, ports and shared memory on all of its hosts, or on none.
 //!
-//! First all hosts are asked at once. If a job that has all of its hosts is in the way, that is the
-//! result. If another launcher is claiming hosts at the same time, both give back what they have
-//! and ask one host after another, in the order of their addresses; each waits where the other was
-//! first. A launcher that waits holds only hosts before the one it waits for, so they never wait
-//! for each other, and the one that is ahead starts.
+//! First all hosts are asked at once. A conflict with a job that has claimed all of its hosts is
+//! final. If another launcher is claiming hosts at the same time, both release their claims and ask
+//! one host after another, in the order of the addresses; each waits where the other was first. A
+//! waiting launcher holds only hosts before the one that it waits for, so there is no deadlock.
 
 use super::conversation::Conversation;
 use super::diagnosis::{Conflict, Diagnosis};
@@ -15,17 +14,18 @@ use wire::{Event, Request};
 
 /// How often to check whether another launcher has given up.
 const CLAIM_PAUSE: Duration = Duration::from_millis(100);
-/// A preflight takes seconds; one that takes longer has stopped, or waits for a file system.
+/// How long to wait for another launcher. Its preflight takes seconds, unless it is stopped or a
+/// file system hangs.
 const WAIT_LIMIT: Duration = Duration::from_secs(120);
 
-/// Claims everything. If something is in the way, it is returned and nothing stays claimed.
-/// Everything else that goes wrong is a fault.
+/// Claims everything, or releases everything and returns the conflicts with other jobs. All other
+/// problems are faults.
 pub fn take(
     conversation: &mut Conversation<'_, '_>,
     diagnosis: &mut Diagnosis<'_>,
 ) -> Result<Vec<Conflict>, Stopped> {
-    let all: Vec<usize> = conversation.all().collect();
-    let conflicts = claim(conversation, &all, diagnosis)?;
+    let hosts: Vec<usize> = conversation.host_indices().collect();
+    let conflicts = claim(conversation, &hosts, diagnosis)?;
     if conflicts.is_empty() || !diagnosis.is_clean() {
         return Ok(Vec::new());
     }
@@ -43,7 +43,7 @@ fn take_in_order(
     conversation: &mut Conversation<'_, '_>,
     diagnosis: &mut Diagnosis<'_>,
 ) -> Result<Vec<Conflict>, Stopped> {
-    let mut order: Vec<usize> = conversation.all().collect();
+    let mut order: Vec<usize> = conversation.host_indices().collect();
     order.sort_by_key(|index| (conversation.hosts.sessions[*index].host.ip.0, *index));
     let until = Instant::now() + WAIT_LIMIT;
     for index in order {
@@ -84,7 +84,7 @@ fn claim(
     Ok(conflicts)
 }
 
-/// Gives everything back that was claimed.
+/// Releases all claims.
 pub fn release(conversation: &mut Conversation<'_, '_>) -> Result<(), Stopped> {
     conversation.ask_all(&Request::Release);
     conversation.listen(|_, _| {}).map(|_| ())

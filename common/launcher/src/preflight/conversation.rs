@@ -11,20 +11,20 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
-/// Where people find what the launcher of a detached job has written.
-pub const SEE_FOLDER: &str = "look into ~/.local/state/dgl-tools there: the first host of a \
-    detached job has a directory of it, with what happened and the logs";
+/// Where users find the files of the launcher of a detached job.
+pub const SEE_FOLDER: &str = "see ~/.local/state/dgl-tools there: the first host of a detached \
+    job has a directory for it, with its records and logs";
 
-/// Counts the requests that the hosts have not answered yet.
+/// A conversation with all hosts; counts the requests that they have not answered yet.
 pub struct Conversation<'a, 'h> {
     /// The hosts that are asked.
     pub hosts: &'a ConnectedHosts<'h>,
-    /// The number for each host; `None` for one that is lost.
+    /// The number for each host; `None` for a lost host.
     unanswered: Vec<Option<usize>>,
 }
 
 impl<'a, 'h> Conversation<'a, 'h> {
-    /// With hosts that were told the job and have not answered that yet.
+    /// Begins with hosts that were sent the job and have not answered.
     pub fn with(hosts: &'a ConnectedHosts<'h>) -> Conversation<'a, 'h> {
         let sessions = hosts.sessions.iter();
         let unanswered = sessions
@@ -33,14 +33,14 @@ impl<'a, 'h> Conversation<'a, 'h> {
         Conversation { hosts, unanswered }
     }
 
-    /// With hosts that were asked nothing yet.
+    /// Begins with hosts that were not asked anything.
     pub fn begin(hosts: &'a ConnectedHosts<'h>) -> Conversation<'a, 'h> {
         let unanswered = vec![Some(0); hosts.sessions.len()];
         Conversation { hosts, unanswered }
     }
 
-    /// The positions of all hosts.
-    pub fn all(&self) -> std::ops::Range<usize> {
+    /// The indices of all hosts.
+    pub fn host_indices(&self) -> std::ops::Range<usize> {
         0..self.hosts.sessions.len()
     }
 
@@ -54,12 +54,12 @@ impl<'a, 'h> Conversation<'a, 'h> {
 
     /// Sends the same request to all hosts.
     pub fn ask_all(&mut self, request: &Request) {
-        self.all()
+        self.host_indices()
             .for_each(|index| self.ask(index, request.clone()));
     }
 
-    /// Listens until all hosts have answered, at most for [`ANSWER_LIMIT`]; returns those that have
-    /// not answered. `received` gets all events but [`Event::Done`].
+    /// Receives until all hosts have answered, at most for [`ANSWER_LIMIT`]; returns those that
+    /// have not answered. `received` is called with all events except [`Event::Done`].
     pub fn listen(
         &mut self,
         mut received: impl FnMut(usize, SessionEvent),
@@ -88,11 +88,13 @@ impl<'a, 'h> Conversation<'a, 'h> {
                 None => {}
             }
         }
-        let late = self.all().filter(|index| is_late(&self.unanswered[*index]));
+        let late = self
+            .host_indices()
+            .filter(|index| is_late(&self.unanswered[*index]));
         Ok(late.collect())
     }
 
-    /// Collects the events with which the hosts answer. It is a fault if one fails or is lost.
+    /// Collects the events of the hosts' answers. A failed request or a lost host is a fault.
     pub fn collect(&mut self, mut take: impl FnMut(usize, Event, Vec<u8>)) -> Result<(), Stopped> {
         // the first fault of each host
         let mut faults: BTreeMap<usize, String> = BTreeMap::new();
@@ -117,7 +119,7 @@ impl<'a, 'h> Conversation<'a, 'h> {
         report.check().map_err(Stopped::Hosts)
     }
 
-    /// Lets time pass; a signal ends it.
+    /// Waits this long; a signal is a fault.
     pub fn pause(&mut self, time: Duration) -> Result<(), Stopped> {
         let until = Instant::now() + time;
         loop {

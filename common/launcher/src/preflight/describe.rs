@@ -1,20 +1,20 @@
-//! Problems in words for people, with their fixes.
+//! Words the problems that the preflight finds, and their fixes.
 
 use record::error::Fault;
 use record::{Host, cpus, term};
 use std::time::Duration;
 use wire::preflight::{Claimant, Claimed, Module, Owner, SharedFiles, Subject};
 
-pub const COPY_ANEW: &str = "copy it anew, to all hosts, with part-map and part-push";
-pub const OPEN_PORTS: &str = "open to one another between the hosts the ports of ip_config.txt and \
-    all of net.ipv4.ip_local_port_range: DGL's servers connect back to such ports of their \
-    clients, and torch's processes to those of one another; without them the job hangs";
+pub const COPY_ANEW: &str = "copy it again, to all hosts, with part-map and part-push";
+pub const OPEN_PORTS: &str = "open between all hosts the ports of ip_config.txt and those of \
+    net.ipv4.ip_local_port_range: DGL's servers connect to such ports of their clients, and \
+    torch's processes to those of each other; if they are closed, the job hangs";
 pub const ONE_MTU: &str = "give all interfaces between them the same MTU: compare ip link on both \
-    hosts, and look at tunnels between them and at jumbo frames in the switch; to try it, ip link \
+    hosts, and check tunnels between them and jumbo frames in the switch; to try it, ip link \
     set dev INTERFACE mtu 1400 on both; otherwise the job hangs";
 const OTHER_PORT: &str = "choose another port in ip_config.txt, or --master-port in dgl-env";
-const OVERWRITE: &str = "jobs of DGL on one host overwrite each other's features without a word";
-/// How many characters are shown of a text that a host has sent.
+const OVERWRITE: &str = "jobs of DGL on one host overwrite each other's features without a warning";
+/// How many characters of a text from a host are shown.
 const SHOWN: usize = 300;
 /// How many processes of one job are shown.
 const SHOWN_PIDS: usize = 20;
@@ -25,7 +25,7 @@ pub struct Problem {
     pub problem: String,
     /// The fix, if it is known.
     pub fix: Option<String>,
-    /// Whether the problem will be gone when another job has ended.
+    /// Whether the end of another job will solve the problem.
     pub passes: bool,
 }
 
@@ -42,7 +42,7 @@ impl Problem {
         Problem { passes, ..self }
     }
 
-    /// The fault of a host, or of several.
+    /// The fault of one or several hosts.
     pub fn fault(self, location: String) -> Fault {
         Fault {
             fix: self.fix,
@@ -51,7 +51,7 @@ impl Problem {
     }
 }
 
-/// Hosts in a message: one by its name, several by their numbers.
+/// Hosts in a message: a single one by its name, several by their numbers.
 pub fn locations(hosts: &[&Host]) -> String {
     match hosts {
         [host] => host.location(),
@@ -59,7 +59,7 @@ pub fn locations(hosts: &[&Host]) -> String {
     }
 }
 
-/// A problem that needs no comparison. The host words it, and never its fix.
+/// A problem that one host found by itself. The host words the problem, but never the fix.
 pub fn problem(about: Subject, problem: &str) -> Problem {
     let fix = match about {
         Subject::File => "copy the job there with part-map and part-push, or correct --workspace",
@@ -70,7 +70,7 @@ pub fn problem(about: Subject, problem: &str) -> Problem {
              partitions and hosts"
         }
         Subject::PrivateSharedMemory => {
-            "be root there, or allow namespaces to users: sysctl \
+            "run as root there, or allow users to create namespaces: sysctl \
              kernel.unprivileged_userns_clone=1 (Debian), \
              kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), docker run --cap-add \
              SYS_ADMIN"
@@ -84,12 +84,12 @@ pub fn problem(about: Subject, problem: &str) -> Problem {
             "install it there, give its whole path, or set PATH with --env or --setup in dgl-env"
         }
         Subject::Shell => {
-            "let the file return before that where there is no terminal: in bash, \
+            "have the file return before that if there is no terminal: in bash, \
              `[[ $- == *i* ]] || return`; or give the command as words behind --"
         }
         Subject::ArgumentSizes => {
-            "write long values into a file, and read that in the program; ulimit -s unlimited \
-             before sshd raises the sum, not the 128 KiB of one part"
+            "write long values to a file and read it in the program; ulimit -s unlimited before \
+             sshd raises the limit of the sum, but not the 128 KiB for a single value"
         }
         Subject::Python => {
             "try it in a shell on that host; --env and --setup of dgl-env are in force"
@@ -98,7 +98,7 @@ pub fn problem(about: Subject, problem: &str) -> Problem {
     Problem::new(plain(problem), fix)
 }
 
-/// Large packets that are lost between a host and others, on their way to it or from it.
+/// Large packets between a host and others are lost in one direction.
 pub fn large_packets(others: &str, inward: bool) -> String {
     let transfer = match inward {
         true => format!("cannot receive 64 KiB from {others}"),
@@ -107,8 +107,8 @@ pub fn large_packets(others: &str, inward: bool) -> String {
     format!("{transfer}: small packets pass and large ones do not")
 }
 
-/// A module that the job's Python lacks. `environment` is whether host-probe was given one: then
-/// that is the one to mend.
+/// A module that the job's Python lacks. `environment` is whether host-probe was given an
+/// environment, which then lacks the module.
 pub fn missing_module(
     module: Module,
     executable: &str,
@@ -128,28 +128,25 @@ pub fn missing_module(
     )
 }
 
-/// A host that is lost before anything was started.
+/// A host that was lost before the start.
 pub fn lost(why: String) -> Problem {
-    Problem::new(why, "look whether the host is up, and run it again")
+    Problem::new(why, "check that the host is up, then run this again")
 }
 
-/// How to end a job that a host has named. People paste the command, so it holds only what can be
-/// the name of a job.
+/// How to end a job that a host has named. Users paste the command, so it only contains a valid
+/// name of a job.
 fn end_of(job: &str) -> String {
     match record::job_name(job) {
         Ok(job) => format!("ipconf-check ip_config.txt | dgl-reap --job {job}"),
-        Err(_) => "its name is none that dgl-spawn gives; look with ipconf-check ip_config.txt | \
+        Err(_) => "dgl-spawn gives no such name; see ipconf-check ip_config.txt | \
             dgl-reap --list"
             .to_owned(),
     }
 }
 
-/// A job whose name is in use: two jobs of one name could not be told apart.
+/// A job whose name is in use: two jobs of one name cannot be distinguished.
 pub fn name_in_use(name: &str, user: Option<&str>) -> Problem {
-    let fix = format!(
-        "give this one another --job, or end that one: {}",
-        end_of(name)
-    );
+    let fix = format!("choose another --job, or end that job: {}", end_of(name));
     let problem = format!("a job named {name} runs there");
     let problem = match user {
         Some(user) => format!("{problem}, of user {}", plain(user)),
@@ -158,7 +155,7 @@ pub fn name_in_use(name: &str, user: Option<&str>) -> Problem {
     Problem::new(problem, fix).that_passes(true)
 }
 
-/// Processes of a job that nobody watches any longer.
+/// Processes of a job whose supervisor is gone.
 pub fn abandoned(job: &str, pids: &[u32]) -> Problem {
     let pids: Vec<String> = pids.iter().take(SHOWN_PIDS).map(u32::to_string).collect();
     let problem = format!(
@@ -171,30 +168,30 @@ pub fn abandoned(job: &str, pids: &[u32]) -> Problem {
 
 /// Files of DGL in /dev/shm.
 pub fn shared_memory(state: &SharedFiles, files: u64, bytes: u64) -> Problem {
-    let what = format!("{}, {}", term::count(files, "file"), term::bytes(bytes));
+    let amount = format!("{}, {}", term::count(files, "file"), term::bytes(bytes));
     match state {
         SharedFiles::Used(by) => {
             let problem = format!(
-                "another job of DGL runs there: {what} in /dev/shm, mapped by {}",
+                "another job of DGL runs there: {amount} in /dev/shm, mapped by {}",
                 owner(by)
             );
-            let fix = format!("{OVERWRITE}: wait for its end, or say --private-shm");
+            let fix = format!("{OVERWRITE}: wait for its end, or use --private-shm");
             Problem::new(problem, fix).that_passes(by.job.is_some())
         }
         SharedFiles::Stale(file) => Problem::new(
             format!(
-                "a job of DGL has left {what} in /dev/shm, such as {}",
+                "a job of DGL has left {amount} in /dev/shm, such as {}",
                 shown(file)
             ),
             "remove it: ipconf-check ip_config.txt | dgl-reap --stale-shm",
         ),
         SharedFiles::Foreign(user) => Problem::new(
             format!(
-                "/dev/shm has {what} of a job of DGL of user {}, and only that user can see \
+                "/dev/shm has {amount} of a job of DGL of user {}, and only that user can see \
                  whether it runs",
                 plain(user)
             ),
-            "say --private-shm, or ask the user for dgl-reap --stale-shm",
+            "use --private-shm, or ask the user to run dgl-reap --stale-shm",
         ),
     }
 }
@@ -202,17 +199,17 @@ pub fn shared_memory(state: &SharedFiles, files: u64, bytes: u64) -> Problem {
 pub fn port_taken(port: u16, by: &Owner) -> Problem {
     let fix = match (&by.job, &by.user, by.pid) {
         (Some(job), None, _) => format!("end that job: {}", end_of(job)),
-        (.., None) => "its user can tell what it is".to_owned(),
+        (.., None) => "ask its user what it is".to_owned(),
         (.., Some(_)) => "end that process".to_owned(),
     };
     let problem = format!("port {port} is taken by {}", owner(by));
     Problem::new(problem, format!("{fix}; or {OTHER_PORT}")).that_passes(by.job.is_some())
 }
 
-/// What another job has claimed, other than the name. `is_alone` tells that no other host or job is
-/// in the way: only then are the process and its age shown, which differ from host to host.
-pub fn claimed(what: &[Claimed], by: &Claimant, is_alone: bool) -> Problem {
-    let ports: Vec<u32> = what
+/// What another job has claimed, other than the name. `is_alone` is whether this is the only
+/// conflict: only then the process and its age are shown, which differ from host to host.
+pub fn claimed(taken: &[Claimed], by: &Claimant, is_alone: bool) -> Problem {
+    let ports: Vec<u32> = taken
         .iter()
         .filter_map(|claimed| match claimed {
             Claimed::Port(port) => Some(u32::from(*port)),
@@ -229,14 +226,14 @@ pub fn claimed(what: &[Claimed], by: &Claimant, is_alone: bool) -> Problem {
     };
     let (noun, verb) = match ports.len() {
         0 => {
-            let fix = format!("{OVERWRITE}: {end}; or say --private-shm");
+            let fix = format!("{OVERWRITE}: {end}; or use --private-shm");
             let problem = format!("another job of DGL runs there: {claimant}");
             return Problem::new(problem, fix).that_passes(true);
         }
         1 => ("port", "is"),
         _ => ("ports", "are"),
     };
-    let memory = match what.contains(&Claimed::SharedMemory) {
+    let memory = match taken.contains(&Claimed::SharedMemory) {
         true => ", and /dev/shm,",
         false => "",
     };
@@ -245,7 +242,7 @@ pub fn claimed(what: &[Claimed], by: &Claimant, is_alone: bool) -> Problem {
     Problem::new(problem, format!("{end}; or {OTHER_PORT}")).that_passes(true)
 }
 
-/// A job that has a claim: `job a of user b (process 12, for 3.0 s)`.
+/// The holder of a claim: `job a of user b (process 12, for 3.0 s)`.
 fn claimant(by: &Claimant, with_process: bool) -> String {
     let job = match &by.job {
         Some(job) => format!("job {}", plain(job)),

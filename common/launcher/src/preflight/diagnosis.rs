@@ -1,4 +1,4 @@
-//! Turns the findings of all hosts into faults with their places. describe.rs words them.
+//! Turns the findings of all hosts into faults with their locations. describe.rs words them.
 
 use super::describe::{self, COPY_ANEW, ONE_MTU, OPEN_PORTS, Problem, plain};
 use super::reachability::{self, PairFailure, UnreachablePair};
@@ -16,16 +16,16 @@ use wire::preflight::{Claimant, Claimed, Finding, Script, Taken, Unreachable};
 /// The findings of one host that are compared with those of others.
 #[derive(Clone, Debug, Default)]
 struct HostFindings {
-    /// The ports on which it listens for others: a port of the job, if it can, and an ephemeral
-    /// one.
+    /// The ports on which it listens for other hosts: a port of the job, if possible, and an
+    /// ephemeral one.
     listens: Option<(Option<u16>, u16)>,
     /// The hashes of files that must be the same on all hosts.
     contents: BTreeMap<ComparedFile, String>,
     /// The version of DGL that the job's own Python finds.
     dgl: Option<String>,
-    /// Files that lie where only DGL 0.5 looks for them.
+    /// Files in a directory where only DGL 0.5 looks for them.
     elsewhere: Vec<String>,
-    /// Ports with connections in TIME_WAIT, and whether nobody can listen there.
+    /// Ports with connections in TIME_WAIT, and whether no process can listen there.
     lingers: Vec<(u16, bool)>,
 }
 
@@ -50,7 +50,7 @@ impl ComparedFile {
 /// What another job has claimed on a host.
 #[derive(Clone, Debug)]
 pub struct Conflict {
-    /// The position of the host among those that have processes of the job.
+    /// The index of the host among those that have processes of the job.
     pub index: usize,
     /// What is claimed, and by which job.
     pub taken: Taken,
@@ -64,7 +64,7 @@ pub struct Diagnosis<'a> {
     graph: Option<&'a Graph>,
     job: &'a str,
     findings: Vec<HostFindings>,
-    /// Problems with the positions of their hosts.
+    /// Problems with the indices of their hosts.
     problems: Vec<(usize, Problem)>,
     unreached: Vec<UnreachablePair>,
 }
@@ -88,12 +88,12 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    /// Whether nothing is wrong so far.
+    /// Whether no problem was found so far.
     pub fn is_clean(&self) -> bool {
         self.problems.is_empty()
     }
 
-    /// Takes an event of a host.
+    /// Handles an event of a host.
     pub fn note_event(&mut self, index: usize, event: SessionEvent) {
         match event {
             SessionEvent::Event(Event::Preflight(finding), body) => {
@@ -115,8 +115,8 @@ impl<'a> Diagnosis<'a> {
     pub fn note_late(&mut self, late: &[usize]) {
         let seconds = ANSWER_LIMIT.as_secs();
         let problem = Problem::new(
-            format!("looking at it took more than {seconds} s"),
-            "is a file system hanging there? --no-preflight skips the look",
+            format!("checking it took more than {seconds} s"),
+            "does a file system hang there? --no-preflight skips the checks",
         );
         late.iter()
             .for_each(|index| self.push(*index, problem.clone()));
@@ -130,18 +130,18 @@ impl<'a> Diagnosis<'a> {
     }
 
     fn note_finding(&mut self, index: usize, finding: Finding, body: &[u8]) {
-        let own = &mut self.findings[index];
+        let findings = &mut self.findings[index];
         let problem = match finding {
             Finding::ScriptContent { script, hash } => {
-                own.contents.insert(ComparedFile::Script(script), hash);
+                findings.contents.insert(ComparedFile::Script(script), hash);
                 return;
             }
-            Finding::Elsewhere { path } => return own.elsewhere.push(describe::shown(&path)),
+            Finding::Elsewhere { path } => return findings.elsewhere.push(describe::shown(&path)),
             Finding::Listens { port, ephemeral } => {
-                own.listens = Some((port, ephemeral));
+                findings.listens = Some((port, ephemeral));
                 return;
             }
-            Finding::PortLingers { port, blocks } => return own.lingers.push((port, blocks)),
+            Finding::PortLingers { port, blocks } => return findings.lingers.push((port, blocks)),
             Finding::IpConfig => return self.compare_ip_config(index, body),
             Finding::PartitionConfig {
                 hash,
@@ -154,7 +154,7 @@ impl<'a> Diagnosis<'a> {
                 missing,
                 dgl,
             } => {
-                own.dgl = own.dgl.take().or(dgl);
+                findings.dgl = findings.dgl.take().or(dgl);
                 let environment = self.busy[index].facts.prefix.is_some();
                 for module in missing {
                     self.push(
@@ -181,8 +181,8 @@ impl<'a> Diagnosis<'a> {
         self.push(index, problem);
     }
 
-    /// Compares the ip_config in the workspace with the records. DGL believes it: an old one starts
-    /// a job that hangs.
+    /// Compares the ip_config in the workspace with the records. DGL uses that file, and with an
+    /// old one the job hangs.
     fn compare_ip_config(&mut self, index: usize, text: &[u8]) {
         let text = String::from_utf8_lossy(text);
         let read = |line: &str| -> Option<(String, u16)> {
@@ -191,16 +191,16 @@ impl<'a> Diagnosis<'a> {
             let port = words.next().map_or(Ok(DEFAULT_PORT), str::parse);
             Some((ip, port.ok()?))
         };
-        let there = text.lines().map(read);
+        let found = text.lines().map(read);
         let hosts = self.hosts.iter();
         let wanted = hosts.map(|host| Some((host.ip.to_string(), host.port)));
-        if self.hosts.len() == self.busy[index].of as usize && !there.eq(wanted) {
+        if self.hosts.len() == self.busy[index].of as usize && !found.eq(wanted) {
             let words = text
                 .lines()
                 .filter_map(|line| line.split_whitespace().next());
             let mut hosts = words.filter(|word| !word.starts_with('#'));
             let problem = match hosts.any(|word| word.parse::<Ipv4Addr>().is_err()) {
-                true => "the ip_config there has names, and DGL needs addresses",
+                true => "the ip_config there has names, but DGL needs addresses",
                 false => "the ip_config there is not that of the records",
             };
             self.push(index, Problem::new(problem, COPY_ANEW));
@@ -237,7 +237,7 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    /// The hosts that listen, in order, each with the addresses to which it is to connect.
+    /// The hosts that listen, each with the addresses to which it will connect.
     pub fn targets(&self) -> Vec<(usize, Vec<SocketAddrV4>)> {
         let listeners: Vec<(usize, [Option<SocketAddrV4>; 2])> = (0..self.busy.len())
             .filter_map(|index| {
@@ -278,7 +278,7 @@ impl<'a> Diagnosis<'a> {
         });
     }
 
-    /// Two hosts that each connect to the other both find the same.
+    /// Both of two hosts that connect to each other find this.
     fn note_large_packets(&mut self, index: usize, target: SocketAddrV4, outward: bool) {
         let Some((other, _)) = self.listener_at(target) else {
             return;
@@ -302,21 +302,21 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    /// The position of the host that listens at this address, and whether the port is an ephemeral
-    /// one. Hosts may share an address when several are rehearsed on one machine.
+    /// The index of the host that listens on this address, and whether the port is an ephemeral
+    /// one. In a rehearsal on one machine, hosts may share an address.
     fn listener_at(&self, target: SocketAddrV4) -> Option<(usize, bool)> {
         (0..self.busy.len()).find_map(|index| {
             let (port, ephemeral) = self.findings[index].listens?;
             let is_ephemeral = ephemeral == target.port();
-            let is_it = self.busy[index].ip.0 == *target.ip()
+            let has_address = self.busy[index].ip.0 == *target.ip()
                 && (is_ephemeral || port == Some(target.port()));
-            is_it.then_some((index, is_ephemeral))
+            has_address.then_some((index, is_ephemeral))
         })
     }
 
-    /// Takes out the ports that connections of an ended job still hold, on the hosts where that is
-    /// in the way: always where nobody can listen; otherwise where the job's Python has DGL 0.5,
-    /// which does not set SO_REUSEADDR.
+    /// Removes and returns the ports that connections of an ended job block: those on which no
+    /// process can listen and, if the job's Python has DGL 0.5, which does not set SO_REUSEADDR,
+    /// all ports in TIME_WAIT.
     pub fn take_lingering(&mut self) -> Vec<(usize, u16)> {
         let mut lingering = Vec::new();
         for (index, findings) in self.findings.iter_mut().enumerate() {
@@ -339,31 +339,31 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    /// Notes that another job has claimed what this one wants.
+    /// Notes the conflicts with claims of other jobs.
     pub fn conflicts(&mut self, conflicts: &[Conflict]) {
         let mut by_host: BTreeMap<(usize, Option<&str>, Option<&str>), (Vec<Claimed>, &Claimant)> =
             BTreeMap::new();
         for Conflict { index, taken } in conflicts {
             let key = (*index, taken.by.job.as_deref(), taken.by.user.as_deref());
             let entry = by_host.entry(key).or_insert((Vec::new(), &taken.by));
-            entry.0.push(taken.what);
+            entry.0.push(taken.claimed);
         }
         let is_alone = by_host.len() == 1;
-        for ((index, ..), (what, by)) in by_host {
-            let problem = match what.contains(&Claimed::Name) {
+        for ((index, ..), (taken, by)) in by_host {
+            let problem = match taken.contains(&Claimed::Name) {
                 true => describe::name_in_use(self.job, by.user.as_deref()),
-                false => describe::claimed(&what, by, is_alone),
+                false => describe::claimed(&taken, by, is_alone),
             };
             self.push(index, problem);
         }
     }
 
-    /// Whether all that is wrong will be gone when other jobs have ended.
+    /// Whether the end of other jobs will solve all problems.
     pub fn passes(&self) -> bool {
         !self.problems.is_empty() && self.problems.iter().all(|(_, problem)| problem.passes)
     }
 
-    /// All that is wrong as a report; the same problem on several hosts is one fault.
+    /// All problems as a report; the same problem on several hosts is one fault.
     pub fn report(mut self) -> Report {
         self.note_files_elsewhere();
         self.compare_contents();
@@ -374,27 +374,27 @@ impl<'a> Diagnosis<'a> {
             let same =
                 |other: &Problem| other.problem == problem.problem && other.fix == problem.fix;
             match grouped.iter_mut().find(|(_, other)| same(other)) {
-                Some((all, _)) => all.push(index),
+                Some((hosts, _)) => hosts.push(index),
                 None => grouped.push((vec![index], problem)),
             }
         }
         let faults = grouped.into_iter();
         Report(
             faults
-                .map(|(all, problem)| problem.fault(self.location(&all)))
+                .map(|(hosts, problem)| problem.fault(self.location(&hosts)))
                 .collect(),
         )
     }
 
-    /// The name of hosts in a message.
-    pub fn location(&self, all: &[usize]) -> String {
-        let hosts: Vec<&Host> = all.iter().map(|index| self.busy[*index]).collect();
+    /// The names of hosts in a message.
+    pub fn location(&self, host_indices: &[usize]) -> String {
+        let hosts: Vec<&Host> = host_indices.iter().map(|index| self.busy[*index]).collect();
         describe::locations(&hosts)
     }
 
     fn note_files_elsewhere(&mut self) {
         let fix = "DGL looks for it from the directory of the partition config, as part-map writes \
-            it: copy it anew with part-map and part-push";
+            it: copy it again with part-map and part-push";
         for index in 0..self.busy.len() {
             let findings = &mut self.findings[index];
             let files = std::mem::take(&mut findings.elsewhere);
@@ -410,7 +410,7 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    /// Finds the hosts whose file differs from that of most, or of the first host.
+    /// Finds the hosts whose file differs from that of most hosts, or else of the first host.
     fn compare_contents(&mut self) {
         let mut hosts_of: BTreeMap<ComparedFile, Vec<(usize, String)>> = BTreeMap::new();
         for (index, findings) in self.findings.iter_mut().enumerate() {
@@ -530,7 +530,7 @@ mod tests {
                 "ip_config",
                 "{}",
                 "# ours\ngpu1\n10.0.0.2\n10.0.0.3\n",
-                Some("the ip_config there has names, and DGL needs addresses"),
+                Some("the ip_config there has names, but DGL needs addresses"),
             ),
             (1, "partition_config", &config("3", "g"), "", None),
             (
@@ -740,7 +740,7 @@ mod tests {
             "",
         );
         diagnosis.note_event(1, SessionEvent::Lost("gone".to_owned()));
-        // both ends find the same
+        // both hosts report the same
         for (host_index, target, outward) in
             [(0, "10.0.0.3:41000", true), (2, "10.0.0.1:40000", false)]
         {
@@ -766,9 +766,9 @@ mod tests {
     #[test]
     fn a_job_in_the_way_is_named_once_for_all_hosts() {
         let hosts = hosts(3);
-        let conflict = |index: usize, what: &str, user: &str| {
+        let conflict = |index: usize, claimed: &str, user: &str| {
             let record = format!(
-                r#"{{"what": {what}, "by": {{"job": "a", "user": {user}, "pid": 10{index},
+                r#"{{"claimed": {claimed}, "by": {{"job": "a", "user": {user}, "pid": 10{index},
                 "age_ms": 12000, "confirmed": true}}}}"#
             );
             let taken: Taken = serde_json::from_str(&record).unwrap();

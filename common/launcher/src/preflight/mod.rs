@@ -1,9 +1,9 @@
-//! Before the start: the job claims what it needs on its hosts, and all hosts are examined.
-//! Everything that is wrong comes in one report, and then nothing is started.
+//! Before the start: the job claims what it needs on its hosts, and all hosts are checked. All
+//! problems are reported together, and then nothing is started.
 //!
-//! The agent of each host knows the processes there, and decides what is checked. [`claims`]
-//! decides which of several launchers may start, [`diagnosis`] what the findings of all hosts mean
-//! together, [`describe`] how people are told, [`reachability`] which host tries to reach which.
+//! The agent of each host derives its checks from the processes there. [`claims`] decides which of
+//! several launchers may start, [`diagnosis`] compares the findings of all hosts, [`describe`]
+//! words them, and [`reachability`] decides which hosts connect to which.
 
 mod claims;
 pub mod conversation;
@@ -21,14 +21,14 @@ use std::time::{Duration, Instant};
 use wire::preflight::{Check, Finding};
 use wire::{Event, Request};
 
-/// TIME_WAIT lasts 60 s.
+/// How long to wait for ports in TIME_WAIT, which lasts 60 s.
 const LINGER_LIMIT: Duration = Duration::from_secs(62);
-/// How often ports in TIME_WAIT are examined again.
+/// How often to check ports in TIME_WAIT again.
 const LINGER_PAUSE: Duration = Duration::from_secs(2);
-/// How often a job that waits for its turn tries to begin.
+/// How often a job tries again that waits for another one.
 const TURN_PAUSE: Duration = Duration::from_secs(1);
 
-/// What each host is examined for by itself.
+/// The checks that need no comparison of hosts.
 const ALONE: [Check; 7] = [
     Check::Files,
     Check::OpenFiles,
@@ -45,20 +45,20 @@ pub struct JobUnderCheck<'a> {
     pub job: &'a str,
     /// All hosts of the stream.
     pub hosts: &'a [Host],
-    /// The processes of the job, to which the connected hosts refer by position.
+    /// The processes of the job; the connected hosts have indices into them.
     pub processes: &'a [Process],
     /// The graph, if the stream has one.
     pub graph: Option<&'a Graph>,
-    /// Whether the job gets a /dev/shm of its own.
+    /// Whether the job gets a private /dev/shm.
     pub private_shm: bool,
-    /// Whether hosts are examined for more than claims of other jobs.
+    /// Whether to check more than the claims of other jobs.
     pub examines: bool,
-    /// How long it waits for the end of other jobs that are in its way.
+    /// How long it waits for the end of other jobs that use what it needs.
     pub wait: Option<Duration>,
 }
 
-/// Claims what the job needs, and examines whether it can start. When this has succeeded, its hosts
-/// are its own until their agents end. `notice` shows people what is waited for.
+/// Claims what the job needs, and checks whether it can start. On success, it holds the claims
+/// until its agents end. `notice` shows the user what it waits for.
 pub fn prepare(
     conversation: &mut Conversation<'_, '_>,
     subject: &JobUnderCheck<'_>,
@@ -92,7 +92,7 @@ pub fn prepare(
     }
 }
 
-/// Claims and examines once.
+/// Claims and checks once.
 fn attempt<'a, 'h: 'a>(
     conversation: &mut Conversation<'_, 'h>,
     subject: &JobUnderCheck<'a>,
@@ -108,7 +108,7 @@ fn attempt<'a, 'h: 'a>(
     }
     let checks: &[Check] = match (subject.examines, subject.private_shm) {
         (true, _) => &ALONE,
-        // two jobs of one name could not be told apart
+        // two jobs of one name cannot be distinguished
         (false, true) => &[Check::Jobs, Check::SharedMemory],
         (false, false) => &[Check::Jobs],
     };
@@ -116,7 +116,7 @@ fn attempt<'a, 'h: 'a>(
         conversation.ask_all(&Request::Preflight(check.clone()));
     }
     if !subject.examines {
-        // leftovers of other jobs do not count then, nor a host that is slow
+        // leftovers of other jobs and slow hosts do not matter then
         conversation.listen(|index, event| {
             if !is_about_leftovers(&event) {
                 diagnosis.note_event(index, event);
@@ -138,7 +138,7 @@ fn is_about_leftovers(event: &SessionEvent) -> bool {
     !matches!(finding, Finding::NameInUse | Finding::Problem { .. })
 }
 
-/// Takes the answers; returns whether all came in time.
+/// Collects the answers; returns whether all arrived in time.
 fn is_answered(
     conversation: &mut Conversation<'_, '_>,
     diagnosis: &mut Diagnosis<'_>,
@@ -166,8 +166,8 @@ fn wait_for_lingering(
     let mut lingering = diagnosis.take_lingering();
     let until = Instant::now() + LINGER_LIMIT;
     let mut is_noticed = false;
-    // it is not known what a plain process does with its port, and there is no need to wait if the
-    // job cannot start anyway
+    // it is unknown how a plain process uses its port, and waiting is pointless if the job cannot
+    // start anyway
     while !lingering.is_empty()
         && diagnosis.is_clean()
         && Instant::now() < until
@@ -196,13 +196,13 @@ fn wait_for_lingering(
     Ok(())
 }
 
-/// Lets every host listen, then all connect, then all stop listening.
+/// Has every host listen, then all connect, then all stop listening.
 fn try_to_reach(
     conversation: &mut Conversation<'_, '_>,
     diagnosis: &mut Diagnosis<'_>,
 ) -> Result<(), Stopped> {
     conversation.ask_all(&Request::Preflight(Check::Listen));
-    // a host that cannot listen on its own address has reported that with its ports
+    // a host that cannot listen on its own address was reported with its ports
     let late = conversation.listen(|index, event| {
         if !matches!(event, SessionEvent::Event(Event::Failed(_), _)) {
             diagnosis.note_event(index, event);

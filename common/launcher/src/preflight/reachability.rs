@@ -1,15 +1,14 @@
-//! Decides which host tries to reach which, and finds the hosts that explain the failures.
+//! Decides which hosts connect to which, and finds the hosts that explain the failures.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Up to this many hosts, each tries to reach all others: 32 x 31 x 2 connections take
-/// milliseconds.
+/// Up to this many hosts, each connects to all others: 32 x 31 x 2 connections take milliseconds.
 const ALL_PAIRS: usize = 32;
 
-/// The hosts that host `index` of `count` tries to reach. If there are many, those 1, 2, 4, 8 …
-/// places on, and the first. A firewall concerns a host or a rack, and each host is tried from as
-/// many places as it tries.
+/// The hosts to which host `index` of `count` connects. If there are many, these are the first one
+/// and those at a distance of 1, 2, 4, 8 … That is enough, because a firewall blocks a whole host
+/// or rack, and as many hosts connect to a host as it connects to.
 pub fn peers(count: usize, index: usize) -> impl Iterator<Item = usize> {
     (0..count).filter(move |peer| {
         let steps = (peer + count - index) % count;
@@ -17,12 +16,12 @@ pub fn peers(count: usize, index: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// One host that does not reach another.
+/// A host that does not reach another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreachablePair {
-    /// The position of the host that tried to connect, or that sent.
+    /// The index of the host that tried to connect or to send.
     pub from: usize,
-    /// The position of the host that it tried to reach.
+    /// The index of the host that it tried to reach.
     pub to: usize,
     /// The port to which it tried to connect.
     pub port: u16,
@@ -37,22 +36,22 @@ pub enum PairFailure {
     Port(String),
     /// The connection to a port that clients listen on.
     EphemeralPort(String),
-    /// Large packets: small ones arrive.
+    /// Large packets, while small ones arrive.
     LargePackets,
 }
 
 /// A host that others cannot reach or that cannot reach others.
 pub struct BlockedHost {
-    /// The position of the host.
+    /// The index of the host.
     pub index: usize,
-    /// Whether others do not reach it; otherwise it does not reach them.
+    /// Whether others cannot reach it; otherwise it cannot reach them.
     pub inward: bool,
-    /// What could not be reached because of it, with the same failure.
+    /// The failed pairs that it explains, all with the same failure.
     pub pairs: Vec<UnreachablePair>,
 }
 
-/// The smallest set of blocked hosts that explains all failures, by taking the host with the most
-/// remaining failures again and again.
+/// A small set of blocked hosts that explains all failures: repeatedly takes the host with the most
+/// unexplained failures.
 pub fn blocked_hosts(mut pairs: Vec<UnreachablePair>) -> Vec<BlockedHost> {
     let mut blocked_hosts = Vec::new();
     let key = |pair: &UnreachablePair, inward: bool| {
@@ -66,7 +65,7 @@ pub fn blocked_hosts(mut pairs: Vec<UnreachablePair>) -> Vec<BlockedHost> {
                 *counts.entry(key(pair, inward)).or_insert(0) += 1;
             }
         }
-        // of equals the first host, and preferably one that is not reached, or that cannot send
+        // among equals the first host, and preferably one that is not reached or cannot send
         let rank = |((index, inward, failure), count): &((usize, bool, PairFailure), usize)| {
             let is_preferred = *inward != (*failure == PairFailure::LargePackets);
             (*count, is_preferred, Reverse(*index))
@@ -74,11 +73,11 @@ pub fn blocked_hosts(mut pairs: Vec<UnreachablePair>) -> Vec<BlockedHost> {
         let Some((most, _)) = counts.into_iter().rev().max_by_key(rank) else {
             return blocked_hosts;
         };
-        let own = pairs.extract_if(.., |pair| key(pair, most.1) == most);
+        let explained = pairs.extract_if(.., |pair| key(pair, most.1) == most);
         blocked_hosts.push(BlockedHost {
             index: most.0,
             inward: most.1,
-            pairs: own.collect(),
+            pairs: explained.collect(),
         });
     }
 }
@@ -132,10 +131,10 @@ mod tests {
                 })
                 .collect()
         };
-        // host 2 lets nobody in to its ephemeral ports
+        // the ephemeral ports of host 2 are closed
         let closed = vec![pair(0, 2, true), pair(1, 2, true), pair(3, 2, true)];
         assert_eq!(shown(closed), [(2, true, vec![0, 1, 3], true)]);
-        // host 1 gets nowhere
+        // host 1 reaches no other host
         let locked = vec![
             pair(1, 0, false),
             pair(1, 2, false),
@@ -146,13 +145,13 @@ mod tests {
             shown(locked),
             [(1, false, vec![0, 2], false), (1, false, vec![0, 2], true)]
         );
-        // neither of two reaches the other
+        // two hosts that do not reach each other
         assert_eq!(
             shown(vec![pair(0, 1, false), pair(1, 0, false)]),
             [(0, true, vec![1], false), (1, true, vec![0], false)]
         );
         assert_eq!(shown(Vec::new()), []);
-        // large packets: one pair is worded from the side that sends, several by the host they
+        // large packets: a single pair is reported for its sender, several for the host that they
         // share
         let lost = |from, to| UnreachablePair {
             failure: PairFailure::LargePackets,

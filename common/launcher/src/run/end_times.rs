@@ -1,31 +1,31 @@
-//! How far the end of a job is, and what comes next.
+//! The times of the steps of a job's end.
 
 use std::time::{Duration, Instant};
 use wire::Request;
 use wire::supervise::End;
 
-/// How long the end may take beyond the grace, for KILL and the removal of shared memory.
+/// How long the end may take after the grace time, for KILL and the removal of shared memory.
 const END_LIMIT: Duration = Duration::from_secs(15);
-/// How long before TERM the ABRT comes.
+/// The time between ABRT and TERM.
 const STACKS: Duration = Duration::from_secs(1);
-/// After this time, a message says what the end of the job waits for.
+/// After this time, a message reports what the end of the job waits for.
 const NOTICE_AFTER: Duration = Duration::from_secs(2);
 
-/// When the end of a job goes on. `None` in it: the end has not begun.
+/// The times of the next steps; all `None` before the end has begun.
 #[derive(Default)]
 pub struct EndTimes(Option<Times>);
 
 struct Times {
     /// When KILL is sent to processes that have not ended.
     kill_at: Instant,
-    /// When processes that have not ended are given up.
+    /// When the launcher gives up processes that have not ended.
     give_up_at: Instant,
-    /// When to say that the end takes long; `None` once that was said.
+    /// When to report that the end takes long; `None` after the report.
     notice_at: Option<Instant>,
 }
 
 impl EndTimes {
-    /// All hosts were sent this request, which may begin or hurry the end.
+    /// Notes a request that was sent to all hosts and may begin or shorten the end.
     pub fn note(&mut self, request: &Request, grace: Duration, now: Instant) {
         let kill_at = match (request, &mut self.0) {
             (Request::Kill, Some(times)) => {
@@ -51,19 +51,19 @@ impl EndTimes {
         self.0.is_some()
     }
 
-    /// Whether processes that have not ended are given up.
+    /// Whether the launcher gives up processes that have not ended.
     pub fn are_over(&self, now: Instant) -> bool {
         self.0.as_ref().is_some_and(|times| now >= times.give_up_at)
     }
 
-    /// How long it is until KILL, once the end has begun.
+    /// The time left until KILL, once the end has begun.
     pub fn kill_in(&self, now: Instant) -> Option<Duration> {
         let times = self.0.as_ref()?;
         let left = times.kill_at.saturating_duration_since(now);
         Some(left).filter(|left| !left.is_zero())
     }
 
-    /// The same, when people who wait for the end are to be told; once.
+    /// The same, once, when it is time to report that the end takes long.
     pub fn take_notice(&mut self, now: Instant) -> Option<Duration> {
         let left = self.kill_in(now);
         let times = self.0.as_mut()?;

@@ -1,6 +1,6 @@
-//! The event loop of a job, in which the events of all hosts come together. The state machine of
-//! the crate `job` decides what is to be done. A host is believed only about its own processes, and
-//! each event only once. Only [`EventLoop::run`] waits and reads the clock.
+//! The event loop of a job, which handles the events of all hosts. The state machine of the crate
+//! `job` decides what to do. A host is trusted only about its own processes, and each event is
+//! accepted only once. Only [`EventLoop::run`] waits and reads the clock.
 
 use super::end_times::EndTimes;
 use super::host_states::HostStates;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use wire::supervise::{self, Activity};
 use wire::{Event, Request};
 
-/// How often time limits are checked and the status line is renewed.
+/// How often to check time limits and to update the status line.
 const TICK: Duration = Duration::from_millis(500);
 /// The event loop of a running job.
 pub struct EventLoop<'a, 'h> {
@@ -34,7 +34,7 @@ pub struct EventLoop<'a, 'h> {
     hosts: &'a mut ConnectedHosts<'h>,
     sink: &'a mut OutputSink,
     begun: Instant,
-    /// The time of what is handled at the moment.
+    /// The time of the current event.
     now: Instant,
     /// When the status line is due.
     status_at: Instant,
@@ -45,10 +45,10 @@ pub struct EventLoop<'a, 'h> {
     output: Multiplexer,
     stalls: StallReporter<'a>,
     end_times: EndTimes,
-    /// The hosts that use most, for the status line.
+    /// The busiest hosts, for the status line.
     busiest: Busiest,
     profile: ProfileTimer,
-    /// dgl-reap has ended the whole job.
+    /// Whether dgl-reap has ended the whole job.
     reaped: bool,
 }
 
@@ -100,7 +100,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         self.end()
     }
 
-    /// Does what is due at this time; returns whether the job goes on.
+    /// Does everything that is due at this time; returns whether the job continues.
     pub fn tick(&mut self, now: Instant) -> bool {
         self.now = now;
         if self.states.up_count() == 0 || self.end_times.are_over(now) {
@@ -132,13 +132,13 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         if event.is_some() {
             return event;
         }
-        // nothing more is at hand
+        // no event waits
         self.sink.flush();
         let limit = self.limit(Instant::now());
         self.hosts.next_event(limit)
     }
 
-    /// How long there is nothing due, at most.
+    /// How long to wait for events at most.
     pub fn limit(&self, now: Instant) -> Duration {
         self.output.due_at().map_or(TICK, |due| {
             let left = due.saturating_duration_since(now);
@@ -151,7 +151,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         self.job.ending()
     }
 
-    /// Handles an event that came at this time.
+    /// Handles an event that arrived at this time.
     pub fn handle(&mut self, event: RunEvent, now: Instant) {
         self.now = now;
         match event {
@@ -168,10 +168,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 self.lost(host_index, why);
             }
             RunEvent::Host(host_index, SessionEvent::Event(event, body)) => {
-                if let Err(ProtocolBreach(what)) = self.handle_host_event(host_index, event, &body)
+                if let Err(ProtocolBreach(breach)) =
+                    self.handle_host_event(host_index, event, &body)
                 {
                     self.hosts.sessions[host_index].close();
-                    self.lost(host_index, format!("protocol error: {what}"));
+                    self.lost(host_index, format!("protocol error: {breach}"));
                 }
             }
         }
@@ -199,7 +200,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         Ok(())
     }
 
-    /// Shows people and programs an event about a process of a host.
+    /// Reports an event about a process of a host.
     fn handle_process_event(
         &mut self,
         host_index: usize,
@@ -254,7 +255,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
     }
 
-    /// Shows people and programs what a host reports of all of its processes.
+    /// Handles a report of a host about all of its processes.
     fn handle_report(&mut self, host_index: usize, event: &Event) -> Result<(), ProtocolBreach> {
         match event {
             Event::Usage(usage) => self.used(host_index, usage),
@@ -272,9 +273,9 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 Ok(())
             }
             Event::StacksReported(reported) => {
-                let own = reported.stopped.iter();
-                let own = own.map(|index| self.table.of_host(host_index, *index));
-                let stopped = own.collect::<Result<Vec<_>, _>>()?;
+                let stopped = reported.stopped.iter();
+                let stopped = stopped.map(|index| self.table.of_host(host_index, *index));
+                let stopped = stopped.collect::<Result<Vec<_>, _>>()?;
                 self.stalls.answered(host_index, stopped);
                 Ok(())
             }
@@ -287,11 +288,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 Ok(())
             }
             Event::Activity(_) | Event::ShmRemoved(_) | Event::Alive | Event::Done => Ok(()),
-            _ => Err(ProtocolBreach("an answer to what was not asked".to_owned())),
+            _ => Err(ProtocolBreach("an answer without a request".to_owned())),
         }
     }
 
-    /// Notes the resources that a host and its processes have used.
+    /// Records the resources that a host and its processes have used.
     fn used(&mut self, host_index: usize, usage: &supervise::Usage) -> Result<(), ProtocolBreach> {
         let members = usage
             .processes
@@ -315,20 +316,20 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         self.stalls.resumed(process.zip(activity.sign), self.sink);
     }
 
-    /// The position of the process that failed first.
+    /// The index of the process that failed first.
     fn failed(&self) -> Option<usize> {
         let failure = self.job.failure()?;
         self.table.position(failure.host, failure.index?)
     }
 
-    /// Everything has ended on a host.
+    /// Handles the end of all processes on a host.
     fn over(&mut self, host_index: usize, survivors: u32) {
         self.states
             .end(host_index, self.hosts.sessions[host_index].host, survivors);
         self.finish_lines(host_index);
     }
 
-    /// A host is lost. After a pause, the hosts have taken this launcher for gone.
+    /// Handles the loss of a host. After a pause, the hosts may have considered this launcher lost.
     fn lost(&mut self, host_index: usize, why: String) {
         let host = self.hosts.sessions[host_index].host;
         let is_paused = matches!(self.job.cause(), Some(Cause::Paused(_)));

@@ -1,5 +1,5 @@
-//! The loop by which the launcher talks to one host: requests and heartbeats go out, events go into
-//! the inbox, and a host that is silent is lost. [`HostLoop::turn`] decides and has no clock;
+//! The loop that connects the launcher with one host: it sends requests and heartbeats, puts events
+//! into the inbox, and detects a lost host. [`HostLoop::turn`] decides and has no clock;
 //! [`HostLoop::run`] waits.
 
 use super::inbox::{Inbox, RunEvent};
@@ -11,25 +11,25 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
-/// The most that a host may tell before the job starts, in bytes: what the preflight finds and who
-/// has its ports are some KB. What is found is kept, and takes up to seven times as much here.
+/// The most bytes that a host may send before the job starts. The findings of the preflight have
+/// some KB; they are kept, and take up to seven times as much memory.
 const MAX_BEFORE_START: u64 = 8 << 20;
 /// How long the last requests to a host may take to be sent.
 const LAST_REQUESTS: Duration = Duration::from_secs(3);
-/// How often it is tried to send more of them.
+/// How often to try to send more of them.
 const LAST_REQUESTS_PACE: Duration = Duration::from_millis(10);
 
-/// What the loop does next.
+/// The next step of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoopStep {
-    /// It exchanges bytes with the host, and waits for them at most this long.
+    /// Exchange bytes with the host, and wait for them at most this long.
     Exchange(Duration),
-    /// It waits for room in the inbox, and reads nothing from the host.
+    /// Wait for room in the inbox, without reading from the host.
     WaitForRoom,
-    /// It sends the requests that wait and ends, because nobody is interested any longer. Then the
-    /// end of its stdin ends the agent.
+    /// Send the waiting requests and end, because the launcher no longer uses the host. The end of
+    /// its stdin then ends the agent.
     SendTheRest,
-    /// It ends, because the host is lost.
+    /// End, because the host is lost.
     End,
 }
 
@@ -42,23 +42,23 @@ pub struct HostLoop {
     waker: Arc<Waker>,
     inbox: Arc<Inbox>,
     round: u32,
-    /// How many bytes had come at the last turn, and when the last of them came.
+    /// How many bytes had arrived at the last turn, and when the last of them arrived.
     received: u64,
     received_at: Option<Instant>,
-    /// When the last heartbeat was sent. After the first command the host may hold something for
-    /// us: a claim, then a job.
+    /// When the last heartbeat was sent; `None` before the first command, after which the host may
+    /// hold a claim or a job.
     beaten: Option<Instant>,
-    /// When the job was started. Before that, a host may take its time for an answer.
+    /// When the job was started. Before that, an answer may take long.
     started: Option<Instant>,
-    /// When nothing was read from the host last, because its inbox was full or the launcher was
+    /// When the host was last not read from, because its inbox was full or the launcher was
     /// stopped.
     unread: Option<Instant>,
-    /// Notices that the launcher did not run.
+    /// Detects that the launcher did not run.
     pauses: PauseWatch,
 }
 
 impl HostLoop {
-    /// A loop that has not turned yet.
+    /// A loop before its first turn.
     pub fn new(
         (host_index, session): (usize, Session),
         patience: Duration,
@@ -87,7 +87,7 @@ impl HostLoop {
         &mut self.session
     }
 
-    /// Runs until the host is lost or nobody is interested any longer.
+    /// Runs until the host is lost or the launcher no longer uses it.
     pub fn run(mut self) {
         let mut events = Vec::new();
         loop {
@@ -103,10 +103,11 @@ impl HostLoop {
         }
     }
 
-    /// Handles what came in the last exchange, and decides what is next. `uptime` goes on while the
-    /// machine sleeps.
+    /// Handles the events of the last exchange, and decides the next step. `uptime` continues while
+    /// the machine sleeps.
     pub fn turn(&mut self, events: Vec<SessionEvent>, now: Instant, uptime: Duration) -> LoopStep {
-        // before what the host did because nobody listened is handled, and its silence is judged
+        // before events that a pause of this launcher caused are handled, and the silence of the
+        // host is judged
         self.notice_pause(now, uptime);
         if self.take(events, now) {
             return LoopStep::End;
@@ -116,7 +117,7 @@ impl HostLoop {
         }
         if self.inbox.is_full(self.round, self.host_index) {
             self.unread = Some(now);
-            // a host that hears nothing takes us for gone
+            // a host without heartbeats would consider this launcher lost
             self.session.flush();
             return LoopStep::WaitForRoom;
         }
@@ -132,7 +133,7 @@ impl HostLoop {
         LoopStep::Exchange(self.until_heartbeat(now))
     }
 
-    /// Passes on what has come; returns whether nothing follows.
+    /// Passes on events; returns whether nothing follows.
     fn take(&mut self, events: Vec<SessionEvent>, now: Instant) -> bool {
         let before = std::mem::replace(&mut self.received, self.session.received());
         if self.received > before {
@@ -141,7 +142,7 @@ impl HostLoop {
         let share = (self.received - before) / (events.len() as u64).max(1);
         let is_lost = matches!(events.last(), Some(SessionEvent::Lost(_)));
         for event in events {
-            // an Alive event has served its purpose by coming
+            // its arrival was all that counts
             if event != SessionEvent::Event(Event::Alive, Vec::new()) {
                 self.push(event, share);
             }
@@ -158,7 +159,7 @@ impl HostLoop {
         LoopStep::End
     }
 
-    /// Sends the commands that wait; returns whether anybody is still interested.
+    /// Sends the waiting commands; returns whether the launcher still uses the host.
     fn send_commands(&mut self, now: Instant) -> bool {
         loop {
             match self.commands.try_recv() {
@@ -175,7 +176,7 @@ impl HostLoop {
         }
         if self.until_heartbeat(now).is_zero() {
             self.beaten = Some(now);
-            // an event that was not taken yet says so already
+            // an event in the inbox reports the loss
             if self.session.pending() == 0 {
                 self.session.send(&Request::Alive);
             }
@@ -183,7 +184,7 @@ impl HostLoop {
         true
     }
 
-    /// The last request may be that the job is to end.
+    /// Sends the last requests, one of which may end the job.
     fn send_the_rest(&mut self) {
         let until = Instant::now() + LAST_REQUESTS;
         self.session.flush();
@@ -193,7 +194,7 @@ impl HostLoop {
         }
     }
 
-    /// Once the job was started, this loop never waits longer than for the next heartbeat.
+    /// How long to wait at most: once the job was started, until the next heartbeat.
     fn notice_pause(&mut self, now: Instant, uptime: Duration) {
         let pause = self.pauses.turn(uptime, self.patience);
         if let Some(time) = pause.filter(|_| self.started.is_some()) {
@@ -209,7 +210,7 @@ impl HostLoop {
         })
     }
 
-    /// Whether the host was silent for too long. Only the time counts in which it was listened to.
+    /// Whether the host was silent for too long. Only time in which it was read from counts.
     fn is_silent(&self, now: Instant) -> bool {
         self.started.is_some_and(|start| {
             let last = [self.received_at, self.unread].into_iter().flatten();

@@ -1,4 +1,4 @@
-//! Which hosts of a job are up, and what went wrong at the end of the others.
+//! Which hosts of a job are up, and the faults at the end of the others.
 
 use record::Host;
 use record::error::{Fault, Report};
@@ -11,7 +11,7 @@ enum HostState {
     Over,
 }
 
-/// The hosts of a job, by their positions.
+/// The hosts of a job, by their indices.
 pub struct HostStates {
     states: Vec<HostState>,
     /// Faults of processes that could not be ended.
@@ -33,37 +33,37 @@ impl HostStates {
         up.count()
     }
 
-    /// Whether a host sends nothing any more.
+    /// Whether a host is lost or has reported everything.
     pub fn is_over(&self, index: usize) -> bool {
         self.states[index] == HostState::Over
     }
 
-    /// All processes on a host have ended, except for this number.
+    /// Notes that all processes on a host have ended, except for this number.
     pub fn end(&mut self, index: usize, host: &Host, survivors: u32) {
         self.states[index] = HostState::Over;
         if survivors > 0 {
             let problem = format!("{survivors} of the job's processes could not be ended");
             let fault = Fault::item(host.location(), problem);
-            self.faults.push(fault.fix("look with dgl-reap --list"));
+            self.faults.push(fault.fix("check with dgl-reap --list"));
         }
     }
 
-    /// A host is lost; `is_fault` if that is one of its own.
+    /// Notes the loss of a host; `is_fault` is whether to report it as a fault.
     pub fn lose(&mut self, index: usize, host: &Host, why: &str, is_fault: bool) {
         self.states[index] = HostState::Over;
         if is_fault {
             let problem = format!("lost while the job was ended: {why}");
-            let fix = "its agent's watcher ends the job there; look with dgl-reap --list";
+            let fix = "its agent's watcher ends the job there; check with dgl-reap --list";
             let fault = Fault::unreachable(host.location(), problem);
             self.faults.push(fault.fix(fix));
         }
     }
 
-    /// All faults, with those of hosts that are up at the end of the job.
+    /// All faults, including those of hosts that are still up after the end of the job.
     pub fn into_faults<'h>(self, job: &str, hosts: impl Iterator<Item = &'h Host>) -> Report {
         let mut faults = self.faults;
-        let problem = "it did not say that the job's processes have ended";
-        let fix = format!("look with dgl-reap --list, end them with dgl-reap --job {job}");
+        let problem = "it did not report that the job's processes have ended";
+        let fix = format!("check with dgl-reap --list, end them with dgl-reap --job {job}");
         let up = hosts.zip(&self.states);
         for (host, _) in up.filter(|(_, state)| **state == HostState::Up) {
             faults.push(Fault::unreachable(host.location(), problem).fix(fix.clone()));

@@ -1,5 +1,4 @@
-//! The hosts of a job while the launcher talks to them: one thread for each host, and one inbox for
-//! the events of all.
+//! The connected hosts of a job: a thread for each host, and an inbox for all events.
 
 use super::host_loop::HostLoop;
 use super::inbox::{Inbox, RunEvent};
@@ -15,8 +14,7 @@ use wire::Request;
 pub struct HostSession<'a> {
     /// The record of the host.
     pub host: &'a Host,
-    /// The positions of its processes among the job's, in the order of the indices by which the
-    /// agent names them.
+    /// The indices of its processes among the job's, in the order in which the agent numbers them.
     pub members: Vec<usize>,
     commands: Option<Sender<Request>>,
     waker: Arc<Waker>,
@@ -25,7 +23,7 @@ pub struct HostSession<'a> {
 impl HostSession<'_> {
     /// Sends a request to the host's agent.
     pub fn send(&self, request: Request) {
-        // a thread that has ended has reported why
+        // a thread that has ended has reported the reason
         let sent = self
             .commands
             .as_ref()
@@ -35,7 +33,7 @@ impl HostSession<'_> {
         }
     }
 
-    /// Stops listening to the host; its agent then ends its part of the job.
+    /// Ends the conversation with the host; its agent then ends its part of the job.
     pub fn close(&mut self) {
         self.commands = None;
         self.waker.wake();
@@ -57,9 +55,8 @@ pub struct ConnectedHosts<'a> {
 }
 
 impl<'a> ConnectedHosts<'a> {
-    /// Takes the sessions, each with its host and the positions of that host's processes, and runs
-    /// their loops. After the job was started, a host that is silent for longer than `patience` is
-    /// lost.
+    /// Runs the loops of sessions, each with its host and the indices of the host's processes.
+    /// After the start of the job, a host that is silent for longer than `patience` is lost.
     pub fn new(
         hosts: Vec<(&'a Host, Vec<usize>, Session)>,
         patience: Duration,
@@ -67,7 +64,7 @@ impl<'a> ConnectedHosts<'a> {
     ) -> io::Result<ConnectedHosts<'a>> {
         let (connected, loops) = ConnectedHosts::with_loops(hosts, patience, inbox)?;
         for host_loop in loops {
-            // a thread that mostly waits needs little stack, and there may be thousands of them
+            // these threads mostly wait and need little stack, and there may be thousands of them
             std::thread::Builder::new()
                 .stack_size(256 << 10)
                 .spawn(move || host_loop.run())?;
@@ -114,7 +111,7 @@ impl<'a> ConnectedHosts<'a> {
             .for_each(|session| session.send(request.clone()));
     }
 
-    /// The next event, signals first; `None` if nothing happens within the limit.
+    /// The next event, signals first; `None` if none arrives within the limit.
     pub fn next_event(&self, limit: Duration) -> Option<RunEvent> {
         self.inbox.next(limit)
     }

@@ -1,7 +1,7 @@
-//! The inbox of a job, in which the events of all hosts and the signals wait to be handled.
+//! The inbox of a job, where signals and the events of all hosts wait to be handled.
 //!
-//! It is bounded for each host, and the hosts take turns. A host that talks without end makes only
-//! itself wait; it neither fills the memory nor delays a signal, a deadline or another host.
+//! It is bounded for each host, and the hosts take turns. A host that never stops sending only
+//! blocks itself: it neither fills the memory nor delays signals, deadlines or other hosts.
 
 use parking_lot::{Condvar, Mutex};
 use record::exit::SignalNumber;
@@ -9,7 +9,7 @@ use session::SessionEvent;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How much of one host may wait to be handled; beyond it nothing more is read from the host.
+/// How many bytes of a host's events may wait before no more is read from the host.
 const MAX_WAITING_EVENTS: usize = 1024;
 const MAX_WAITING_BYTES: u64 = 1 << 20;
 /// How long to wait for room in a full inbox before the clock is checked again.
@@ -18,18 +18,18 @@ const ROOM_PAUSE: Duration = Duration::from_millis(50);
 /// An event of the job.
 #[derive(Debug)]
 pub enum RunEvent {
-    /// A host sent something, or is lost. The host is given by its position.
+    /// A host, by its index, sent an event or is lost.
     Host(usize, SessionEvent),
-    /// A signal that asks for the job's end.
+    /// A signal that requests the end of the job.
     Signal(SignalNumber),
-    /// A signal that asks how far the job is (SIGUSR1).
+    /// A signal that requests the progress of the job (SIGUSR1).
     StatusAsked,
-    /// This launcher did not run for so long that hosts may have taken it for gone.
+    /// This launcher did not run for so long that hosts may have considered it lost.
     Paused(Duration),
 }
 
-/// The signals and events that wait to be handled. Each try of a job is a round, with hosts of its
-/// own; signals wait for whoever takes the next event.
+/// The signals and events that wait to be handled. Each attempt of a job is a round with its own
+/// hosts; signals are kept between rounds.
 #[derive(Default)]
 pub struct Inbox {
     state: Mutex<Queues>,
@@ -43,13 +43,13 @@ struct Queues {
     hosts: Vec<HostQueue>,
     /// The host whose turn it is.
     turn: usize,
-    /// The number of the round. Hosts of earlier ones are not listened to.
+    /// The number of the round. Events of earlier rounds are dropped.
     round: u32,
 }
 
 #[derive(Default)]
 struct HostQueue {
-    /// The events, each with the bytes that came with it.
+    /// The events, each with its size in bytes.
     events: VecDeque<(SessionEvent, u64)>,
     bytes: u64,
 }
@@ -61,8 +61,8 @@ impl HostQueue {
 }
 
 impl Inbox {
-    /// Begins a round with so many hosts, whose events alone are taken from now on; returns its
-    /// number.
+    /// Begins a round with this many hosts; returns its number. From now on only events of this
+    /// round are accepted.
     pub fn begin_round(&self, hosts: usize) -> u32 {
         let mut state = self.state.lock();
         state.hosts = (0..hosts).map(|_| HostQueue::default()).collect();
@@ -79,18 +79,18 @@ impl Inbox {
         }
     }
 
-    /// Puts an event before all of hosts.
+    /// Adds an event that is handled before those of hosts.
     pub fn push_first(&self, event: RunEvent) {
         self.state.lock().signals.push_back(event);
         self.arrived.notify_one();
     }
 
-    /// Drops what waits before the events of hosts.
+    /// Drops all events that do not come from hosts.
     pub fn forget_signals(&self) {
         self.state.lock().signals.clear();
     }
 
-    /// Puts an event of a host behind its others.
+    /// Adds an event of a host after its others.
     pub fn push(&self, round: u32, host_index: usize, event: SessionEvent, bytes: u64) {
         let mut state = self.state.lock();
         if state.round == round {
@@ -114,7 +114,7 @@ impl Inbox {
         self.room.wait_while_for(&mut state, is_full, ROOM_PAUSE);
     }
 
-    /// The next event, signals first; `None` if nothing happens within the limit.
+    /// The next event, signals first; `None` if none arrives within the limit.
     pub fn next(&self, limit: Duration) -> Option<RunEvent> {
         let mut state = self.state.lock();
         let is_empty = |state: &mut Queues| state.is_empty();

@@ -1,5 +1,5 @@
-//! Connects to the hosts of a job, examines whether it can start, starts it and runs it to its end;
-//! a job that failed may be started again.
+//! Connects to the hosts of a job, checks whether it can start, starts it and runs it until its
+//! end; a job that failed may be restarted.
 
 use super::event_loop::EventLoop;
 use super::hosts::ConnectedHosts;
@@ -26,27 +26,26 @@ use wire::Request;
 use wire::servers::{Find, TrainerGroup};
 use wire::supervise::Start;
 
-/// How long to wait before a failed job starts again, because what made it fail may pass.
+/// How long to wait before a failed job is restarted, because the reason may disappear.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
-/// How often hosts report the resources in use if nobody asked for samples; a report costs them
-/// about 5 ms.
+/// How often hosts report the resources in use without --sample; a report costs them about 5 ms.
 const USAGE_PACE: Duration = Duration::from_secs(5);
-/// How often graph servers that are starting are checked again.
+/// How often to check graph servers that are starting.
 const CHECK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What follows a try of a job.
+/// What follows an attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NextTry {
-    /// Nothing: it has ended well, another try would be pointless, or all are used.
+    /// Nothing: it has ended well, another attempt would be pointless, or none is left.
     None,
     /// Nothing, for this reason.
     Refused(String),
-    /// Another try, after this pause.
+    /// Another attempt, after this pause.
     After(Duration),
 }
 
 impl NextTry {
-    /// What follows a try that ended like this; `tries` were made before it.
+    /// What follows an attempt with this outcome; `tries` were made before it.
     pub fn of(plan: &plan::JobPlan, outcome: &JobOutcome, tries: u32) -> NextTry {
         if tries == plan.restart || !is_worth_another_try(outcome, tries) {
             return NextTry::None;
@@ -55,9 +54,9 @@ impl NextTry {
             return NextTry::Refused("dgl-reap has ended it".to_owned());
         }
         if let Some(signal) = outcome.signalled {
-            return NextTry::Refused(format!("SIG{signal} came while it ended"));
+            return NextTry::Refused(format!("SIG{signal} arrived while it ended"));
         }
-        // a host that was lost, also while the job ended, needs time to notice and end its part
+        // a lost host needs time to detect that and to end its part
         let has_lost_hosts = !outcome.report.0.is_empty()
             || matches!(
                 outcome.cause,
@@ -67,12 +66,12 @@ impl NextTry {
             true => plan.host_timeout + plan.rules.grace,
             false => Duration::ZERO,
         };
-        // it looks for the launcher once a second
+        // it checks for the launcher once a second
         NextTry::After(ends_its_part + RESTART_AFTER)
     }
 }
 
-/// Whether a job that ended like this is started again; `tries` were made before the last one.
+/// Whether a job with this outcome is restarted; `tries` were made before the last one.
 fn is_worth_another_try(outcome: &JobOutcome, tries: u32) -> bool {
     let failed = matches!(
         outcome.cause,
@@ -85,8 +84,8 @@ fn is_worth_another_try(outcome: &JobOutcome, tries: u32) -> bool {
                 | Cause::Stalled(_)
         )
     );
-    // a first try that started nothing has found what is wrong; a later one may only have come too
-    // early
+    // if the first attempt started nothing, the problem is permanent; a later one may only have
+    // been too early
     let was_early = tries > 0 && !matches!(outcome.cause, Some(Cause::Signal(_)));
     match outcome.started {
         true => failed,
@@ -96,22 +95,21 @@ fn is_worth_another_try(outcome: &JobOutcome, tries: u32) -> bool {
 
 /// How the launcher reaches the hosts of a job.
 pub trait ReachHosts {
-    /// Begins a conversation with the agent of each host; the results are in the order of the
-    /// hosts.
+    /// Opens a session with the agent of each host; the results are in the order of the hosts.
     fn open_agents(&self, hosts: &[Host]) -> Vec<Result<Session, HostFault>>;
 
-    /// Why nothing can stay on the hosts; `None` if processes can stay.
+    /// Why no process can outlive the agents; `None` if processes can.
     fn why_nothing_stays(&self) -> Option<String> {
         None
     }
 }
 
-/// What starts the tries of a job.
+/// Starts the attempts of a job.
 pub struct Launcher<'a> {
     pub hosts: &'a [Host],
     pub graph: Option<Graph>,
     pub connect: &'a dyn ReachHosts,
-    /// Where the launcher of a detached job listens.
+    /// The port of the launcher of a detached job.
     pub listening: LauncherPort,
     pub signals: Signals,
 }
@@ -129,7 +127,7 @@ impl<'a> Launcher<'a> {
         let outcome = self.all_tries(&mut plan, parts, &mut sink, begun)?;
         if parts.servers.is_some() && matches!(outcome.cause, Some(Cause::Process | Cause::Time(_)))
         {
-            // without it, clients never reach the servers again, or the servers end
+            // with another one, clients never reach the servers again, or the servers end
             sink.notice(
                 "dgl-spawn: persistent servers need net_type='tensorpipe' in the script's \
                 dgl.distributed.initialize (DGL 0.9 to 1.1)",
@@ -145,7 +143,7 @@ impl<'a> Launcher<'a> {
         ))
     }
 
-    /// Tries the job until it has ended well, another try would be pointless, or all are used.
+    /// Runs the job until it has ended well, another attempt would be pointless, or none is left.
     fn all_tries(
         &self,
         plan: &mut plan::JobPlan,
@@ -195,8 +193,8 @@ impl<'a> Launcher<'a> {
         sink: &mut OutputSink,
     ) -> JobOutcome {
         let (processes, first) = match parts.others() {
-            [] => (parts.staying(), 0),
-            others => (others, parts.staying().len()),
+            [] => (parts.persistent(), 0),
+            others => (others, parts.persistent().len()),
         };
         match self.start(plan, parts, sink) {
             Ok(mut hosts) => {
@@ -208,8 +206,8 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Connects to the hosts, examines them, and starts all processes. Graph servers that stay are
-    /// started here only if there is nothing else.
+    /// Connects to the hosts, checks them, and starts all processes. Persistent graph servers are
+    /// started here only if the job has nothing else.
     fn start(
         &self,
         plan: &plan::JobPlan,
@@ -217,7 +215,7 @@ impl<'a> Launcher<'a> {
         sink: &mut OutputSink,
     ) -> Result<ConnectedHosts<'a>, Stopped> {
         let processes = match (parts.others(), parts.servers.as_deref()) {
-            ([], _) => parts.staying(),
+            ([], _) => parts.persistent(),
             (others, None) => others,
             (_, Some(name)) => return self.start_with_servers(plan, parts, name, sink),
         };
@@ -253,7 +251,7 @@ impl<'a> Launcher<'a> {
                     ));
                     return Ok(hosts);
                 }
-                FoundServers::Missing(why) if parts.staying().is_empty() => {
+                FoundServers::Missing(why) if parts.persistent().is_empty() => {
                     return Err(no_servers(name, why));
                 }
                 FoundServers::Missing(why) if servers::claim_start(&mut talk, name)? => {
@@ -263,7 +261,7 @@ impl<'a> Launcher<'a> {
                 FoundServers::Starting | FoundServers::Missing(_) => {
                     if !std::mem::replace(&mut waits, true) {
                         sink.notice(&format!(
-                            "dgl-spawn: waiting for graph servers {name}, which start just now"
+                            "dgl-spawn: waiting for graph servers {name}, which are starting"
                         ));
                     }
                     if let Some(signal) = self.signals.within(CHECK_AGAIN) {
@@ -274,7 +272,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Starts the graph servers of a job that stay, as a job of their own.
+    /// Starts the persistent graph servers of a job, as a separate job.
     fn start_servers(
         &self,
         plan: &plan::JobPlan,
@@ -301,7 +299,7 @@ impl<'a> Launcher<'a> {
             plan,
             hosts: self.hosts.to_vec(),
             graph: self.graph.clone(),
-            processes: parts.staying().to_vec(),
+            processes: parts.persistent().to_vec(),
             log_dir: None,
         };
         let followed = self.detach(&job, sink)?;
@@ -315,8 +313,8 @@ impl<'a> Launcher<'a> {
         Err(Stopped::Servers(Box::new(summary)))
     }
 
-    /// Starts a launcher on the first host that runs a job, and follows it until the job is up or
-    /// has ended.
+    /// Starts a launcher on the first host, which runs the job, and follows it until the job is up
+    /// or has ended.
     pub fn detach(&self, job: &DetachedJob, sink: &mut OutputSink) -> Result<Followed, Stopped> {
         let members = members(&job.processes);
         let sessions = self.open(&members)?;
@@ -331,7 +329,7 @@ impl<'a> Launcher<'a> {
         Ok(Follower::begin(Until::Up, &job.plan.name, processes, &mut hosts, sink).run())
     }
 
-    /// Claims what the job needs, and examines whether it can start.
+    /// Claims what the job needs, and checks whether it can start.
     fn examine(
         &self,
         talk: &mut Conversation<'_, '_>,
@@ -351,7 +349,7 @@ impl<'a> Launcher<'a> {
         preflight::prepare(talk, &subject, &mut |line| sink.notice(line))
     }
 
-    /// Starts all processes on hosts that know them already.
+    /// Starts all processes on hosts that have their records.
     fn start_on(
         &self,
         hosts: &ConnectedHosts<'_>,
@@ -360,8 +358,8 @@ impl<'a> Launcher<'a> {
         group: Option<(&str, TrainerGroup)>,
     ) {
         for session in &hosts.sessions {
-            let mut own = session.members.iter().map(|member| &processes[*member]);
-            let serves = own.find_map(|process| {
+            let mut host_processes = session.members.iter().map(|member| &processes[*member]);
+            let serves = host_processes.find_map(|process| {
                 let name = process.server_name.as_deref()?;
                 let find = || Find {
                     servers: on_host(name, session.host),
@@ -390,7 +388,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Connects to the hosts that have processes, and tells each what the job is.
+    /// Connects to the hosts that have processes, and sends each the job.
     fn connect(
         &self,
         plan: &plan::JobPlan,
@@ -399,14 +397,14 @@ impl<'a> Launcher<'a> {
         let members = members(processes);
         let mut sessions = Vec::new();
         for (host, mut session) in self.open(&members)? {
-            let own = members[&host.id].clone();
+            let host_members = members[&host.id].clone();
             session.send(&Request::Job(spec::job(plan, host, members.len())));
-            for process_index in &own {
+            for process_index in &host_members {
                 let process = processes[*process_index].clone().in_attempt(plan.attempt);
                 let process = process.map_err(|fault| Stopped::Preflight(fault.report()))?;
                 session.send(&Request::Process(Box::new(process)));
             }
-            sessions.push((host, own, session));
+            sessions.push((host, host_members, session));
         }
         self.hold(plan, sessions)
     }
@@ -435,7 +433,7 @@ impl<'a> Launcher<'a> {
     }
 }
 
-/// The positions of the processes of each host, by the number of the host.
+/// The indices of the processes of each host, by the number of the host.
 type Members = HashMap<u32, Vec<usize>>;
 
 fn members(processes: &[Process]) -> Members {
@@ -470,13 +468,13 @@ fn nothing_stays(why: &str) -> Report {
         format!("the job would end with this tool: {why}"),
     );
     fault
-        .fix("leave this tool running, as in a script of sbatch's, or reach the hosts by ssh")
+        .fix("leave this tool running, as in a script of sbatch, or reach the hosts by ssh")
         .report()
 }
 
 /// The fault of this machine having too few processes or descriptors.
 pub fn own_fault(error: &std::io::Error) -> Report {
     Fault::unreachable("this machine", error.to_string())
-        .fix("let this user have more processes and files: ulimit -u, ulimit -n")
+        .fix("allow this user more processes and files: ulimit -u, ulimit -n")
         .report()
 }

@@ -1,5 +1,5 @@
-//! The output of all processes, which comes in pieces: joined into lines, and passed on with
-//! whatever each line belongs to.
+//! Joins the output of all processes, which arrives in pieces, into lines, and passes them on with
+//! their process.
 
 use crate::output::lines::{LineBuffer, Split};
 use crate::output::queue::OutputLines;
@@ -17,28 +17,28 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 struct ProcessOutput {
     lines: [LineBuffer; 2],
     drained: [bool; 2],
-    /// When the process wrote something last.
+    /// When the process last wrote something.
     wrote: Option<Instant>,
-    /// Whether it exited before the end of the job had begun. Its output that comes later is then
-    /// not output of a process that is being ended.
+    /// Whether it exited before the end of the job had begun. Its output that arrives later is not
+    /// that of a process that is being ended.
     exited_before_end: bool,
 }
 
 /// The output of all processes.
 pub struct Multiplexer {
     processes: Vec<ProcessOutput>,
-    /// The position of the first process among all that the sink shows.
+    /// The index of the first process among all that the sink shows.
     first: usize,
     /// Unfinished lines that wait, by process and stream.
     waiting: BTreeSet<(usize, usize)>,
-    /// When they are checked next.
+    /// When to check them next.
     check_at: Instant,
     /// Whether the end of the job has begun.
     is_ending: bool,
 }
 
 impl Multiplexer {
-    /// Begins with processes that have written nothing.
+    /// Begins with processes that have not written anything.
     pub fn new(count: usize, first: usize, now: Instant) -> Multiplexer {
         Multiplexer {
             processes: (0..count).map(|_| ProcessOutput::default()).collect(),
@@ -49,22 +49,22 @@ impl Multiplexer {
         }
     }
 
-    /// The end of the job has begun: what is written from now on may be a consequence.
+    /// Notes that the end of the job has begun, which may cause output from now on.
     pub fn begin_end(&mut self) {
         self.is_ending = true;
     }
 
-    /// A process has exited.
+    /// Notes that a process has exited.
     pub fn exited(&mut self, process: usize) {
         self.processes[process].exited_before_end = !self.is_ending;
     }
 
-    /// When a process wrote something last.
+    /// When a process last wrote something.
     pub fn wrote(&self, process: usize) -> Option<Instant> {
         self.processes[process].wrote
     }
 
-    /// A process has written this.
+    /// Handles output of a process.
     pub fn write(
         &mut self,
         process: usize,
@@ -84,7 +84,7 @@ impl Multiplexer {
         Ok(())
     }
 
-    /// A stream of a process is at its end.
+    /// Handles the end of a stream.
     pub fn drain(
         &mut self,
         process: usize,
@@ -99,7 +99,7 @@ impl Multiplexer {
         Ok(())
     }
 
-    /// Nothing more comes from a process.
+    /// Ends both streams of a process.
     pub fn finish(&mut self, process: usize, sink: &mut OutputSink) {
         (0..2).for_each(|stream| self.finish_line((process, stream), sink));
     }
@@ -111,7 +111,7 @@ impl Multiplexer {
         self.show((process, stream), taken, continues, sink);
     }
 
-    /// When an unfinished line has waited long enough.
+    /// When the next unfinished line is due.
     pub fn due_at(&self) -> Option<Instant> {
         let due = |(process, stream): &(usize, usize)| {
             let line = &self.processes[*process].lines[*stream];
@@ -121,7 +121,7 @@ impl Multiplexer {
         first.map(|first| first.max(self.check_at))
     }
 
-    /// Passes on unfinished lines that have waited long enough.
+    /// Passes on unfinished lines that are due.
     pub fn pass_on_due(&mut self, now: Instant, sink: &mut OutputSink) {
         if now < self.check_at {
             return;

@@ -1,4 +1,4 @@
-//! How a job ended, and the report of that to programs and people.
+//! How a job ended, and the report about it.
 
 use super::signals::Signals;
 use crate::output::fold::telling;
@@ -12,7 +12,7 @@ use record::{FirstFailure, Host, Role, Summary};
 use std::time::{Duration, Instant};
 use verdict::Conclusion;
 
-/// How a job, or one try of it, ended.
+/// How a job, or one attempt of it, ended.
 pub struct JobOutcome {
     pub exit: Exit,
     pub cause: Option<Cause>,
@@ -26,22 +26,22 @@ pub struct JobOutcome {
     pub age: Duration,
     /// Whether the graph servers that it used have ended.
     pub graph_servers_lost: bool,
-    /// Processes that had raised an exception and did not end, a sentence each.
+    /// A sentence for each process that had raised an exception and did not end.
     pub raised: Vec<String>,
-    /// dgl-reap has ended the whole of it, which must not start again then.
+    /// Whether dgl-reap has ended the whole job, which must then not be restarted.
     pub reaped: bool,
-    /// The first signal that arrived, also one that came when the job was ending already. It must
-    /// not start again after one.
+    /// The first signal that arrived, even if the job was ending already. After a signal the job is
+    /// not restarted.
     pub signalled: Option<SignalNumber>,
 }
 
-/// What stopped a job before it began.
+/// What stopped a job before its start.
 pub enum Stopped {
     /// Hosts could not be reached.
     Hosts(Report),
     /// The preflight found faults.
     Preflight(Report),
-    /// A signal came.
+    /// A signal arrived.
     Signal(SignalNumber),
     /// The graph servers that the job uses did not start.
     Servers(Box<Summary>),
@@ -61,7 +61,7 @@ pub fn cause_label(cause: &Cause) -> &'static str {
 }
 
 impl Stopped {
-    /// The outcome of a try that started nothing.
+    /// The outcome of an attempt that started nothing.
     pub fn outcome(self) -> JobOutcome {
         let (exit, cause, cause_label, report) = match self {
             Stopped::Servers(summary) => {
@@ -101,7 +101,7 @@ impl Stopped {
     }
 }
 
-/// Reports how the job ended to programs and people; returns the exit status and the summary.
+/// Reports how the job ended; returns the exit status and the summary.
 pub fn conclude(
     hosts: &[Host],
     plan: &plan::JobPlan,
@@ -142,7 +142,7 @@ fn summary(plan: &plan::JobPlan, outcome: &JobOutcome, begun: Instant) -> Summar
     }
 }
 
-/// Tells people why the job ended.
+/// Shows the user why the job ended.
 pub fn explain(
     hosts: &[Host],
     plan: &plan::JobPlan,
@@ -161,7 +161,7 @@ pub fn explain(
     }
     if outcome.graph_servers_lost {
         notice(
-            "the graph servers that it used have ended: … | dgl-spawn --attach NAME tells why"
+            "the graph servers that it used have ended: … | dgl-spawn --attach NAME shows why"
                 .to_owned(),
         );
     }
@@ -194,11 +194,11 @@ pub fn explain(
             plan.name,
             term::seconds(begun.elapsed().max(outcome.age))
         )),
-        _ => {} // the report has told it
+        _ => {} // the report has shown it
     }
 }
 
-/// Tells people why the job ended, if neither a process nor a host of it has failed.
+/// Shows the user why the job ended, if neither a process nor a host has failed.
 fn explain_reason(plan: &plan::JobPlan, cause: Option<&Cause>, sink: &OutputSink) {
     if let Some(reason) = reason(cause) {
         let name = &plan.name;
@@ -209,7 +209,7 @@ fn explain_reason(plan: &plan::JobPlan, cause: Option<&Cause>, sink: &OutputSink
     }
 }
 
-/// Tells people what dgl-why would say.
+/// Shows the user the verdict of dgl-why.
 fn explain_verdict(job: &str, verdict: &Conclusion, sink: &OutputSink) {
     let (outcome, cause) = (verdict.outcome.words(), &verdict.cause);
     let text = format!("job {job} {outcome}: {}", cause.text);
@@ -219,7 +219,7 @@ fn explain_verdict(job: &str, verdict: &Conclusion, sink: &OutputSink) {
     }
 }
 
-/// Tells people which host or process ended first, how, and its last lines.
+/// Shows the user which host or process failed first, how, and its last lines.
 fn explain_failure(
     hosts: &[Host],
     failure: &FirstFailure,
@@ -233,14 +233,14 @@ fn explain_failure(
         (Some(Role::Server), None) => format!("{host}: graph server"),
         _ => host,
     };
-    let what = how_it_failed(failure, cause);
+    let how = how_it_failed(failure, cause);
     let lines = telling(&failure.last_lines);
     let last = match (failure.id, lines.is_empty()) {
         (None, _) => "",
         (Some(_), true) => "; it wrote no output",
         (Some(_), false) => "; its last lines:",
     };
-    notice(format!("{who} {what}{last}"));
+    notice(format!("{who} {how}{last}"));
     for line in lines {
         let shown = on_terminal(line.as_bytes());
         sink.notice(&format!("    {}", String::from_utf8_lossy(&shown)));
@@ -256,7 +256,7 @@ fn how_it_failed(failure: &FirstFailure, cause: Option<&Cause>) -> String {
     }
 }
 
-/// Why the job ended, if neither a process nor a host of it has failed.
+/// Why the job ended, if neither a process nor a host has failed.
 fn reason(cause: Option<&Cause>) -> Option<String> {
     match cause? {
         Cause::Servers => Some("the graph servers that it used have ended".to_owned()),

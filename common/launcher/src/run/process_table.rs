@@ -1,5 +1,5 @@
-//! The processes of a job as their hosts report them: which runs, listens and has ended, in
-//! records. A host is believed only about its own, and each event only once.
+//! The states of a job's processes as their hosts report them, and the records of these events. A
+//! host is trusted only about its own processes, and each event is accepted only once.
 
 use super::hosts::HostSession;
 use crate::output::sink::OutputSink;
@@ -21,7 +21,7 @@ struct ProcessState {
 pub struct ProcessTable<'a> {
     processes: &'a [Process],
     states: Vec<ProcessState>,
-    /// The number of each host, and the positions of its processes.
+    /// The number of each host, and the indices of its processes.
     hosts: Vec<(u32, Vec<usize>)>,
 }
 
@@ -38,7 +38,7 @@ impl<'a> ProcessTable<'a> {
         }
     }
 
-    /// The position of a process that belongs to this host.
+    /// The index of a process that belongs to this host.
     pub fn of_host(&self, host_index: usize, index: u32) -> Result<usize, String> {
         let (_, members) = &self.hosts[host_index];
         let member = usize::try_from(index)
@@ -49,7 +49,7 @@ impl<'a> ProcessTable<'a> {
             .ok_or_else(|| format!("it has no process {index}"))
     }
 
-    /// The position of a process, by the numbers of its host and its own there.
+    /// The index of a process, by the number of its host and its index on that host.
     pub fn position(&self, host: u32, index: u32) -> Option<usize> {
         let found = self.hosts.binary_search_by_key(&host, |(id, _)| *id);
         self.hosts[found.ok()?].1.get(index as usize).copied()
@@ -65,7 +65,7 @@ impl<'a> ProcessTable<'a> {
         self.states[process].exited
     }
 
-    /// For how long no trainer or worker has been started or, as `wrote` says, has written.
+    /// For how long no trainer or worker has been started or, by `wrote`, has written.
     pub fn silent(
         &self,
         now: Instant,
@@ -81,7 +81,7 @@ impl<'a> ProcessTable<'a> {
         last.map(|last| now.saturating_duration_since(last))
     }
 
-    /// A process runs.
+    /// Notes that a process runs.
     pub fn started(
         &mut self,
         process: usize,
@@ -111,7 +111,7 @@ impl<'a> ProcessTable<'a> {
         Ok(())
     }
 
-    /// A server listens.
+    /// Notes that a server listens.
     pub fn listening(&mut self, process: usize, sink: &mut OutputSink) -> Result<(), &'static str> {
         let Process {
             id,
@@ -136,7 +136,7 @@ impl<'a> ProcessTable<'a> {
         Ok(())
     }
 
-    /// A process has ended.
+    /// Notes that a process has ended.
     pub fn exited(
         &mut self,
         process: usize,
@@ -177,7 +177,7 @@ impl<'a> ProcessTable<'a> {
 pub struct ProtocolBreach(pub String);
 
 impl<T: Into<String>> From<T> for ProtocolBreach {
-    fn from(what: T) -> ProtocolBreach {
-        ProtocolBreach(what.into())
+    fn from(breach: T) -> ProtocolBreach {
+        ProtocolBreach(breach.into())
     }
 }

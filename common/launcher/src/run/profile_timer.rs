@@ -1,4 +1,4 @@
-//! When a job is recorded that is to be.
+//! When to sample the stacks of a job for a profile.
 
 use crate::plan;
 use record::term::millis;
@@ -7,10 +7,10 @@ use wire::Request;
 use wire::reap::Pick;
 use wire::stacks::RecordStacks;
 
-/// How often a second the stacks of processes are read.
+/// How many times per second the stacks are read.
 const RATE: u32 = 10;
 
-/// Asks for a profile once in each try of a job.
+/// Requests a profile once in each attempt of a job.
 #[derive(Default)]
 pub struct ProfileTimer {
     /// When all processes were started.
@@ -24,7 +24,7 @@ impl ProfileTimer {
         self.is_asked
     }
 
-    /// The request to all hosts, when it is due.
+    /// The request for all hosts, when it is due.
     pub fn take_due(
         &mut self,
         plan: &plan::JobPlan,

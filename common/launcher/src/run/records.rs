@@ -1,5 +1,5 @@
-//! Between the records of a job and its state machine: the members of the job, and the records of
-//! the end that the machine decides.
+//! Converts between records and the state machine of a job: the members of the job, and the records
+//! of its end.
 
 use job::{Cause, Ending, JobFailure, JobMember, Loss, Reason};
 use record::exit::{Exit, ProcessEnd};
@@ -14,7 +14,7 @@ pub fn member(process: &Process) -> JobMember {
     }
 }
 
-/// The record of what failed first, with the process if one did, and its last lines.
+/// The record of what failed first, with the last lines if it was a process.
 pub fn first_failure(
     failure: &JobFailure,
     process: Option<(&Process, Vec<String>)>,
@@ -45,7 +45,7 @@ pub fn first_failure(
     first
 }
 
-/// Why a host was lost, to be put behind "lost: ".
+/// Why a host was lost, as it follows "lost: " in messages.
 fn loss_label(loss: &Loss) -> String {
     match loss {
         Loss::Silent(time) => format!("no message from it for {} s", time.as_secs_f32()),
@@ -56,7 +56,7 @@ fn loss_label(loss: &Loss) -> String {
     }
 }
 
-/// The exit status of a job that has ended like this.
+/// The exit status of a job that ended like this.
 pub fn exit(ending: &Ending) -> Exit {
     let reason = ending.failure.as_ref().map(|failure| &failure.reason);
     match (&ending.cause, reason) {

@@ -1,4 +1,4 @@
-//! Signals that concern the job, and the listener that gets them at the moment.
+//! Puts signals into the inbox of the job.
 
 use super::inbox::{Inbox, RunEvent};
 use record::exit::SignalNumber;
@@ -15,7 +15,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From here on, a signal ends nothing by itself.
+    /// Takes over the signals, which no longer end this program by themselves.
     pub fn watch() -> io::Result<Signals> {
         let (inbox, first) = (Arc::<Inbox>::default(), Arc::<AtomicUsize>::default());
         let signals = Signals {
@@ -46,25 +46,25 @@ impl Signals {
         Arc::clone(&self.first)
     }
 
-    /// The first signal that ends the job, if one came.
+    /// The first signal that ends the job, if one arrived.
     pub fn first(&self) -> Option<SignalNumber> {
         session::signal::received(&self.first)
     }
 
-    /// Where signals arrive, and the events of hosts are to.
+    /// The inbox in which signals arrive.
     pub fn inbox(&self) -> Arc<Inbox> {
         Arc::clone(&self.inbox)
     }
 
-    /// A function that tells whether a signal has come since this call, when the job is over.
+    /// A function that returns whether a signal has arrived since this call, for use after the
+    /// job's end.
     pub fn since_now(&self) -> impl Fn() -> bool + use<> {
         let inbox = self.inbox();
         inbox.forget_signals();
         move || matches!(inbox.next(Duration::ZERO), Some(RunEvent::Signal(_)))
     }
 
-    /// The signal that comes within this time, in which hosts are not listened to; `None` if none
-    /// does.
+    /// The first signal within this time; `None` if none arrives. Events of hosts are dropped.
     pub fn within(&self, time: Duration) -> Option<SignalNumber> {
         let until = Instant::now() + time;
         loop {

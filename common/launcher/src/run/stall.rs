@@ -1,8 +1,8 @@
-//! Whether a job stalls, and the report of a stall: where all processes stand, the odd one first,
-//! and which of them the others wait for.
+//! The report of a stall: where all processes are, outliers first, and for which of them the others
+//! wait.
 //!
-//! The launcher has asked all hosts for the stacks of their processes. When all have sent them, it
-//! decides, and the stall is reported.
+//! The launcher asks all hosts for the stacks of their processes. Once all have answered, the state
+//! machine decides, and the stall is reported.
 
 use job::JobStalled;
 use record::stacks::{self, Comparison, LONG_CALL, Member};
@@ -12,27 +12,27 @@ use verdict::silence::Silence;
 use wire::stacks::NO_PYTHON;
 use wire::supervise::{Computing, Raised};
 
-/// More readable processes than any host has. Stacks beyond it are dropped.
+/// The most stacks of a host that are kept, more than any host has processes.
 const MAX_STACKS: usize = 4096;
-/// The same in bytes of JSON: the stacks of a process have some KB, and of all hosts they are kept
+/// The same in bytes of JSON. The stacks of a process have some KB; those of all hosts are kept
 /// until the stall is reported.
 const MAX_STACK_BYTES: usize = 8 << 20;
 
-/// The reports of hosts about a job without a sign of life.
+/// The reports of hosts about a job without activity.
 #[derive(Debug, Default)]
 pub struct StallReports {
     /// The stacks of each host that has not finished its answer, and how many bytes it sent.
     pending: BTreeMap<usize, (Vec<Stack>, usize)>,
     /// The answer of each host.
     answers: BTreeMap<usize, HostStacks>,
-    /// When the last sign of life was before a stall that was reported.
+    /// When the last activity was before the stall that was reported.
     since_ms: Option<u64>,
 }
 
 #[derive(Debug)]
 struct HostStacks {
     stacks: Vec<Stack>,
-    /// Stopped processes, by their positions among the job's.
+    /// The indices of stopped processes.
     stopped: Vec<usize>,
 }
 
@@ -45,7 +45,7 @@ pub struct FoundStall {
 }
 
 impl FoundStall {
-    /// What is added to where those are for which the others wait.
+    /// A note on the processes for which the others wait.
     fn note(&self) -> &'static str {
         match self.stalled.computing {
             Some(Computing::MayWork) => LONG_CALL,
@@ -59,12 +59,12 @@ impl FoundStall {
 pub struct CompleteStall {
     pub stall: FoundStall,
     pub stacks: Vec<Stack>,
-    /// Processes that a signal has stopped, by their positions among the job's.
+    /// The indices of processes that a signal has stopped.
     pub stopped: Vec<usize>,
 }
 
 impl CompleteStall {
-    /// When the last sign of life was, in milliseconds since 1970.
+    /// When the last activity was, in milliseconds since 1970.
     pub fn since_ms(&self) -> u64 {
         let silent_ms = term::millis(self.stall.stalled.silent);
         self.stall.time_ms.saturating_sub(silent_ms)
@@ -72,7 +72,7 @@ impl CompleteStall {
 }
 
 impl StallReports {
-    /// A host sends the stacks of a process.
+    /// Adds the stacks of a process of a host.
     pub fn stack(&mut self, host_index: usize, stack: Stack) {
         let (stacks, bytes) = self.pending.entry(host_index).or_default();
         *bytes += serde_json::to_vec(&stack).map_or(0, |text| text.len());
@@ -81,20 +81,20 @@ impl StallReports {
         }
     }
 
-    /// The stacks that a host has sent since its last answer: those of a job that has failed are no
-    /// answer. All of them together are bounded as those of an answer are.
+    /// The stacks that a host has sent since its last answer, for a job that has failed and gets no
+    /// answer. They are bounded in the same way.
     pub fn take_pending(&mut self, host_index: usize) -> Vec<Stack> {
         let pending = self.pending.get_mut(&host_index);
         pending.map_or_else(Vec::new, |(stacks, _)| std::mem::take(stacks))
     }
 
-    /// All hosts are asked: what they have answered before does not count any longer.
+    /// Drops all answers, because all hosts are asked again.
     pub fn ask(&mut self) {
         self.answers.clear();
     }
 
-    /// A host has sent the stacks of all its processes. Those at the positions `stopped` are
-    /// stopped by a signal.
+    /// Completes the answer of a host. A signal has stopped the processes with the indices
+    /// `stopped`.
     pub fn answered(&mut self, host_index: usize, stopped: Vec<usize>) {
         let stacks = self.pending.remove(&host_index).unwrap_or_default().0;
         self.answers
@@ -117,30 +117,30 @@ impl StallReports {
         complete
     }
 
-    /// The job moves again. Returns when the last sign of life before the stall was that was
-    /// reported.
+    /// Notes that the job is active again. Returns when the last activity was before the reported
+    /// stall.
     pub fn resumed(&mut self) -> Option<u64> {
         self.since_ms.take()
     }
 }
 
-/// Why a job is believed to stall.
+/// The explanation of a stall.
 #[derive(Debug, PartialEq)]
 pub struct Explanation {
     /// The reason in a sentence without its full stop.
     pub reason: String,
     /// The process that the others wait for.
     pub culprit: Option<Culprit>,
-    /// Why, for a line with little room; empty if it is not known.
+    /// The reason for the status line, which has little room; empty if unknown.
     pub brief: String,
-    /// Where the processes stand.
+    /// The comparison of the stacks.
     pub comparison: Comparison,
-    /// Whether the reason tells more than the comparison does.
+    /// Whether the reason says more than the comparison.
     pub says_more: bool,
 }
 
-/// What processes that compute do in a stall.
-const STANDS_STILL: &str = "every main thread has stood at the same line";
+/// The problem of a stall in which processes compute.
+const STANDS_STILL: &str = "every main thread has been at the same line";
 
 /// Explains a stall of these processes, of which some have raised an exception.
 pub fn explain(
@@ -149,12 +149,12 @@ pub fn explain(
     raised: &BTreeMap<usize, Raised>,
 ) -> Explanation {
     let comparison = Stack::compare(&complete.stacks);
-    // half of the time: the hosts do not notice the last sign of life at the same moment
+    // half of the time, because the hosts do not detect the last activity at the same moment
     let connections = Silence::of(&complete.stacks, Some(complete.stall.stalled.silent / 2));
     let by_connections = comparison.outliers().is_empty() && !connections.sentences.is_empty();
-    let position = |member: Option<Member>| {
-        let mut all = processes.iter();
-        all.position(|process| Some(process.member()) == member)
+    let process_index = |member: Option<Member>| {
+        let mut processes = processes.iter();
+        processes.position(|process| Some(process.member()) == member)
     };
     let name = |process_index: usize| stacks::names(&[processes[process_index].member()]);
     let (brief, others, culprit) = match (raised.first_key_value(), &complete.stopped[..]) {
@@ -180,14 +180,14 @@ pub fn explain(
                 [] => String::new(),
                 _ => comparison.sentence(stacks::names, ""),
             };
-            (text, others, position(connections.culprit))
+            (text, others, process_index(connections.culprit))
         }
         (None, []) => {
-            // stacks and connections that contradict each other name nobody
-            let is_it = |member: &Member| connections.culprit.is_none_or(|other| other == *member);
-            let culprit = comparison.culprit().filter(is_it);
+            // if stacks and connections contradict each other, there is no culprit
+            let agrees = |member: &Member| connections.culprit.is_none_or(|other| other == *member);
+            let culprit = comparison.culprit().filter(agrees);
             let brief = comparison.describe_outliers(stacks::names);
-            (brief, String::new(), position(culprit))
+            (brief, String::new(), process_index(culprit))
         }
         (None, many) => {
             let text = format!("{} processes are stopped by a signal", many.len());
@@ -216,14 +216,14 @@ fn silence(complete: &CompleteStall, comparison: &Comparison) -> String {
         return format!("no process has written, computed or moved data for {silent}");
     }
     let lines = comparison.lines().join("; ");
-    let lines = format!("{STANDS_STILL} for {silent}, though processes compute: {lines}");
+    let lines = format!("{STANDS_STILL} for {silent}, although processes compute: {lines}");
     lines.trim_end_matches(": ").to_owned()
 }
 
 /// Why no process could be read: `workers 0-3 cannot be read: the kernel does not let …`.
-fn obstacles(all: &[Stack]) -> Vec<String> {
+fn obstacles(stacks: &[Stack]) -> Vec<String> {
     let mut members: BTreeMap<&str, Vec<Member>> = BTreeMap::new();
-    for stack in all {
+    for stack in stacks {
         if let (Some(role), Some(rank), Some(error)) = (stack.role, stack.rank, &stack.error) {
             let member = (role, rank);
             let same = members.entry(error).or_default();
@@ -232,7 +232,7 @@ fn obstacles(all: &[Stack]) -> Vec<String> {
             }
         }
     }
-    // a shell that stands before a Python has nothing to be read
+    // a shell that runs a Python needs no message
     let others = members.iter().filter(|(error, _)| **error != NO_PYTHON);
     let complete: Vec<Member> = others.flat_map(|(_, members)| members.clone()).collect();
     if let Some(shells) = members.get_mut(NO_PYTHON) {
@@ -245,14 +245,14 @@ fn obstacles(all: &[Stack]) -> Vec<String> {
     members.into_iter().map(line).collect()
 }
 
-/// The lines about a stall for people.
+/// The lines about a stall for users.
 pub fn lines(job: &str, complete: &CompleteStall, why: &Explanation) -> Vec<String> {
     let silent = term::seconds(complete.stall.stalled.silent);
-    let what = match complete.stall.stalled.computing {
+    let problem = match complete.stall.stalled.computing {
         None => "no process on any host has written, computed or moved data".to_owned(),
-        Some(_) => format!("{STANDS_STILL}, though processes compute"),
+        Some(_) => format!("{STANDS_STILL}, although processes compute"),
     };
-    let mut lines = vec![format!("job {job} stalls: for {silent} {what}")];
+    let mut lines = vec![format!("job {job} stalls: for {silent} {problem}")];
     if why.says_more {
         lines.push(why.reason.clone());
     }
@@ -401,7 +401,7 @@ mod tests {
         for (complete, raiser, reason, id) in table {
             let why = explain(&complete, &processes(), &raised(raiser));
             assert_eq!(why.reason, reason);
-            assert_eq!(why.culprit.and_then(|one| one.id), id, "{reason}");
+            assert_eq!(why.culprit.and_then(|culprit| culprit.id), id, "{reason}");
         }
     }
 
@@ -425,7 +425,7 @@ mod tests {
     fn what_computes_is_told_as_what_it_may_be() {
         let waits = "trainers 0 and 1 wait in a collective operation for all others [step \
             (train.py:75)]";
-        let still = "every main thread has stood at the same line";
+        let still = "every main thread has been at the same line";
         let table = [
             (
                 [REDUCE, REDUCE, LOOP],
@@ -435,7 +435,7 @@ mod tests {
                 ),
                 "it is left as it is, because a process that computes may be in one long call; ",
             ),
-            // it sleeps there, while those that wait spin
+            // it sleeps, while those that wait spin
             (
                 [REDUCE, REDUCE, LOOP],
                 Computing::Waits,
@@ -446,8 +446,8 @@ mod tests {
                 [LOOP, LOOP, LOOP],
                 Computing::MayWork,
                 format!(
-                    "{still} for 10 min 0 s, though processes compute: trainers 0, 1 and 2 are in \
-                     spin (train.py:12)"
+                    "{still} for 10 min 0 s, although processes compute: trainers 0, 1 and 2 are \
+                     in spin (train.py:12)"
                 ),
                 "it is left as it is, because ",
             ),
@@ -459,7 +459,7 @@ mod tests {
             assert_eq!(why.reason, reason);
             let text = lines("try7", &complete, &why);
             let first =
-                format!("job try7 stalls: for 10 min 0 s {still}, though processes compute");
+                format!("job try7 stalls: for 10 min 0 s {still}, although processes compute");
             assert_eq!(text[0], first);
             assert!(text.last().unwrap().starts_with(last), "{text:?}");
         }
@@ -467,7 +467,7 @@ mod tests {
         unread.stall.stalled.computing = Some(Computing::Waits);
         unread.stacks.clear();
         let why = explain(&unread, &processes(), &BTreeMap::new());
-        let expected = format!("{still} for 10 min 0 s, though processes compute");
+        let expected = format!("{still} for 10 min 0 s, although processes compute");
         assert_eq!(why.reason, expected);
     }
 

@@ -1,5 +1,5 @@
-//! Reports to programs and people that a job stalls or moves again, where its processes stand, and
-//! which of them have raised an exception and do not end.
+//! Reports that a job stalls or is active again, where its processes are, and which of them have
+//! raised an exception and do not end.
 
 use super::hosts::HostSession;
 use super::stall::{self, CompleteStall, FoundStall, StallReports};
@@ -11,24 +11,24 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::supervise::Raised;
 
-/// What is known of a job that stalls, and of exceptions.
+/// The state of the reports about stalls and exceptions.
 pub struct StallReporter<'a> {
     job: &'a str,
     processes: &'a [Process],
     /// The name of each process in messages: `host 1 (10.0.0.2): trainer 3`.
     names: Vec<String>,
-    /// The number of the first host. Any host may be the one by which the job seems to stall and to
-    /// move, so that the reports are within its budget.
+    /// The number of the first host, whose budget limits the reports about stalls, because any host
+    /// may cause them.
     first_host: u32,
     reports: StallReports,
-    /// Why the job stalls, as far as that is known, from the report of the stall until it moves.
+    /// Why the job stalls, from the report of the stall until the job is active again.
     brief: Option<String>,
     /// Processes that have raised an exception and do not end.
     raised: BTreeMap<usize, Raised>,
 }
 
 impl<'a> StallReporter<'a> {
-    /// Begins with a job that moves.
+    /// Begins with an active job.
     pub fn new(
         job: &'a str,
         processes: &'a [Process],
@@ -58,7 +58,7 @@ impl<'a> StallReporter<'a> {
         self.brief.as_deref()
     }
 
-    /// A host sends the stacks of a process. While the job ends, they are recorded at once.
+    /// Handles the stacks of a process. While the job ends, they are recorded at once.
     pub fn stack(&mut self, host: usize, stack: Stack, is_ending: bool, sink: &mut OutputSink) {
         self.reports.stack(host, stack);
         if is_ending {
@@ -68,17 +68,18 @@ impl<'a> StallReporter<'a> {
         }
     }
 
-    /// All hosts are asked for the stacks of their processes.
+    /// Notes that all hosts are asked for stacks.
     pub fn ask(&mut self) {
         self.reports.ask();
     }
 
-    /// A host has sent all stacks; the processes at these positions are stopped by a signal.
+    /// Notes that a host has sent all stacks; a signal has stopped the processes with these
+    /// indices.
     pub fn answered(&mut self, host: usize, stopped: Vec<usize>) {
         self.reports.answered(host, stopped);
     }
 
-    /// The job stalls, by the answers of all hosts.
+    /// Reports that the job stalls, with the answers of all hosts.
     pub fn found(&mut self, stalled: job::JobStalled, sink: &mut OutputSink) {
         let stall = self.reports.complete(FoundStall {
             stalled,
@@ -118,7 +119,7 @@ impl<'a> StallReporter<'a> {
         sink.report(record.host, &record);
     }
 
-    /// The job moves again, by this process, as far as that is known.
+    /// Reports that the job is active again, with the process if it is known.
     pub fn resumed(&mut self, moved: Option<(usize, Sign)>, sink: &mut OutputSink) {
         let time_ms = now_ms();
         let Some(since_ms) = self.reports.resumed() else {
@@ -127,7 +128,7 @@ impl<'a> StallReporter<'a> {
         self.brief = None;
         let (process, sign) = moved.unzip();
         let process = process.map(|position| &self.processes[position]);
-        let what = match (process, sign) {
+        let activity = match (process, sign) {
             (Some(process), Some(sign)) => {
                 format!(": {} {}", stacks::names(&[process.member()]), sign.words())
             }
@@ -142,14 +143,14 @@ impl<'a> StallReporter<'a> {
         sink.report(self.first_host, &resumed);
         let time = Duration::from_millis(time_ms.saturating_sub(since_ms));
         let line = format!(
-            "job {} moves again, after {}{what}",
+            "job {} moves again, after {}{activity}",
             self.job,
             term::seconds(time)
         );
         notice(sink, &line);
     }
 
-    /// A process that runs has raised an exception, has been silent since, and does not end.
+    /// Reports a running process that has raised an exception, is silent since, and does not end.
     pub fn raised(&mut self, process: usize, raised: Raised, sink: &OutputSink) {
         if self.raised.get(&process) == Some(&raised) {
             return;
@@ -168,13 +169,13 @@ impl<'a> StallReporter<'a> {
         self.raised.insert(process, raised);
     }
 
-    /// A process goes on, or has ended: its exception does not hold up the job.
+    /// Notes that a process continues or has ended, so that its exception does not block the job.
     pub fn goes_on(&mut self, process: usize) {
         self.raised.remove(&process);
     }
 
-    /// Processes but for one that had raised an exception and did not end before the job did, a
-    /// sentence each.
+    /// A sentence for each process, except for one, that had raised an exception and did not end
+    /// before the job.
     pub fn raised_lines(&self, but: Option<usize>) -> Vec<String> {
         let stayed = self
             .raised

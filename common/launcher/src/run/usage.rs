@@ -1,5 +1,4 @@
-//! The resources that hosts and processes use: records, and the figures of the busiest hosts for
-//! people.
+//! The resources that hosts and processes use: records, and the busiest hosts for the status line.
 
 use record::term;
 use record::{Process, Sample};
@@ -16,7 +15,7 @@ pub fn samples<'a>(
     time_ms: u64,
 ) -> Vec<Sample> {
     let seconds = |ms: u64| Duration::from_millis(ms).as_secs_f64();
-    let all = Sample {
+    let common = Sample {
         host,
         time_ms,
         interval_ms: Some(usage.interval_ms),
@@ -34,7 +33,7 @@ pub fn samples<'a>(
         disk_read_bytes: Some(used.disk_read_bytes),
         disk_write_bytes: Some(used.disk_write_bytes),
         gpus: usage.gpus.clone(),
-        ..all
+        ..common
     };
     let of_processes = owners.zip(&usage.processes).map(|(owner, used)| Sample {
         id: Some(owner.id),
@@ -43,7 +42,7 @@ pub fn samples<'a>(
         cpu_s: Some(seconds(used.cpu_ms)),
         rss_bytes: Some(used.rss_bytes),
         shm_bytes: Some(used.shm_bytes),
-        ..all.clone()
+        ..common.clone()
     });
     [of_host].into_iter().chain(of_processes).collect()
 }
@@ -59,12 +58,12 @@ pub struct Busiest {
 struct Figures {
     cpu_percent: u64,
     memory_percent: u64,
-    /// Bytes a second, received and sent.
+    /// Bytes per second, received and sent.
     network: u64,
 }
 
 impl Busiest {
-    /// Takes the report of a host.
+    /// Adds the report of a host.
     pub fn update(&mut self, host: u32, usage: &Usage) {
         let used = &usage.host;
         let percent = |part: u64, whole: u64| {
@@ -86,11 +85,11 @@ impl Busiest {
     /// memory 41 % (host 0), network 118 MB/s (host 2)`. Empty before the first report.
     pub fn text(&self) -> String {
         let most = |figure: fn(&Figures) -> u64| {
-            let all = self
+            let figures = self
                 .hosts
                 .iter()
                 .map(|(host, usage)| (figure(usage), *host));
-            all.max_by_key(|(value, host)| (*value, std::cmp::Reverse(*host)))
+            figures.max_by_key(|(value, host)| (*value, std::cmp::Reverse(*host)))
         };
         let shown = |name: &str, figure: fn(&Figures) -> u64, unit: fn(u64) -> String| {
             let (value, host) = most(figure)?;
@@ -101,12 +100,12 @@ impl Busiest {
         };
         let percent = |value: u64| format!("{value} %");
         let rate = |value: u64| term::rate(value, Duration::from_secs(1));
-        let all = [
+        let figures = [
             shown("CPU", |usage| usage.cpu_percent, percent),
             shown("memory", |usage| usage.memory_percent, percent),
             shown("network", |usage| usage.network, rate),
         ];
-        all.into_iter().flatten().collect::<Vec<_>>().join(", ")
+        figures.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -169,28 +168,31 @@ mod tests {
             r#"{"id":7,"of":8,"host":1,"ip":"10.0.0.1","role":"trainer","rank":3,"argv":["t"]}"#,
         )
         .unwrap();
-        let all = samples(1, [&process].into_iter(), &usage(2500, 10, 20), 99);
-        assert_eq!(all.len(), 2);
+        let samples = samples(1, [&process].into_iter(), &usage(2500, 10, 20), 99);
+        assert_eq!(samples.len(), 2);
         assert_eq!(
-            (all[0].id, all[0].cpus, all[0].rss_bytes),
+            (samples[0].id, samples[0].cpus, samples[0].rss_bytes),
             (None, Some(4), None)
         );
-        assert_eq!((all[0].cpu_s, all[0].net_rx_bytes), (Some(2.5), Some(20)));
-        let cards = all
-            .iter()
-            .map(|one| one.gpus.first().map(|gpu| gpu.util_percent));
-        assert_eq!(cards.collect::<Vec<_>>(), [Some(97.0), None]);
-        let one = &all[1];
         assert_eq!(
-            (one.id, one.role, one.rank),
+            (samples[0].cpu_s, samples[0].net_rx_bytes),
+            (Some(2.5), Some(20))
+        );
+        let cards = samples
+            .iter()
+            .map(|sample| sample.gpus.first().map(|gpu| gpu.util_percent));
+        assert_eq!(cards.collect::<Vec<_>>(), [Some(97.0), None]);
+        let of_process = &samples[1];
+        assert_eq!(
+            (of_process.id, of_process.role, of_process.rank),
             (Some(7), Some(Role::Trainer), Some(3))
         );
         assert_eq!(
-            (one.cpu_s, one.rss_bytes, one.shm_bytes),
+            (of_process.cpu_s, of_process.rss_bytes, of_process.shm_bytes),
             (Some(1.5), Some(9), Some(3))
         );
         assert_eq!(
-            (one.cpus, one.interval_ms, one.time_ms),
+            (of_process.cpus, of_process.interval_ms, of_process.time_ms),
             (None, Some(5000), 99)
         );
     }

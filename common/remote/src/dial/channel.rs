@@ -13,19 +13,19 @@ use tls::Link;
 use wire::codec;
 use wire::dial::DialMessage;
 
-/// A session over the connection. At its end, the output of the command that started the agent is
-/// used in place of a stderr, because it may have the reason.
+/// The channel of a session with the agent. At its end, the output of the command that started the
+/// agent serves as stderr, because it may have the reason.
 pub(crate) struct Dialed {
     direct: LinkChannel,
     engine: Arc<Engine>,
-    /// How many bytes the command had written when the conversation began. They explain nothing
-    /// that happens later.
+    /// How many bytes the command had written when the conversation began; they do not explain its
+    /// end.
     written_before: u64,
     explained: bool,
 }
 
 impl Dialed {
-    /// Tells the agent to serve under a token.
+    /// Asks the agent to serve under a token.
     pub(crate) fn begin(mut link: Link, token: &str, engine: Arc<Engine>) -> io::Result<Dialed> {
         link.be_patient()?;
         let token = token.to_owned();

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 /// How much of its stderr is kept; enough for its last lines.
 const KEPT: usize = 8 << 10;
-/// The command ends by itself when its agents have left. The process that watches it waits at most
-/// this long (see the agent's dial/engine.rs); we wait a little longer.
+/// The command ends by itself once its agents have ended. The process that watches it waits at most
+/// this long (see dial/engine.rs of host-agent); this tool waits a little longer.
 const LEAVE: Duration = Duration::from_secs(10);
 const AT_MOST: Duration = Duration::from_secs(20);
 
@@ -80,16 +80,16 @@ fn fitting(text: String) -> Result<String, HostFault> {
         return Ok(text);
     }
     let fault = HostFault::for_all(format!(
-        "the command has {} KiB with all hosts in it, of which the kernel takes 128 KiB at most",
+        "with all hosts the command has {} KiB, but the kernel accepts at most 128 KiB",
         text.len().div_ceil(1 << 10)
     ));
     Err(fault.fix(
-        "leave out {names}, {logins} and {ips}: say how many hosts there are with {count}, or \
+        "leave out {names}, {logins} and {ips}: give the number of hosts with {count}, or \
          have the command read their list elsewhere, as from a hostfile",
     ))
 }
 
-/// What the command has written to stderr, and how it ended.
+/// The stderr and the exit status of the command.
 #[derive(Debug, Default)]
 struct EngineOutput {
     stderr_tail: Vec<u8>,
@@ -98,11 +98,11 @@ struct EngineOutput {
     status: Option<i32>,
 }
 
-/// The running command, and the process that watches it.
+/// The running command and the process that watches it.
 pub(crate) struct Engine {
     name: String,
     watcher: Mutex<Child>,
-    /// Closing it shows the watching process that this tool has ended.
+    /// Its end shows the watching process that this tool has ended.
     presence: Mutex<Option<ChildStdin>>,
     output: Arc<Mutex<EngineOutput>>,
 }
@@ -116,7 +116,7 @@ impl Engine {
     ) -> Result<Engine, HostFault> {
         let name = command.split_whitespace().next().unwrap_or(command);
         let failed = |error: std::io::Error| HostFault::for_all(format!("host-agent: {error}"));
-        let mut watcher = watch(Agents::here()?.own()?, folder.path(), filled)
+        let mut watcher = watch(Agents::found()?.for_this_machine()?, folder.path(), filled)
             .spawn()
             .map_err(failed)?;
         let output: Arc<Mutex<EngineOutput>> = Arc::default();
@@ -146,8 +146,8 @@ impl Engine {
         self.output.lock().status
     }
 
-    /// Whether the command has ended with a status other than 0. Engines that only request what
-    /// others start end at once with 0.
+    /// Whether the command has ended with a status other than 0. Engines that only submit a request
+    /// end at once with 0.
     pub(crate) fn has_failed(&self) -> bool {
         self.status().is_some_and(|code| code != 0)
     }
@@ -165,8 +165,8 @@ impl Engine {
         tail[tail.len().saturating_sub(fresh)..].to_vec()
     }
 
-    /// Why a host, or all of them, has not dialed in, with the last lines of the command. The first
-    /// text follows "before", the second precedes "within".
+    /// Why hosts have not dialed in, with the last lines of the command. The first text follows
+    /// "before" in the message, the second precedes "within".
     pub(crate) fn why_absent(&self, [before, not_within]: [&str; 2], limit: Duration) -> String {
         let (name, output) = (&self.name, self.output.lock());
         let late = format!("{not_within} within {} s", limit.as_secs_f32());
@@ -180,12 +180,12 @@ impl Engine {
         }
     }
 
-    /// Waits for the command to end after its agents have left; ends it at once if none ever
-    /// connected. Returns a notice for people, if there is one.
+    /// Waits for the command to end after its agents; ends it at once if no agent ever connected.
+    /// May return a notice for the user.
     pub(crate) fn end(&self, has_agents: bool) -> Option<String> {
         let begun = Instant::now();
         if let Some(mut presence) = self.presence.lock().take() {
-            // no message is needed about a command that has ended
+            // a command that has ended needs no message
             let _ = presence.write_all(if has_agents { b"e" } else { b"n" });
         }
         program::end_within(&mut self.watcher.lock(), AT_MOST);
@@ -199,7 +199,7 @@ impl Engine {
     }
 }
 
-/// The agent of this machine runs the command, and ends it if this tool cannot do so any longer.
+/// Runs the command by the agent of this machine, which ends it if this tool is killed.
 fn watch(agent: &Path, folder: &Path, filled: &Filled) -> Command {
     let mut watcher = Command::new(agent);
     watcher
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn what_stands_in_a_command() {
-        let folder = TicketFolder::at(Path::new("/c a/dial-1"));
+        let folder = TicketFolder::existing(Path::new("/c a/dial-1"));
         let host = |name: &str, last: u8| Host {
             ip: IpAddr([10, 0, 0, last].into()),
             name: Some(name.to_owned()),

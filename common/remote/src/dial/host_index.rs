@@ -1,27 +1,26 @@
-//! Decides which host an agent is that has dialed in. All agents have the same secret, so an
-//! agent's report about itself proves nothing: a compromised host could report the names of all
-//! others and receive their data. So an agent is the host whose address it connects from. Agents on
-//! this machine may be any host whose address is one of this machine's; if hosts share an address,
-//! the agent is the one whose name it reports. The numbers of an engine do not count, because it
-//! orders the nodes differently.
+//! Decides which host an agent that has dialed in belongs to. All agents have the same secret, so
+//! an agent's report about itself proves nothing: a compromised host could report the names of all
+//! others and receive their data. So an agent belongs to the host whose address it connects from.
+//! Agents on this machine may belong to any host with an address of this machine; if hosts share an
+//! address, the reported name decides. The numbers of an engine do not count, because it orders the
+//! nodes differently.
 
 use record::Host;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use wire::dial::Hello;
 
-/// What decides which host an agent is.
+/// What decides which host an agent belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HostEvidence {
     /// The address from which it connects.
     Source,
-    /// Its report: the addresses of its network interfaces, or else its names. For agents that
-    /// connect from other addresses than their hosts have, for instance behind address translation.
+    /// Its report: the addresses of its network interfaces, or else its names. For agents whose
+    /// address differs from that of their host, for instance behind address translation.
     OwnWord,
 }
 
-/// The expected hosts, by everything that identifies an agent. A host is given by its index among
-/// them.
+/// The expected hosts by everything that identifies an agent. A host is an index into their list.
 pub(crate) struct HostIndex {
     evidence: HostEvidence,
     addresses: Vec<Ipv4Addr>,
@@ -83,7 +82,7 @@ impl HostIndex {
             .flatten()
             .copied()
             .collect();
-        // agents on this machine all have its addresses
+        // all agents on this machine have its addresses
         if found.is_empty() || self.evidence == HostEvidence::Source {
             let names = hello.names.iter().map(|name| name.to_ascii_lowercase());
             found.extend(names.flat_map(|name| self.hosts_named(&name)));
@@ -95,10 +94,10 @@ impl HostIndex {
 
     /// Whether the source address of a connection shows that it comes from this host.
     fn proves(&self, from: IpAddr, host: usize) -> bool {
-        let own = self.addresses[host];
-        let is_here = |address: Ipv4Addr| address.is_loopback() || crate::is_here(address);
+        let address = self.addresses[host];
+        let is_local = |address: Ipv4Addr| address.is_loopback() || crate::is_local(address);
         let IpAddr::V4(from) = from else { return false };
-        from == own || (is_here(from) && is_here(own))
+        from == address || (is_local(from) && is_local(address))
     }
 
     /// Finds hosts by the whole name; or by the first part of it, if only one of the two names has
@@ -112,7 +111,7 @@ impl HostIndex {
             None => (name, &self.by_label),
         };
         match other.get(short).map(Vec::as_slice) {
-            Some([one]) => vec![*one],
+            Some([host]) => vec![*host],
             _ => Vec::new(),
         }
     }

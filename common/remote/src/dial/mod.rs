@@ -1,14 +1,14 @@
-//! Hosts that dial in: one command of the user's starts an agent on each of them, over its own
-//! tree, and each agent connects to this tool. From then on, the connection serves like a login.
+//! Hosts that dial in: one command of the user's starts an agent on each host, and each agent
+//! connects to this tool. From then on its connection serves as a login.
 //!
 //!     this tool ── COMMAND (srun, mpirun, …) ──> host-agent dial, on every host
 //!          ^                                            ║
 //!          ╚═══════ TLS, with the key of this run ══════╝
 //!
-//! - [`ticket`]: what an agent must know, in a directory that only the user can read;
+//! - [`ticket`]: the files that an agent needs, in a directory that only the user can read;
 //! - [`engine`]: the command, its output and its end;
 //! - [`server`]: the port, and the agents that wait there;
-//! - [`host_index`]: which host an agent is.
+//! - [`host_index`]: which host an agent belongs to.
 
 mod channel;
 mod engine;
@@ -28,14 +28,14 @@ use host_index::HostIndex;
 use parking_lot::Mutex;
 use rayon::prelude::*;
 use record::Host;
-use server::{AgentId, DialClaim, DialServer};
+use server::{AgentId, DialServer, DialedHost};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::dial::Ender;
 
-/// How many agents are greeted at once. Each waits; none computes.
+/// How many agents are greeted at once, on threads that only wait.
 const GREETED_AT_ONCE: usize = 64;
-/// How long a command that failed has to write its reason.
+/// How long a command that has failed may take to write its reason.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
 /// The state of `--connect 'dial COMMAND'`.
@@ -50,7 +50,7 @@ pub(crate) struct Dial {
 struct DialState {
     server: Option<Arc<DialServer>>,
     engines: Vec<Arc<Engine>>,
-    /// Until when agents of a command that was started are waited for.
+    /// Until when to wait for the agents of a command that was started.
     until: Option<Instant>,
     /// The hosts of the first command.
     index: Option<HostIndex>,
@@ -95,7 +95,7 @@ impl Dial {
         opened.unwrap_or_else(|fault| hosts.iter().map(|_| Err(fault.clone())).collect())
     }
 
-    /// Which engine ends the processes that agents leave behind, if one does.
+    /// The engine that ends the processes that agents leave behind, if there is one.
     pub(crate) fn ender(&self) -> Option<Ender> {
         self.state.lock().server.as_ref()?.ender()
     }
@@ -107,24 +107,24 @@ impl Dial {
         hosts: &[Host],
     ) -> Result<Vec<Result<AgentId, HostFault>>, HostFault> {
         let index = HostIndex::new(hosts, self.evidence);
-        let here = server.claims(&index);
-        let pairs = hosts.iter().zip(&here);
+        let states = server.states(&index);
+        let pairs = hosts.iter().zip(&states);
         let missing: Vec<&Host> = pairs
-            .filter_map(|(host, claim)| claim.is_open().then_some(host))
+            .filter_map(|(host, state)| state.may_dial().then_some(host))
             .collect();
         if missing.is_empty() {
-            return Ok(here.into_iter().map(|claim| claim.agent(&gone)).collect());
+            return Ok(states.into_iter().map(|state| state.agent(&gone)).collect());
         }
         let (engine, until, is_first) = self.engine(server, &missing)?;
         let mut failed: Option<Instant> = None;
-        let claims = server.wait(&index, until, || {
-            // notices follow the end of the command's own output
+        let states = server.wait(&index, until, || {
+            // the command first has time to write its reason
             self.options.is_stopped()
                 || engine.has_failed()
                     && failed.get_or_insert_with(Instant::now).elapsed() >= LAST_WORDS
         });
         let mut state = self.state.lock();
-        // a host that is lost from here on needs another command
+        // a host that is lost from now on needs another command
         state.until = None;
         if is_first {
             state.index = Some(index);
@@ -133,20 +133,20 @@ impl Dial {
         drop(state);
         let why = |words| engine.why_absent(words, self.options.connect_timeout);
         let fix = absence_fix(server);
-        if is_first && claims.iter().all(|claim| *claim == DialClaim::Nobody) {
+        if is_first && states.iter().all(|state| *state == DialedHost::Missing) {
             let why = why(["a host dialed in", "no host dialed in"]);
             return Err(HostFault::for_all(why).fix(fix));
         }
         let absence =
             || HostFault::unreachable(why(["it dialed in", "it did not dial in"])).fix(fix.clone());
-        Ok(claims
+        Ok(states
             .into_iter()
-            .map(|claim| claim.agent(&absence))
+            .map(|state| state.agent(&absence))
             .collect())
     }
 
-    /// The command that starts the missing agents: the one that is running, or a new one. Returns
-    /// until when it is waited for, and whether it is the first.
+    /// The command that starts the missing agents: the running one or a new one. Returns until when
+    /// to wait for it, and whether it is the first.
     fn engine(
         &self,
         server: &DialServer,
@@ -191,7 +191,7 @@ impl Dial {
             HostFault::unreachable(format!("its connection is lost: {error}")).fix(AGAIN)
         })?;
         greeting::begin_dialed(Box::new(dialed), token, &self.options).map_err(|fault| {
-            // another try is for another agent
+            // another attempt needs another agent
             server.forget(agent);
             match fault.fix {
                 Some(_) => fault,
@@ -201,18 +201,18 @@ impl Dial {
     }
 }
 
-const AGAIN: &str = "look whether the host is up, then try again";
+const AGAIN: &str = "check that the host is up, then try again";
 
 fn gone() -> HostFault {
-    HostFault::unreachable("its agent had dialed in, and is gone").fix(AGAIN)
+    HostFault::unreachable("its agent had dialed in, but has disconnected").fix(AGAIN)
 }
 
 fn absence_fix(server: &DialServer) -> String {
     let addresses: Vec<String> = server.addresses.iter().map(ToString::to_string).collect();
     format!(
-        "look what the command says: on each host it must start the agent, which lies in {} and \
+        "check the output of the command: it must start the agent of {} on each host, which \
          dials {} (DGL_TOOLS_DIAL_ADDRESS, DGL_TOOLS_DIAL_PORT; is there a firewall?); \
-         DGL_TOOLS_CONNECT_TIMEOUT gives it more time",
+         DGL_TOOLS_CONNECT_TIMEOUT allows more time",
         server.folder.agent_folder().display(),
         addresses.join(" or ")
     )

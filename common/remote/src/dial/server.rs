@@ -1,8 +1,9 @@
-//! The port at which agents dial in: authenticates connections, and keeps those that are admitted.
+//! The port on which agents dial in: it authenticates connections, and keeps those that are
+//! admitted.
 //!
-//! One thread answers all connections. Only agents with the key of this run are admitted. An
-//! admitted agent waits with one connection at a time; when that is taken for a session, the agent
-//! dials again.
+//! One thread accepts all connections. Only agents with the key of this run are admitted. An
+//! admitted agent waits on one connection at a time; when a session takes it, the agent dials
+//! again.
 
 use super::host_index::HostIndex;
 use super::ticket::TicketFolder;
@@ -21,68 +22,69 @@ use tls::{Admission, AdmissionOutcome, Guests, Identity, Limits, Link, PeerGreet
 use wire::codec::{self, Decoder};
 use wire::dial::{DialMessage, Ender, Hello, Ticket};
 
-/// The most that an agent reports of itself: its names, and 16 bytes for each address. A node of
-/// Kubernetes has an address for each of its networks, some hundreds.
+/// The largest report of an agent about itself: its names, and 16 bytes for each address. A node of
+/// Kubernetes has an address in each of its networks, some hundreds.
 const MAX_HELLO: usize = 16 << 10;
-/// So many agents that dialed in as the same host are named.
+/// How many agents that dialed in as the same host are named in a message.
 const MOST_SHOWN: usize = 3;
-/// At most this many unexpected agents are named.
+/// How many unexpected agents are named in a message.
 const MOST_NAMED: usize = 5;
-/// How often it is checked whether the agents of all hosts have dialed in. Thousands of them cost a
-/// few milliseconds each time.
+/// How often to check whether the agents of all hosts have dialed in. With thousands of agents, a
+/// check takes a few milliseconds.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
-/// How often it is checked whether one agent has dialed again, which takes milliseconds.
+/// How often to check whether an agent has dialed again, which takes milliseconds.
 const REDIAL_CHECKED: Duration = Duration::from_millis(5);
-/// An agent waits with one connection; it has another if one broke unnoticed.
+/// The most waiting connections of an agent: one, and another if one broke unnoticed.
 const MOST_PARKED: usize = 4;
-/// The limit for all agents, expected or not: a host that has the secret could invent agents
-/// without end. 65,536 honest ones report 20 MB.
+/// The limit for the reports of all agents, expected or not: a host with the secret could invent
+/// agents without end. 65,536 honest agents report 20 MB.
 const IN_ALL: Budget = Budget {
     agents: 65_536,
     bytes: 64 << 20,
 };
-/// From one address twice as many agents as there are hosts may dial in, plus this many: a restart
-/// starts others before the first have ended.
+/// From one address, twice as many agents as there are hosts may dial in, plus this many: a restart
+/// starts new agents before the first ones have ended.
 const SPARE_AGENTS: usize = 64;
-/// How much the agents of one address may report, for each of them. Honest ones report 300 bytes,
-/// and one with hundreds of addresses some KB.
+/// How many bytes the agents of one address may report, per agent. An honest agent reports 300
+/// bytes, and one with hundreds of addresses some KB.
 const BYTES_OF_AGENT: usize = 1 << 10;
-/// How often to search for agents that have disconnected when there is no room; it costs a system
-/// call for each agent.
+/// How often to search for disconnected agents when there is no room, which costs a system call for
+/// each agent.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
-/// An agent whose connection was taken has dialed again by then, or never will.
+/// An agent whose connection was taken dials again within this time, or never.
 const REDIAL_LIMIT: Duration = Duration::from_secs(20);
-/// This machine has only a few network interfaces that lead to hosts.
+/// The most addresses to listen on; few network interfaces of this machine lead to hosts.
 const MOST_ADDRESSES: usize = 4;
 
 /// Identifies an agent that was admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AgentId(usize);
 
-/// Who has dialed in as a host.
+/// Which agents have dialed in as a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum DialClaim {
-    Nobody,
+pub(crate) enum DialedHost {
+    /// None so far.
+    Missing,
     /// Its agent.
     Agent(AgentId),
-    /// Several agents, of which at most one can be right: their names.
+    /// The names of several agents, of which at most one can be right.
     Several(Vec<String>),
-    /// Only an agent that claims to be this host and connects from another address: its name.
+    /// The name of an agent that claims to be this host but connects from another address.
     Foreign(String),
 }
 
-impl DialClaim {
-    /// Whether the host's agent may still connect.
-    pub(crate) fn is_open(&self) -> bool {
-        matches!(self, DialClaim::Nobody | DialClaim::Foreign(_))
+impl DialedHost {
+    /// Whether the host's agent may still dial in.
+    pub(crate) fn may_dial(&self) -> bool {
+        matches!(self, DialedHost::Missing | DialedHost::Foreign(_))
     }
 
     /// The host's agent, or why it has none; `absence` is the fault if none connected.
     pub(crate) fn agent(self, absence: &dyn Fn() -> HostFault) -> Result<AgentId, HostFault> {
         match self {
-            DialClaim::Agent(id) => Ok(id),
-            DialClaim::Nobody => Err(absence()),
-            DialClaim::Several(agents) => {
+            DialedHost::Agent(id) => Ok(id),
+            DialedHost::Missing => Err(absence()),
+            DialedHost::Several(agents) => {
                 let shown = agents[..agents.len().min(MOST_SHOWN)].join(" and ");
                 let problem = format!("several agents dialed in as this host: {shown}");
                 Err(HostFault::unreachable(problem).fix(
@@ -90,13 +92,13 @@ impl DialClaim {
                      the ticket and claims to be this one",
                 ))
             }
-            DialClaim::Foreign(agent) => {
+            DialedHost::Foreign(agent) => {
                 let problem =
-                    format!("{agent} tells that it is this host, whose address is another one");
+                    format!("{agent} reports that it is this host, which has another address");
                 Err(HostFault::unreachable(problem).fix(
                     "correct the host's address; if hosts reach this machine from other \
-                     addresses, as through a router that translates them, let agents in by what \
-                     they tell with --connect 'dial-by-name ...'",
+                     addresses, as through a router that translates them, admit agents by \
+                     the names that they report: --connect 'dial-by-name ...'",
                 ))
             }
         }
@@ -107,7 +109,7 @@ impl DialClaim {
 struct DialedAgent {
     hello: Hello,
     from: IpAddr,
-    /// How many bytes it has reported of itself.
+    /// How many bytes it has reported about itself.
     bytes: usize,
     parked: VecDeque<Link>,
     /// When its last connection was taken.
@@ -121,13 +123,13 @@ struct DialedAgent {
 }
 
 impl DialedAgent {
-    /// Another of its connections waits.
+    /// Adds a waiting connection.
     fn park(&mut self, parked: Link) {
         while self.parked.len() >= MOST_PARKED {
             self.parked.pop_front();
         }
         self.parked.push_back(parked);
-        // its connection may have broken before
+        // an earlier connection may have broken
         self.gone = false;
     }
 
@@ -137,7 +139,7 @@ impl DialedAgent {
             && !is_waiting(first)
         {
             self.parked.pop_front();
-            // a process that has ended closes the waiting connection
+            // the end of the process closes the waiting connection
             self.gone = self.parked.is_empty();
         }
         if self.parked.is_empty() && self.taken.elapsed() > REDIAL_LIMIT {
@@ -155,14 +157,14 @@ impl DialedAgent {
     }
 }
 
-/// Whether the agent is still connected by a waiting connection. It must not send anything there;
-/// if it does, it is dropped, because the data would never be read.
+/// Whether a waiting connection is still open. An agent that sends anything on it is dropped,
+/// because the data would never be read.
 fn is_waiting(link: &mut Link) -> bool {
     let mut received = Vec::new();
     matches!(link.receive(&mut received), Ok(true)) && received.is_empty()
 }
 
-/// How many agents are kept, and how many bytes of their reports about themselves.
+/// Limits of the number of agents, and of the bytes of their reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Budget {
     agents: usize,
@@ -190,23 +192,23 @@ impl Budget {
 /// The agents that were admitted.
 #[derive(Default)]
 struct WaitingAgents {
-    /// In the order in which they connected.
+    /// The agents in the order in which they connected.
     agents: BTreeMap<usize, DialedAgent>,
-    /// The number of the next one.
+    /// The number of the next agent.
     next: usize,
     by_name: HashMap<String, usize>,
     in_all: Budget,
     of_source: Budget,
     used: Budget,
     used_by_source: HashMap<IpAddr, Budget>,
-    /// When agents that have disconnected were last searched for.
+    /// When the last search for disconnected agents was.
     tidied: Option<Instant>,
-    /// How many agents there was no room for that were not mentioned yet, and the address of the
-    /// last of them.
+    /// How many agents were turned away for lack of room since the last notice, and the address of
+    /// the last one.
     turned_away: u64,
     last_turned_away: Option<IpAddr>,
-    /// How many connections without the key of this run were not mentioned yet, and the address of
-    /// the last of them.
+    /// How many connections lacked the key of this run since the last notice, and the address of
+    /// the last one.
     strangers: u64,
     last_stranger: Option<IpAddr>,
 }
@@ -229,7 +231,8 @@ impl WaitingAgents {
         has_room(self)
     }
 
-    /// Keeps agents that have served: their reports about their engine still count.
+    /// Removes agents that have disconnected, except those that have served: their reports about
+    /// their engine still count.
     fn forget_those_gone(&mut self) {
         self.tidied = Some(Instant::now());
         self.agents
@@ -286,9 +289,9 @@ impl WaitingAgents {
         self.next += 1;
     }
 
-    /// Who has dialed in as each host.
-    fn claims(&mut self, index: &HostIndex) -> Vec<DialClaim> {
-        let mut claims = vec![DialClaim::Nobody; index.count()];
+    /// Which agents have dialed in as each host.
+    fn states(&mut self, index: &HostIndex) -> Vec<DialedHost> {
+        let mut states = vec![DialedHost::Missing; index.count()];
         let mut live = Vec::new();
         for (id, agent) in &mut self.agents {
             live.extend(agent.is_live().then_some(*id));
@@ -297,25 +300,25 @@ impl WaitingAgents {
             let agent = &self.agents[&id];
             let hosts = index.hosts_of(&agent.hello, agent.from);
             for host in index.hosts_reported(&agent.hello) {
-                if !hosts.contains(&host) && claims[host].is_open() {
-                    claims[host] = DialClaim::Foreign(agent.shown());
+                if !hosts.contains(&host) && states[host].may_dial() {
+                    states[host] = DialedHost::Foreign(agent.shown());
                 }
             }
             for host in hosts {
                 let serves = |id: &AgentId| self.agents[&id.0].has_served;
-                match &mut claims[host] {
-                    // an agent that connects after a serving one does not affect it
-                    DialClaim::Agent(first) if serves(first) => {}
-                    DialClaim::Agent(first) if !agent.has_served => {
+                match &mut states[host] {
+                    // an agent that connects after a serving one does not replace it
+                    DialedHost::Agent(first) if serves(first) => {}
+                    DialedHost::Agent(first) if !agent.has_served => {
                         let first = self.agents[&first.0].shown();
-                        claims[host] = DialClaim::Several(vec![first, agent.shown()]);
+                        states[host] = DialedHost::Several(vec![first, agent.shown()]);
                     }
-                    DialClaim::Several(agents) if !agent.has_served => agents.push(agent.shown()),
-                    claim => *claim = DialClaim::Agent(AgentId(id)),
+                    DialedHost::Several(agents) if !agent.has_served => agents.push(agent.shown()),
+                    state => *state = DialedHost::Agent(AgentId(id)),
                 }
             }
         }
-        claims
+        states
     }
 
     /// Whether a connection of the agent waits.
@@ -331,7 +334,7 @@ fn hello_of(received: &[u8]) -> Option<Hello> {
     Some(decoder.next_message().ok()??.head)
 }
 
-/// The port of this tool, and what agents need to find it. It is open until it is closed.
+/// The port of this tool, and the files by which agents find it.
 pub(crate) struct DialServer {
     waiting: Arc<Mutex<WaitingAgents>>,
     port: Mutex<Option<ServedPort>>,
@@ -352,7 +355,7 @@ impl DialServer {
             secret,
             patience_ms: record::term::millis(options.connect_timeout),
         };
-        let folder = TicketFolder::make(Agents::here()?, &ticket)?;
+        let folder = TicketFolder::make(Agents::found()?, &ticket)?;
         let waiting = Arc::new(Mutex::new(WaitingAgents {
             in_all: IN_ALL,
             of_source: Budget::of_source(hosts.len()),
@@ -373,30 +376,30 @@ impl DialServer {
         })
     }
 
-    /// Who has dialed in as each host.
-    pub(crate) fn claims(&self, index: &HostIndex) -> Vec<DialClaim> {
-        self.waiting.lock().claims(index)
+    /// Which agents have dialed in as each host.
+    pub(crate) fn states(&self, index: &HostIndex) -> Vec<DialedHost> {
+        self.waiting.lock().states(index)
     }
 
-    /// Waits until the agents of all hosts have dialed in, until this time, or until waiting is
-    /// pointless. Returns the agents of each host.
+    /// Waits until the agents of all hosts have dialed in, until this time, or until
+    /// `is_pointless`. Returns which agents have dialed in as each host.
     pub(crate) fn wait(
         &self,
         index: &HostIndex,
         until: Instant,
         mut is_pointless: impl FnMut() -> bool,
-    ) -> Vec<DialClaim> {
+    ) -> Vec<DialedHost> {
         let mut waiting = self.waiting.lock();
         loop {
-            let mut claims = waiting.claims(index);
-            for claim in &mut claims {
-                if matches!(claim, DialClaim::Agent(id) if !waiting.is_parked(*id)) {
-                    *claim = DialClaim::Nobody;
+            let mut states = waiting.states(index);
+            for state in &mut states {
+                if matches!(state, DialedHost::Agent(id) if !waiting.is_parked(*id)) {
+                    *state = DialedHost::Missing;
                 }
             }
-            let is_complete = !claims.iter().any(DialClaim::is_open);
+            let is_complete = !states.iter().any(DialedHost::may_dial);
             if is_complete || Instant::now() >= until || is_pointless() {
-                return claims;
+                return states;
             }
             MutexGuard::unlocked(&mut waiting, || std::thread::sleep(CHECK_EVERY));
         }
@@ -430,14 +433,14 @@ impl DialServer {
         }
     }
 
-    /// Which engine ends the processes that agents leave behind, if one does.
+    /// The engine that ends the processes that agents leave behind, if there is one.
     pub(crate) fn ender(&self) -> Option<Ender> {
         let waiting = self.waiting.lock();
         let mut agents = waiting.agents.values();
         agents.find_map(|agent| agent.hello.ender)
     }
 
-    /// Lines about unexpected agents that dialed in, each agent once.
+    /// Notices about unexpected agents, once for each agent.
     pub(crate) fn notices(&self, index: &HostIndex) -> Vec<String> {
         let mut waiting = self.waiting.lock();
         let mut is_served = vec![false; index.count()];
@@ -447,14 +450,14 @@ impl DialServer {
                 .into_iter()
                 .for_each(|host| is_served[host] = true);
         }
-        let (mut unasked, mut twice) = (Vec::new(), Vec::new());
-        let silent = |agent: &&mut DialedAgent| !agent.has_served && !agent.is_mentioned;
-        for agent in waiting.agents.values_mut().filter(silent) {
+        let (mut unexpected, mut twice) = (Vec::new(), Vec::new());
+        let is_new = |agent: &&mut DialedAgent| !agent.has_served && !agent.is_mentioned;
+        for agent in waiting.agents.values_mut().filter(is_new) {
             let hosts = hosts_of(agent);
             if hosts.iter().all(|host| is_served[*host]) {
                 agent.is_mentioned = true;
                 let list = if hosts.is_empty() {
-                    &mut unasked
+                    &mut unexpected
                 } else {
                     &mut twice
                 };
@@ -462,10 +465,10 @@ impl DialServer {
             }
         }
         let mut lines = Vec::new();
-        if !unasked.is_empty() {
+        if !unexpected.is_empty() {
             lines.push(format!(
-                "dialed in, and nobody asked for it: {}; what waits there ends with this tool",
-                first_few(&unasked, MOST_NAMED)
+                "unexpected agents dialed in: {}; they end with this tool",
+                first_few(&unexpected, MOST_NAMED)
             ));
         }
         if !twice.is_empty() {
@@ -486,14 +489,14 @@ impl DialServer {
         let strangers = std::mem::take(&mut waiting.strangers);
         if let (1.., Some(from)) = (strangers, waiting.last_stranger) {
             lines.push(format!(
-                "{} without the secret of this run, the last from {from}; nothing was told there",
+                "{} without the secret of this run refused, the last from {from}",
                 count(strangers, "connection")
             ));
         }
         lines
     }
 
-    /// Admits no further agents, and asks the waiting ones to leave. Returns whether any agent had
+    /// Admits no further agents, and asks the waiting ones to end. Returns whether any agent had
     /// dialed in.
     pub(crate) fn close(&self) -> bool {
         drop(self.port.lock().take());
@@ -501,7 +504,7 @@ impl DialServer {
         let agents = std::mem::take(&mut waiting.agents);
         let has_agents = !agents.is_empty();
         for mut parked in agents.into_values().flat_map(|agent| agent.parked) {
-            // an agent that does not receive this sees the end of its connection
+            // without this message, the agent ends with its connection
             let _ = parked.send(&codec::encode(&DialMessage::Leave, &[]));
             let _ = parked.close();
         }
@@ -521,21 +524,21 @@ fn listen(
     };
     let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
     for address in own_addresses {
-        // an address of another machine that forwards to this one: listen on all of ours
-        let own = match crate::is_here(address) || address.is_loopback() {
+        // an address of another machine that forwards to this one: listen on all addresses
+        let local_address = match crate::is_local(address) || address.is_loopback() {
             true => address,
             false => Ipv4Addr::UNSPECIFIED,
         };
-        let bound = TcpListener::bind((own, options.dial_port)).and_then(|listener| {
+        let bound = TcpListener::bind((local_address, options.dial_port)).and_then(|listener| {
             let port = listener.local_addr()?.port();
             Ok((listener, port))
         });
         let (listener, port) = bound.map_err(|error| {
             HostFault::for_all(format!(
-                "it cannot listen on {own}:{}: {error}",
+                "this machine cannot listen on {local_address}:{}: {error}",
                 options.dial_port
             ))
-            .fix("name a port that is free in DGL_TOOLS_DIAL_PORT, or unset it")
+            .fix("set DGL_TOOLS_DIAL_PORT to a free port, or unset it")
         })?;
         listeners.push(listener);
         addresses.push(SocketAddrV4::new(address, port));
@@ -553,12 +556,12 @@ fn addresses_toward(hosts: &[Host]) -> Result<Vec<Ipv4Addr>, HostFault> {
             socket.connect((host.ip.0, 9))?;
             socket.local_addr()
         });
-        match route.map(|own| own.ip()) {
-            Ok(IpAddr::V4(own)) if !addresses.contains(&own) => addresses.push(own),
+        match route.map(|local| local.ip()) {
+            Ok(IpAddr::V4(local)) if !addresses.contains(&local) => addresses.push(local),
             Ok(_) => {}
             Err(error) => {
                 fault = Some(HostFault::for_all(format!(
-                    "no way leads from here to {}: {error}",
+                    "this machine has no route to {}: {error}",
                     host.ip
                 )));
             }
@@ -566,9 +569,8 @@ fn addresses_toward(hosts: &[Host]) -> Result<Vec<Ipv4Addr>, HostFault> {
     }
     addresses.truncate(MOST_ADDRESSES);
     match fault.filter(|_| addresses.is_empty()) {
-        Some(fault) => Err(fault.fix(
-            "name the address of this machine that the hosts reach in DGL_TOOLS_DIAL_ADDRESS",
-        )),
+        Some(fault) => Err(fault
+            .fix("set DGL_TOOLS_DIAL_ADDRESS to an address of this machine that the hosts reach")),
         None => Ok(addresses),
     }
 }
@@ -606,7 +608,7 @@ mod tests {
             ..WaitingAgents::default()
         };
         let [greedy, honest] = [1, 2].map(|last| IpAddr::from([10, 0, 0, last]));
-        // agents that have disconnected leave room, however many connect
+        // disconnected agents make room, however many connect
         for number in 0..20 {
             let (link, _gone) = connected();
             waiting.tidied = None;

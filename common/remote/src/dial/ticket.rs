@@ -1,12 +1,12 @@
-//! The files that agents need on their hosts: the agent's program and a ticket. Both are in a
-//! directory of the user's that the hosts share; only the user can read the ticket.
+//! The files that agents need on their hosts: the program and a ticket. Both are in a directory of
+//! the user's that the hosts share. Only the user can read the ticket.
 //!
-//! The secret is in a file. A command line would show it to every user of a host; engines pass the
-//! environment to every process, store it with a job, and send it unencrypted.
+//! The secret is in a file, because a command line is visible to every user of a host, and engines
+//! pass the environment to every process, store it with a job and send it unencrypted.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "the directory is checked first: nobody else can write it or one above"
+    reason = "the directory is checked first: only this user can write it and those above"
 )]
 
 use crate::HostFault;
@@ -22,8 +22,7 @@ use std::time::Duration;
 use transfer::run_folder;
 use wire::dial::Ticket;
 
-/// Directories of tools that were cut off (by a loss of power, for instance) are removed after this
-/// time.
+/// After this time, directories of tools that did not end normally are removed.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The directory with the files for the agents of this run. It is removed on drop.
@@ -43,7 +42,7 @@ impl TicketFolder {
                 .mode(0o700)
                 .create(&folder);
             if let Some(fault) = endangered(&folder, agents) {
-                // hosts would not search the next one
+                // hosts search only one directory
                 return Err(fault);
             }
             match created.and_then(|()| TicketFolder::make_in(&folder, agents, ticket)) {
@@ -52,10 +51,10 @@ impl TicketFolder {
             }
         }
         let fault = HostFault::for_all(format!(
-            "no directory here can hold the agents for the hosts; tried: {}",
+            "no directory of this machine can hold the agents for the hosts; tried: {}",
             tried.join(", ")
         ));
-        Err(fault.fix("name one that the hosts share in DGL_TOOLS_AGENT_DIR"))
+        Err(fault.fix("set DGL_TOOLS_AGENT_DIR to a directory that the hosts share"))
     }
 
     fn make_in(folder: &Path, agents: &Agents, ticket: &Ticket) -> io::Result<TicketFolder> {
@@ -71,9 +70,9 @@ impl TicketFolder {
         Ok(made)
     }
 
-    /// A directory that exists already.
+    /// An existing directory.
     #[cfg(test)]
-    pub(crate) fn at(path: &Path) -> TicketFolder {
+    pub(crate) fn existing(path: &Path) -> TicketFolder {
         TicketFolder {
             path: path.to_owned(),
         }
@@ -106,7 +105,7 @@ impl Drop for TicketFolder {
     }
 }
 
-/// Directories that hosts may share; the first suitable one is taken.
+/// Directories that hosts may share; the first suitable one is used.
 fn candidates() -> impl Iterator<Item = PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
     let cache = variable("XDG_CACHE_HOME")
@@ -118,19 +117,20 @@ fn candidates() -> impl Iterator<Item = PathBuf> {
         .chain(cache.map(|cache| cache.join("dgl-tools")))
 }
 
-/// Why hosts must not run programs of this directory, if others could replace them.
+/// The fault of a directory from which hosts must not run programs, because other users could
+/// replace them.
 fn endangered(folder: &Path, agents: &Agents) -> Option<HostFault> {
     let fault = |path: &Path, why: &str, fix: String| {
         let fault = HostFault::for_all(format!("{}{why}", path.display())).fix(fix);
         Some(fault)
     };
-    let own = "name a directory of your own that the hosts share in DGL_TOOLS_AGENT_DIR";
+    let use_own = "set DGL_TOOLS_AGENT_DIR to a directory of your own that the hosts share";
     match owner::exposed(folder) {
         Some((path, Exposure::Owned)) => {
             return fault(
                 &path,
-                " belongs to another user, and hosts would run what lies there",
-                own.to_owned(),
+                " belongs to another user, and hosts would run its programs",
+                use_own.to_owned(),
             );
         }
         Some((path, Exposure::Writable)) => {
@@ -138,7 +138,7 @@ fn endangered(folder: &Path, agents: &Agents) -> Option<HostFault> {
                 &path,
                 ", where hosts find host-agent, can be changed by others",
                 format!(
-                    "chmod go-w {}, or {own}",
+                    "chmod go-w {}, or {use_own}",
                     quote::shown(path.as_os_str().as_encoded_bytes())
                 ),
             );
@@ -146,7 +146,7 @@ fn endangered(folder: &Path, agents: &Agents) -> Option<HostFault> {
         None => {}
     }
     let agent = agents.of_others(folder)?;
-    fault(&agent, " belongs to another user", own.to_owned())
+    fault(&agent, " belongs to another user", use_own.to_owned())
 }
 
 fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
@@ -194,10 +194,13 @@ mod tests {
     fn a_host_runs_the_agent_of_its_own_machine_type() {
         let folder = std::env::temp_dir().join(format!("dgl-tools-ticket-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        let own = folder.join("an agent");
-        write(&own, b"#!/bin/sh\necho \"$1\" \"$2\"\n", 0o700).unwrap();
+        let agent = folder.join("an agent");
+        write(&agent, b"#!/bin/sh\necho \"$1\" \"$2\"\n", 0o700).unwrap();
         let ran = |machine: &str| {
-            let text = script(&[(machine.to_owned(), own.clone())], Path::new("/a ticket"));
+            let text = script(
+                &[(machine.to_owned(), agent.clone())],
+                Path::new("/a ticket"),
+            );
             let ran = std::process::Command::new("sh")
                 .arg("-c")
                 .arg(String::from_utf8(text).unwrap())

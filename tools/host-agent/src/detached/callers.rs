@@ -1,6 +1,6 @@
-//! The agents of all hosts, which have connected to the launcher on this one. Each has a key of its
-//! own, by which it is known. It waits with one connection at a time; when that is taken for a
-//! conversation, it connects again.
+//! The agents of all hosts, which connect to the launcher on this one. Each is identified by its
+//! own key. It waits on one connection at a time; when a conversation takes that, it connects
+//! again.
 
 use launcher::run::launcher::ReachHosts;
 use parking_lot::{Mutex, MutexGuard};
@@ -20,20 +20,20 @@ use wire::codec;
 use wire::detached::HostTicket;
 use wire::dial::{DialMessage, Ticket};
 
-/// The most that an agent reports of itself, which is not needed here.
+/// The most bytes of an agent's introduction, which is ignored here.
 const MAX_HELLO: usize = 16 << 10;
-/// An agent waits with one connection; where one has broken without a word it has another.
+/// The most waiting connections of an agent: one, and another if one broke unnoticed.
 const MOST_PARKED: usize = 4;
-/// An agent whose connection was taken has connected again by then, or never will.
+/// An agent whose connection was taken connects again within this time, or never.
 const REDIAL_LIMIT: Duration = Duration::from_secs(20);
-/// How often it is checked whether an agent has connected again.
+/// How often to check whether an agent has connected again.
 const REDIAL_CHECKED: Duration = Duration::from_millis(5);
 /// How long an agent may take to begin a conversation.
 const GREETING_LIMIT: Duration = Duration::from_secs(30);
 
 type Parked = Arc<Mutex<BTreeMap<PublicKey, VecDeque<Link>>>>;
 
-/// The port of a launcher, and the agents that wait there.
+/// The port of a launcher, and the agents that wait on it.
 pub struct Callers {
     /// The key of the agent of each host.
     keys: BTreeMap<u32, PublicKey>,
@@ -42,7 +42,7 @@ pub struct Callers {
 }
 
 impl Callers {
-    /// Listens at this host's address for the agents of these hosts; returns a ticket for each.
+    /// Listens on this host's address for the agents of these hosts; returns a ticket for each.
     pub fn listen(
         (address, port): (Ipv4Addr, u16),
         hosts: impl IntoIterator<Item = u32>,
@@ -105,7 +105,7 @@ impl Callers {
         }
     }
 
-    /// Tells the agent of a host to begin a conversation.
+    /// Asks the agent of a host to begin a conversation.
     fn begin(&self, host: u32) -> Result<(Transport, String), HostFault> {
         let token = session_token()?;
         let mut link = self.take(host).ok_or_else(gone)?;
@@ -123,7 +123,7 @@ impl Callers {
 
 impl ReachHosts for Callers {
     fn open_agents(&self, hosts: &[Host]) -> Vec<Result<Session, HostFault>> {
-        // all begin at once, and are then waited for
+        // all begin at the same time
         let begun: Vec<_> = hosts.iter().map(|host| self.begin(host.id)).collect();
         let greet = |begun: Result<(Transport, String), HostFault>| {
             let (transport, token) = begun?;
@@ -134,10 +134,10 @@ impl ReachHosts for Callers {
 }
 
 impl Drop for Callers {
-    /// Tells the agents that wait that they are not needed any longer.
+    /// Tells the waiting agents that they are no longer needed.
     fn drop(&mut self) {
         for link in self.parked.lock().values_mut().flatten() {
-            // an agent that cannot be told sees the end of its connection
+            // without this message, the agent ends with its connection
             let _ = link.send(&codec::encode(&DialMessage::Leave, &[]));
             let _ = link.close();
         }
@@ -159,7 +159,7 @@ fn park(parked: &Parked, outcome: AdmissionOutcome<PeerGreeting>) {
     }
 }
 
-/// Whether the agent is still at the other end. It has nothing to send there.
+/// Whether the agent is still connected. It does not send anything on a waiting connection.
 fn is_waiting(link: &mut Link) -> bool {
     let mut received = Vec::new();
     matches!(link.receive(&mut received), Ok(true)) && received.is_empty()
@@ -196,6 +196,6 @@ fn greeted(mut transport: Transport, token: &str) -> Result<Session, HostFault> 
 }
 
 fn gone() -> HostFault {
-    HostFault::unreachable("its agent had connected to the launcher, and is gone")
-        .fix("look whether the host is up; to begin again, detach the job once more")
+    HostFault::unreachable("its agent had connected to the launcher, but has disconnected")
+        .fix("check that the host is up; then start the detached job again")
 }

@@ -1,18 +1,18 @@
 //! The directory of a detached job, on its first host: `~/.local/state/dgl-tools/JOB/ADDRESS`. The
-//! address is there because hosts may share their homes.
+//! path has the address because hosts may share their homes.
 //!
-//!     token        what the job's processes carry in their environment at the first try
+//!     token        the token in the environment of the job's processes, in the first attempt
 //!     launcher     the process id of the launcher
 //!     processes    the records of all processes, lines of JSON, without secrets
 //!     run.jsonl    the records of the launcher
-//!     messages     what it says to people
+//!     messages     its messages to users
 //!     summary      the last of its records, in room that was reserved before the start
 //!     ROLE-RANK.log   the output of a process, unless --log-dir names another directory
-//!     socket       the way to the launcher while it lives (orders.rs)
+//!     socket       connects to the launcher while it lives (orders.rs)
 //!     groups/N     of persistent graph servers: a directory for each group that has used them
 //!
-//! Beside it, `ADDRESS.lock` is locked as long as the launcher lives. Only the user may look into
-//! the directory.
+//! Beside it, `ADDRESS.lock` is locked as long as the launcher lives. Only the user can read the
+//! directory.
 
 #![expect(
     clippy::disallowed_methods,
@@ -35,7 +35,7 @@ pub const PROCESSES: &str = "processes";
 pub const RECORDS: &str = "run.jsonl";
 pub const MESSAGES: &str = "messages";
 const SUMMARY: &str = "summary";
-/// How much room is reserved for the summary, for a disk that is full when the job ends.
+/// How much space is reserved for the summary, in case the disk is full at the end of the job.
 const SUMMARY_BYTES: usize = 16 << 10;
 
 /// A job's directory, which need not exist.
@@ -52,8 +52,8 @@ impl JobFolder {
         Some(JobFolder(of_job(job)?.join(address.to_string())))
     }
 
-    /// The directory at this path.
-    pub fn at(path: &Path) -> JobFolder {
+    /// The directory with this path.
+    pub fn new(path: &Path) -> JobFolder {
         JobFolder(path.to_owned())
     }
 
@@ -72,12 +72,13 @@ impl JobFolder {
         name.into()
     }
 
-    /// The path of the link by which only one launcher at a time starts graph servers (servers.rs).
+    /// The path of the link that lets only one launcher at a time start graph servers (servers.rs).
     pub fn starting(&self) -> PathBuf {
         self.beside(".starting")
     }
 
-    /// Makes the directory anew with these files; `None` if a launcher lives there.
+    /// Creates the directory with these files, and removes an old one; `None` if its launcher
+    /// lives.
     pub fn make(&self, files: &[(&str, &[u8])]) -> io::Result<Option<LauncherLock>> {
         if let Some(parent) = self.0.parent() {
             make_private(parent)?;
@@ -103,7 +104,7 @@ impl JobFolder {
         made.map(|()| Some(lock))
     }
 
-    /// Takes the lock; `None` if a launcher holds it.
+    /// Acquires the lock; `None` if a launcher holds it.
     fn lock(&self) -> io::Result<Option<LauncherLock>> {
         let mut options = OpenOptions::new();
         options
@@ -124,7 +125,7 @@ impl JobFolder {
         }
     }
 
-    /// Removes the directory, unless a launcher lives there.
+    /// Removes the directory, unless its launcher lives.
     pub fn remove(&self) -> Option<io::Result<()>> {
         let _lock = match self.lock() {
             Ok(None) => return None,
@@ -133,7 +134,7 @@ impl JobFolder {
         let removed = fs::remove_dir_all(&self.0);
         if removed.is_ok() {
             let _ = fs::remove_file(self.beside(".lock"));
-            // the parent stays while it has directories of other hosts
+            // the parent remains while it has directories of other hosts
             let _ = self.0.parent().map(fs::remove_dir);
         }
         Some(removed)
@@ -149,7 +150,7 @@ impl JobFolder {
             .open(self.file(name))
     }
 
-    /// Listens for those who follow the job.
+    /// Listens for followers of the job.
     pub fn listen(&self) -> io::Result<UnixListener> {
         let folder = File::open(&self.0)?;
         UnixListener::bind(socket(&folder))
@@ -167,7 +168,7 @@ impl JobFolder {
         Ok(text.lines().map(str::to_owned).collect())
     }
 
-    /// Writes the summary of the job into the room that was reserved for it.
+    /// Writes the summary of the job into the reserved space.
     pub fn write_summary(&self, summary: &Summary) -> io::Result<()> {
         let mut summary = summary.clone();
         let mut line = record::jsonl::line(&summary);
@@ -207,7 +208,7 @@ fn socket(folder: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/socket", folder.as_raw_fd()))
 }
 
-/// Makes a directory that only the user may look into, and those above it.
+/// Creates a directory that only the user can read, and its parents.
 pub fn make_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -221,7 +222,7 @@ fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
         .write_all(content)
 }
 
-/// The directory with those of all jobs.
+/// The directory with the directories of all jobs.
 pub fn of_all_jobs() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty())?;
     Some(Path::new(&home).join(".local/state/dgl-tools"))
@@ -258,7 +259,7 @@ mod tests {
                 path.display()
             );
         }
-        // of two that open the lock, also in one process, the first has it
+        // the lock excludes a second holder even in the same process
         assert!(folder.make(&[]).unwrap().is_none());
         drop(lock);
         let _lock = folder.make(&[("token", b"two\n")]).unwrap();

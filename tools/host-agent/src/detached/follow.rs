@@ -1,5 +1,5 @@
 //! Sends what the launcher of a detached job has written and writes on this host, from the
-//! beginning on. When nobody reads that any longer this ends, and the job does not.
+//! beginning. It ends when nothing reads from it; the job continues.
 
 use super::folder::JobFolder;
 use super::folder::{MESSAGES, RECORDS};
@@ -22,9 +22,9 @@ use wire::job::JobOnHost;
 use wire::supervise::{self, ProcessStream};
 use wire::{Event, Failure, Request};
 
-/// How often files are checked; those that grow fast are read without a pause.
+/// How often to check files; files that grow fast are read without a pause.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How often a sign of life is sent.
+/// The interval of heartbeats.
 const ALIVE_PACE: Duration = Duration::from_secs(1);
 
 /// Sends the records of a detached job.
@@ -41,14 +41,14 @@ fn find(wanted: &JobOnHost) -> Option<JobFolder> {
     JobFolder::of(&wanted.name, wanted.address).filter(|folder| folder.processes().is_ok())
 }
 
-/// Becomes a process that reports the job, whose command line shows what it does. Returns the
-/// answer if it cannot.
+/// Turns into a process that follows the job, whose command line shows what it does. Returns the
+/// answer to the request if that fails.
 pub fn follow(wanted: &JobOnHost) -> Result<Event, Failure> {
     let Some(folder) = find(wanted) else {
         return Ok(Event::NoJob);
     };
     let mut command = Command::new("/proc/self/exe");
-    // so that `ps` shows the name of the program, not the file of /proc by which it was found
+    // so that `ps` shows the name of the program, not its file in /proc
     command.arg0("host-agent").arg("follow").arg(folder.path());
     let error = command.exec();
     Err(Failure::new(format!(
@@ -59,12 +59,12 @@ pub fn follow(wanted: &JobOnHost) -> Result<Event, Failure> {
 /// `host-agent follow FOLDER`: reports on stdout; orders come on stdin.
 pub fn run(folder: &Path) -> ExitCode {
     match io::stdin().as_fd().try_clone_to_owned() {
-        Ok(stdin) => report(&JobFolder::at(folder), MessageReader::shared(stdin, &[])),
+        Ok(stdin) => report(&JobFolder::new(folder), MessageReader::shared(stdin, &[])),
         Err(_) => ExitCode::FAILURE,
     }
 }
 
-/// Reports a job on stdout, and takes signals to its launcher.
+/// Reports a job on stdout, and passes signals on to its launcher.
 pub fn report(folder: &JobFolder, orders: MessageReader) -> ExitCode {
     let launcher = folder.connect().ok();
     let mut reporter = FollowReporter {
@@ -74,7 +74,7 @@ pub fn report(folder: &JobFolder, orders: MessageReader) -> ExitCode {
         folder: folder.clone(),
         orders,
     };
-    // also while the disk with the files does not answer
+    // in a thread, because the disk with the files may hang
     let alive = || {
         while write_event(&Event::Alive, &[]).is_ok() {
             thread::sleep(ALIVE_PACE);
@@ -93,7 +93,7 @@ pub fn report(folder: &JobFolder, orders: MessageReader) -> ExitCode {
 
 fn fail(error: &io::Error) -> ExitCode {
     let problem = format!("the job there cannot be followed: {error}");
-    // nobody may read the report any longer
+    // fails if nothing reads the report
     let _ = write_event(&Event::Failed(Failure::new(problem)), &[]);
     ExitCode::FAILURE
 }
@@ -114,18 +114,18 @@ fn report_block(stream: ProcessStream, block: &[u8]) -> io::Result<()> {
 struct FollowReporter {
     records: Tail,
     messages: Tail,
-    /// The connection with the launcher; `None` once that has ended.
+    /// The connection to the launcher; `None` once it has ended.
     launcher: Option<UnixStream>,
     folder: JobFolder,
-    /// Where signals for the launcher come from.
+    /// The source of signals for the launcher.
     orders: MessageReader,
 }
 
 impl FollowReporter {
-    /// Reports what is new; returns whether there may be more. Fails if nobody reads the report, or
+    /// Reports what is new; returns whether more may follow. Fails if nothing reads the report, or
     /// a file cannot be read.
     fn turn(&mut self) -> io::Result<bool> {
-        // looked for first: what was written before the end is then read after it was seen
+        // checked before the files are read, so that everything written before the end is reported
         let has_ended = !self.is_alive();
         let more = self.report_files()?;
         if has_ended && !more {
@@ -138,8 +138,8 @@ impl FollowReporter {
         Ok(!self.orders.has_ended())
     }
 
-    /// What was said before a record was written is sent before it: a tool that has seen all
-    /// processes start reads no further.
+    /// Sends messages before records that were written later, because a tool stops reading once it
+    /// has received the start of all processes.
     fn report_files(&mut self) -> io::Result<bool> {
         let records = self.records.read()?;
         let mut more = !records.is_empty();
@@ -169,7 +169,7 @@ impl FollowReporter {
         is_there
     }
 
-    /// Waits for signals or the launcher's end.
+    /// Waits for signals or the end of the launcher.
     fn wait(&mut self, pause: Duration) {
         let input = |fd| PollFd::new(fd, PollFlags::POLLIN);
         let mut fds = vec![input(self.orders.as_fd())];

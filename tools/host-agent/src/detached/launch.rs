@@ -1,5 +1,5 @@
-//! The launcher of a detached job on its first host. A tool hands it the job and has the agents of
-//! all hosts connect to it; when all are here, it does not need the tool any longer.
+//! The launcher of a detached job on its first host. A tool sends it the job and has the agents of
+//! all hosts connect to it. Once all have connected, it no longer needs the tool.
 
 use super::callers::Callers;
 use super::folder::{JobFolder, LauncherLock, MESSAGES, PROCESSES, RECORDS};
@@ -29,13 +29,13 @@ use wire::detached::{Detached, Launch};
 use wire::preflight::Finding;
 use wire::{Event, Failure, Request};
 
-/// How often it is checked whether the agents of all hosts are here.
+/// How often to check whether the agents of all hosts have connected.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
-/// How long the tool may be silent that arranges all this.
+/// How long the tool may be silent before the agents have connected.
 const TOOL_LIMIT: Duration = Duration::from_secs(300);
-/// How long the launcher of a job may take to end whose processes have ended.
+/// How long a launcher may take to end after the processes of its job.
 const END_LIMIT: Duration = Duration::from_secs(5);
-/// The most that a plan may have, in bytes: that of 10,000 processes with long commands.
+/// The most bytes of a plan, enough for 10,000 processes with long commands.
 const MAX_PLAN: usize = 256 << 20;
 
 /// A launcher that has its job and waits for the agents.
@@ -53,7 +53,7 @@ struct Prepared {
 pub fn launch() -> ExitCode {
     open_files::raise_limit();
     let mut output = EventOutput::default();
-    // to the request by which it was started
+    // the answer to the request that started it
     output.event(&Event::Done);
     let Some(prepared) = prepare(&mut output) else {
         return ExitCode::SUCCESS;
@@ -75,7 +75,7 @@ pub fn launch() -> ExitCode {
     }
 }
 
-/// Takes the job and waits for the agents of all hosts; `None` if the tool goes before that.
+/// Receives the job and waits for the agents of all hosts; `None` if the tool is gone before that.
 fn prepare(output: &mut EventOutput) -> Option<Prepared> {
     let mut requests = Requests::default();
     let (mut plan, mut prepared) = (String::new(), None::<Prepared>);
@@ -88,7 +88,7 @@ fn prepare(output: &mut EventOutput) -> Option<Prepared> {
             Ok(Next::Request(message)) => message.head,
             Ok(Next::Silence) if heard.elapsed() < TOOL_LIMIT => continue,
             Ok(Next::End | Next::Silence) | Err(_) => {
-                // what was not begun is not there
+                // a job that was not begun has no directory
                 let folder = prepared.map(|prepared| prepared.folder);
                 folder.and_then(|folder| folder.remove());
                 return None;
@@ -106,25 +106,26 @@ fn prepare(output: &mut EventOutput) -> Option<Prepared> {
             Request::Dial(ticket) => back::start(&ticket),
             Request::Alive | Request::Follow(_) => continue,
             _ => Err(Failure::new(
-                "the launcher of a job was asked for something else",
+                "the launcher of a job got an unexpected request",
             )),
         };
         output.event(&answer.map_or_else(Event::Failed, |()| Event::Done));
     }
 }
 
-/// Takes the name of the job and listens for the agents; `None` if the name is in use.
+/// Takes the name of the job and listens for agents; `None` if the name is in use.
 fn begin(
     plan: &str,
     launch: &Launch,
     output: &mut EventOutput,
 ) -> Result<Option<Prepared>, Failure> {
-    let failed = |what: &str, why: &dyn std::fmt::Display| Failure::new(format!("{what}: {why}"));
+    let failed =
+        |problem: &str, why: &dyn std::fmt::Display| Failure::new(format!("{problem}: {why}"));
     let job: DetachedJob =
         serde_json::from_str(plan).map_err(|error| failed("the plan of the job", &error))?;
     let parts = SplitProcesses::of(job.processes.clone())
         .map_err(|report| failed("the plan of the job", &report.lines("").join("; ")))?;
-    let unwritable = "the job's directory cannot be made or written";
+    let unwritable = "the directory of the job cannot be created or written";
     let folder = JobFolder::of(&launch.job.name, launch.job.address)
         .ok_or_else(|| failed(unwritable, &"~/.local/state/dgl-tools: HOME is not set"))?;
     let lines = |process: &Process| record::jsonl::line(process);
@@ -148,10 +149,10 @@ fn begin(
     let names: Vec<String> = job
         .processes
         .iter()
-        .map(|one| name_of(&job.hosts, one))
+        .map(|process| name_of(&job.hosts, process))
         .collect();
     let log_dir = log_dir.unwrap_or(folder.path());
-    let sink = OutputSink::new(false, Some(log_dir), &parts.all, &names, |_| true)
+    let sink = OutputSink::new(false, Some(log_dir), &parts.processes, &names, |_| true)
         .map_err(|error| failed("--log-dir", &error))?;
     let busy: BTreeSet<u32> = job.processes.iter().map(|process| process.host).collect();
     let listened = Callers::listen((launch.job.address, launch.port), busy, launch.patience_ms);
@@ -174,8 +175,8 @@ fn begin(
     }))
 }
 
-/// Makes the directory of the job; `None` if the launcher of another one has it. One whose
-/// processes have ended is about to end itself.
+/// Creates the directory of the job; `None` if the launcher of another job uses it. A launcher
+/// whose processes have ended is about to end.
 fn make(folder: &JobFolder, files: &[(&str, &[u8])]) -> io::Result<Option<LauncherLock>> {
     let until = Instant::now() + END_LIMIT;
     loop {
@@ -193,7 +194,7 @@ fn name_of(hosts: &[Host], process: &Process) -> String {
 }
 
 #[expect(clippy::disallowed_methods, reason = "/dev/null belongs to the system")]
-/// Closes the connection with the tool: from here on, what is said goes into files.
+/// Closes the connection to the tool: from now on all output goes to files.
 fn leave_tool(folder: &JobFolder, has_log_dir: bool) -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     dup2_stderr(folder.append(MESSAGES)?)?;
@@ -219,8 +220,8 @@ fn run(prepared: Prepared) -> Result<Exit, Report> {
         _lock,
     } = prepared;
     job.hosts.iter().for_each(|host| sink.record(host));
-    for (all, public) in job.processes.iter().zip(job.public_records()) {
-        sink.pass_public(all, &public);
+    for (full, public) in job.processes.iter().zip(job.public_records()) {
+        sink.pass_public(full, &public);
     }
     let launcher = Launcher {
         hosts: &job.hosts,
@@ -230,7 +231,7 @@ fn run(prepared: Prepared) -> Result<Exit, Report> {
         signals: Signals::watch().map_err(|error| own_fault(&error))?,
     };
     let (exit, summary) = launcher.run(job.plan, &parts, sink, begun)?;
-    // a disk on which nothing of this can be written holds nobody up
+    // a full disk must not delay the end
     let _ = folder.write_summary(&summary);
     Ok(exit)
 }

@@ -5,11 +5,11 @@
 //!     tool ══ stdin, stdout ══> follow ── Unix socket ─────╝
 //!                                  └── reads what the launcher writes
 //!
-//! [`relay`] is the process that was asked to detach a job. [`launch`] runs in a session of its
-//! own: the launcher of common/launcher, whose hosts are the agents that [`callers`] lets in. In
-//! [`directory`] is what it writes; [`follow`] sends that to whoever attaches, and [`orders`] takes
-//! signals to the launcher. The head of common/launcher/src/detached says what happens when
-//! something goes.
+//! [`relay`] is the process that was asked to detach a job. [`launch`] runs in its own session: the
+//! launcher of common/launcher, whose hosts are the agents that [`callers`] admits. It writes into
+//! [`folder`]; [`follow`] sends that to tools that attach, and [`orders`] passes signals to the
+//! launcher. The head of common/launcher/src/detached has a table of what happens when something is
+//! lost.
 
 pub mod callers;
 pub mod folder;
@@ -24,8 +24,8 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 
-/// Starts a part of this program out of reach of whatever ends this process: in a session of its
-/// own and not as a descendant, because Slurm takes all descendants for the step.
+/// Starts a part of this program so that it survives the end of this process: in its own session
+/// and not as a descendant, because Slurm counts all descendants as part of the step.
 pub fn start_apart(
     word: &str,
     stdin: impl Into<Stdio>,
@@ -38,7 +38,7 @@ pub fn start_apart(
 }
 
 /// `host-agent apart WORD`: begins a session, starts that part of this program in it and ends, so
-/// that it is nobody's child.
+/// that init adopts it.
 pub fn begin_session(word: &str) -> ExitCode {
     let _ = nix::unistd::setsid();
     let mut command = Command::new("/proc/self/exe");

@@ -1,6 +1,5 @@
 //! Signals to a launcher on its own host, over a Unix socket in the job's directory that only its
-//! user can open. A connected process sees by the end of the connection that the launcher has
-//! ended.
+//! user can open. The end of the connection shows a connected process that the launcher has ended.
 
 use super::folder::JobFolder;
 use nix::sys::signal::{Signal, kill};
@@ -14,10 +13,10 @@ use std::thread::Builder;
 use wire::Request;
 use wire::codec::Decoder;
 
-/// How many followers of a job a host may have. Each is a login of its user.
+/// The most followers of a job. Each is a login of its user.
 const AT_ONCE: usize = 64;
 
-/// Takes signals from now on, in threads of their own.
+/// Accepts signals from now on, in threads.
 pub fn serve(folder: &JobFolder) -> io::Result<()> {
     let listener = folder.listen()?;
     let connections = Arc::new(());
@@ -38,7 +37,7 @@ pub fn serve(folder: &JobFolder) -> io::Result<()> {
     Builder::new().spawn(accept).map(drop)
 }
 
-/// Sends this process the signals that come, as if somebody had done so here.
+/// Sends the received signals to this process.
 fn obey(mut stream: UnixStream) {
     let (mut decoder, mut buffer) = (Decoder::default(), [0; 4096]);
     loop {

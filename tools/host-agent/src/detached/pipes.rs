@@ -1,4 +1,4 @@
-//! Messages over a descriptor that others share.
+//! Messages over a descriptor that other processes share.
 
 use nix::errno::Errno;
 use serde::de::DeserializeOwned;
@@ -17,8 +17,8 @@ pub struct MessageReader {
 }
 
 impl MessageReader {
-    /// Reads from a descriptor that others share, such as stdin: only when poll(2) has reported
-    /// bytes. `rest` was read of it before.
+    /// Reads from a descriptor that other processes share, such as stdin: only when poll(2) has
+    /// reported bytes. `rest` was read before.
     pub fn shared(descriptor: OwnedFd, rest: &[u8]) -> MessageReader {
         let mut decoder = Decoder::default();
         decoder.push(rest);
@@ -29,7 +29,7 @@ impl MessageReader {
         }
     }
 
-    /// Reads once what is there.
+    /// Reads once.
     pub fn read(&mut self) {
         let mut buffer = vec![0; READ_AT_ONCE];
         match nix::unistd::read(&self.descriptor, &mut buffer) {
@@ -45,7 +45,7 @@ impl MessageReader {
         self.decoder.next_message()
     }
 
-    /// Whether nothing more comes.
+    /// Whether the stream has ended.
     pub fn has_ended(&self) -> bool {
         self.ended
     }

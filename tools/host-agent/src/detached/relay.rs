@@ -1,6 +1,6 @@
-//! The process that was asked to detach a job. It starts the launcher, and carries the tool's
-//! requests to it and its events back. When all agents have connected to it, the launcher closes
-//! that connection, and follow.rs sends what it writes.
+//! The process that was asked to detach a job. It starts the launcher, and passes the tool's
+//! requests to it and its events back. Once all agents have connected to the launcher, it closes
+//! this connection, and follow.rs sends what it writes.
 
 use super::folder::JobFolder;
 use super::follow;
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use wire::codec;
 use wire::{Event, Failure, Request};
 
-/// Connects a tool with a new launcher; `rest` holds the bytes of stdin behind the request.
+/// Connects a tool with a new launcher; `rest` has the bytes of stdin after the request.
 pub fn relay(rest: &[u8], watcher: &mut Watcher) -> Result<ExitCode, Failure> {
     let fault =
         |error: io::Error| Failure::new(format!("the launcher cannot be started there: {error}"));
@@ -35,19 +35,19 @@ pub fn relay(rest: &[u8], watcher: &mut Watcher) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Carries requests and events until the launcher closes the connection; returns the job's
-/// directory if the launcher goes on.
+/// Passes requests and events on until the launcher closes the connection; returns the job's
+/// directory if the launcher continues.
 fn carry(requests: &mut MessageReader, mut launcher: UnixStream) -> io::Result<Option<JobFolder>> {
     let mut events = MessageReader::shared(launcher.try_clone()?.into(), &[]);
     let mut detached = None;
     let mut out = io::stdout().lock();
     loop {
         while let Some(message) = requests.next::<Request>().map_err(io::Error::other)? {
-            // a launcher that no longer needs the tool takes nothing; its events have ended then
+            // fails if the launcher no longer needs the tool; its events have ended then
             let _ = launcher.write_all(&codec::encode(&message.head, &message.body));
         }
         if requests.has_ended() {
-            // a tool that is gone must be gone for the launcher too
+            // the launcher must see the end of the tool
             let _ = launcher.shutdown(Shutdown::Write);
         }
         let input = |reader| PollFd::new(reader, PollFlags::POLLIN);
@@ -63,7 +63,7 @@ fn carry(requests: &mut MessageReader, mut launcher: UnixStream) -> io::Result<O
         }
         while let Some(message) = events.next::<Event>().map_err(io::Error::other)? {
             if let Event::Detached(job) = &message.head {
-                detached = Some(JobFolder::at(&PathBuf::from(&job.folder.0)));
+                detached = Some(JobFolder::new(&PathBuf::from(&job.folder.0)));
             }
             out.write_all(&codec::encode(&message.head, &message.body))?;
             out.flush()?;

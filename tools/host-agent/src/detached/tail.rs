@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// How much is read at once.
 const BLOCK: usize = 64 << 10;
 
-/// Reads a file that grows, from its beginning. It need not exist yet.
+/// Reads a file that grows from its beginning. It may not exist yet.
 #[derive(Debug)]
 pub struct Tail {
     path: PathBuf,
@@ -19,7 +19,7 @@ impl Tail {
         Tail { path, file: None }
     }
 
-    /// The next bytes; empty if there are none yet.
+    /// The next bytes; empty if there are none.
     pub fn read(&mut self) -> io::Result<Vec<u8>> {
         let named = |error| io::Error::other(format!("{}: {error}", self.path.display()));
         let file = match &mut self.file {

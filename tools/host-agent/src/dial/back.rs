@@ -1,5 +1,5 @@
-//! An agent that outlives the login over which it was asked for: it connects to the launcher of a
-//! detached job, and waits there as an agent does that an engine has started.
+//! An agent that outlives the login that requested it: it connects to the launcher of a detached
+//! job, and waits there like an agent that an engine has started.
 
 use super::{Dialer, UNREACHABLE};
 use crate::detached::start_apart;
@@ -10,9 +10,9 @@ use std::process::{ExitCode, Stdio};
 use wire::Failure;
 use wire::dial::Ticket;
 
-/// What it says when it has connected.
+/// Its message when it has connected.
 const CONNECTED: &str = "connected";
-/// More bytes than a reason has.
+/// The most bytes that are read of a reason.
 const MAX_REASON: u64 = 4 << 10;
 
 /// Starts the agent, and waits until it has connected.
@@ -38,7 +38,7 @@ pub fn start(ticket: &Ticket) -> Result<(), Failure> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "/dev/null belongs to the system")]
-/// `host-agent dial-back`: connects with the ticket on stdin, and says on stdout whether it has.
+/// `host-agent dial-back`: connects with the ticket on stdin, and reports the result on stdout.
 pub fn run() -> ExitCode {
     let dialer = Dialer::begin(Some("-"));
     let connected = dialer.and_then(|dialer| Ok((dialer.connect()?, dialer)));
@@ -51,11 +51,11 @@ pub fn run() -> ExitCode {
     };
     say(CONNECTED);
     let null = File::options().read(true).write(true).open("/dev/null");
-    // the login may go now
+    // the login may end now
     if null.is_ok_and(|null| dup2_stdin(&null).and_then(|()| dup2_stdout(&null)).is_err()) {
         return ExitCode::FAILURE;
     }
-    // a launcher that is gone does not come again
+    // a launcher that has ended does not return
     dialer.ends_with_job = true;
     match dialer.run(link) {
         Ok(()) => ExitCode::SUCCESS,

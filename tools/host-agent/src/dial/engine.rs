@@ -1,11 +1,11 @@
-//! The process that runs the command which starts agents, on the machine of the tool, and makes
-//! sure that it ends. Otherwise, after the tool was killed, the command would stay in a queue, and
-//! so would the ticket.
+//! The process on the machine of the tool that runs the command which starts agents, and makes sure
+//! that it ends. Otherwise the command would remain in a queue after the tool was killed, and its
+//! ticket would remain, too.
 //!
-//! stdin is the tool: `e` tells that all agents were told to leave, `n` that no agent ever came,
-//! and its end alone that the tool is gone. The command's exit status is written to stdout as soon
-//! as it is known. A pipeline or a script that only started others may have ended before them, so
-//! what ends is the whole process group of the command.
+//! The tool writes to stdin: `e` when all agents were asked to end, and `n` if no agent ever
+//! connected; its end alone means that the tool is gone. The exit status of the command is written
+//! to stdout as soon as it is known. A pipeline or script that only starts other programs may end
+//! before them, so the whole process group of the command is waited for and ended.
 
 use crate::processes::{ProcessHandle, end_processes};
 use crate::procfs;
@@ -19,16 +19,15 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long the command has to end by itself after all agents have left; kubectl polls only now and
-/// then.
+/// How long the command may take to end by itself after all agents; kubectl polls rarely.
 const LEAVE: Duration = Duration::from_secs(10);
-/// The same if the tool is gone: jobs have their grace, and what follows it.
+/// The same if the tool is gone: jobs need their grace time, and more for their end.
 const CLEAN_UP: Duration = Duration::from_secs(60);
-/// From TERM to KILL: srun has to tell Slurm first.
+/// The time from TERM to KILL: srun must notify Slurm first.
 const GRACE: Duration = Duration::from_secs(5);
-/// How often to check whether a process of the command is left.
+/// How often to check whether a process of the command still runs.
 const PACE: Duration = Duration::from_millis(20);
-/// The status of a shell for a command that it does not find.
+/// The exit status of a shell for a command that it does not find.
 const NOT_FOUND: i32 = 127;
 
 /// `host-agent engine FOLDER INPUT COMMAND`: runs the command with a file as its stdin, and removes
@@ -62,10 +61,11 @@ fn see_to_its_end(child: &Child) {
     let Ok(leader) = i32::try_from(child.id()).map(Pid::from_raw) else {
         return;
     };
-    // without a thread nobody is told its status, and its group is ended all the same
+    // without this thread its status is not reported, but its group is ended nevertheless
     let _ = std::thread::Builder::new().spawn(move || await_end(leader));
     let until = Instant::now() + await_tool();
-    // nobody has waited for the leader, so the number of the group is its own as long as we live
+    // the leader is not waited for, so the number of the group is not reused while this process
+    // lives
     while !of_group(leader).is_empty() {
         if Instant::now() >= until {
             end_processes(GRACE, || of_group(leader));
@@ -75,7 +75,7 @@ fn see_to_its_end(child: &Child) {
     }
 }
 
-/// The processes of the group that are left.
+/// The processes of the group that still run.
 fn of_group(group: Pid) -> Vec<ProcessHandle> {
     let is_left = |pid: &i32| {
         procfs::stat(*pid).is_some_and(|stat| stat.group == group.as_raw() && !stat.has_ended())
@@ -84,8 +84,8 @@ fn of_group(group: Pid) -> Vec<ProcessHandle> {
     left.filter_map(ProcessHandle::of).collect()
 }
 
-/// Waits for the end of the command and reports its status as a shell would. The command stays a
-/// zombie, so that nobody else gets its number.
+/// Waits for the end of the command and reports its status as a shell would. The command remains a
+/// zombie, so that its number is not reused.
 fn await_end(pid: Pid) {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
     loop {
@@ -103,7 +103,7 @@ fn report_status(code: i32) {
     let _ = writeln!(stdout, "{code}").and_then(|()| stdout.flush());
 }
 
-/// Waits until the tool has ended or announced that it will; returns how long the command then has
+/// Waits until the tool has ended or announced its end; returns how long the command may then take
 /// to end by itself.
 fn await_tool() -> Duration {
     let mut byte = [0];

@@ -1,4 +1,4 @@
-//! The introduction of this host: everything by which the tool may know it.
+//! The introduction of this host: everything by which the tool may identify it.
 
 use nix::ifaddrs::getifaddrs;
 use std::fs;
@@ -16,7 +16,7 @@ const POSITION_VARIABLES: [&str; 6] = [
     "JOB_COMPLETION_INDEX",
     "PBS_NODENUM",
 ];
-/// Variables that are set if an engine ends whatever an agent leaves.
+/// Variables that are set if an engine ends whatever an agent leaves behind.
 const ENDERS: [(&str, Ender); 3] = [
     ("SLURM_STEP_ID", Ender::Slurm),
     ("PBS_JOBID", Ender::Pbs),

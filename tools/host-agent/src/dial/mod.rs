@@ -1,11 +1,11 @@
 //! An agent that an engine (srun, mpirun, waiting pods) has started. It connects to the tool and
-//! waits there. Each conversation gets a `host-agent serve` of its own, whose stdin and stdout are
-//! the connection, as with sshd:
+//! waits. Each conversation gets its own `host-agent serve`, whose stdin and stdout are the
+//! connection, as with sshd:
 //!
 //!     tool ══ TLS ══> host-agent dial ── pipes ──> host-agent serve TOKEN
 //!
-//! One connection waits at any time; when it is taken for a conversation, this agent dials again.
-//! It ends when the tool says so or is gone, and all conversations have ended.
+//! One connection waits at a time; when a conversation takes it, this agent dials again. It ends
+//! when the tool asks for that or is gone, and all conversations have ended.
 
 pub mod back;
 pub mod engine;
@@ -27,15 +27,15 @@ use wire::dial::{DialMessage, Hello, TICKET_VARIABLE, Ticket};
 
 /// How long one address is tried before the next one.
 const TRY_LIMIT: Duration = Duration::from_secs(5);
-/// The first pause before another try, if the tool has many hosts to let in.
+/// The first pause before another attempt, if the tool admits many hosts.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest pause between two tries.
+/// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// How often to check whether a signal that came may be obeyed now.
+/// How often to check whether a received signal may be obeyed now.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// A ticket has some hundred bytes.
+/// The most bytes that are read of a ticket, which has some hundred.
 const MAX_TICKET: u64 = 64 << 10;
-/// The exit status if there is no tool to dial to.
+/// The exit status if the tool cannot be reached.
 const UNREACHABLE: u8 = 74;
 
 /// `host-agent dial [FILE]`: dials in with the ticket in a file, in the environment, or on stdin.
@@ -59,30 +59,31 @@ struct Dialer {
     key: PublicKey,
     hello: Hello,
     conversations: Vec<JoinHandle<()>>,
-    /// Signals, before a conversation has begun; afterwards they are for the processes of the job.
+    /// Receives signals before a conversation has begun; afterwards they are meant for the
+    /// processes of the job.
     signals: Option<SignalFd>,
-    /// Whether a signal came that asks us to end.
+    /// Whether a signal has asked this agent to end.
     asked_to_end: bool,
-    /// Whether a connection that breaks after the last conversation is the end, because the other
-    /// side is the launcher of one job.
+    /// Whether this agent ends if a connection breaks after the last conversation, because the
+    /// other side is the launcher of a single job.
     ends_with_job: bool,
 }
 
 /// The result of waiting.
 enum Waited {
-    /// The token of a conversation that begins, and the bytes behind it.
+    /// The token of a new conversation, and the bytes after it.
     Serve(String, Vec<u8>),
-    /// Nothing more is to be done.
+    /// The agent is no longer needed.
     Leave,
     /// The connection has ended without a message.
     Broken,
 }
 
-/// Why a try to dial in failed.
+/// Why an attempt to dial in failed.
 enum Failed {
-    /// Another try may succeed.
+    /// Another attempt may succeed.
     Again(String),
-    /// No other try will succeed.
+    /// No attempt will succeed.
     Never(String),
 }
 
@@ -90,7 +91,7 @@ impl Dialer {
     fn begin(source: Option<&str>) -> Result<Dialer, String> {
         let text = ticket_text(source)?;
         let ticket: Ticket = serde_json::from_str(&text)
-            .map_err(|error| format!("what was given is not a ticket: {error}"))?;
+            .map_err(|error| format!("the given text is not a ticket: {error}"))?;
         let key = PublicKey::try_from(ticket.key.clone()).map_err(str::to_owned)?;
         let identity = Identity::from_secret(&ticket.secret).map_err(|error| error.to_string())?;
         Ok(Dialer {
@@ -105,7 +106,7 @@ impl Dialer {
         })
     }
 
-    /// Waits over this connection, and over those that follow it, until the tool is gone.
+    /// Waits on this connection, and on those that follow it, until the tool is gone.
     fn run(mut self, link: Link) -> Result<(), String> {
         let result = self.wait_and_serve(link);
         for conversation in self.conversations {
@@ -124,19 +125,19 @@ impl Dialer {
                 Waited::Serve(token, rest) => self.serve(link, rest, &token)?,
                 Waited::Leave => return Ok(()),
                 Waited::Broken if self.ends_with_job && self.has_served() => return Ok(()),
-                // too many agents came at once, or the network fails; a tool that is alive takes us
-                // again
+                // too many agents connected at once, or the network fails; a running tool accepts
+                // another connection
                 Waited::Broken => std::thread::sleep(FIRST_PAUSE),
             }
             link = match self.connect() {
                 Ok(link) => link,
-                // the tool has ended meanwhile
+                // the tool has ended
                 Err(_) => return Ok(()),
             };
         }
     }
 
-    /// Whether there was a conversation, and all have ended.
+    /// Whether there were conversations, and all have ended.
     fn has_served(&self) -> bool {
         let mut conversations = self.conversations.iter();
         !self.conversations.is_empty() && conversations.all(JoinHandle::is_finished)
@@ -153,8 +154,8 @@ impl Dialer {
         Ok(())
     }
 
-    /// Blocks signals. An engine may signal everything on the host, as Slurm does at a time limit:
-    /// that is meant for the processes of a job, and this agent carries their last output.
+    /// Blocks signals. An engine may signal everything on the host, as Slurm does at a time limit.
+    /// That is meant for the processes of a job, and this agent still carries their last output.
     fn block_signals(&mut self) -> io::Result<()> {
         if self.signals.is_none() {
             let asking = crate::supervise::asking_to_end();
@@ -237,11 +238,13 @@ impl Dialer {
     }
 
     fn try_address(&self, address: SocketAddr) -> Result<Link, Failed> {
-        // the tool listens before an agent is started: if nobody does, it has ended
+        // the tool listens before an agent is started, so it has ended if the port is closed
         let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::ConnectionRefused => Failed::Never("nobody listens there".to_owned()),
+            io::ErrorKind::ConnectionRefused => {
+                Failed::Never("the tool no longer listens".to_owned())
+            }
             _ if tls::is_wrong_key(&error) => {
-                Failed::Never("it is not the tool that wrote this ticket".to_owned())
+                Failed::Never("another program than the tool of this ticket answers".to_owned())
             }
             _ => Failed::Again(error.to_string()),
         };
@@ -258,7 +261,7 @@ fn ticket_text(source: Option<&str>) -> Result<String, String> {
     match (source, std::env::var(TICKET_VARIABLE)) {
         (None, Ok(ticket)) => return Ok(ticket),
         (None | Some("-"), _) => {
-            // one line, because an engine may leave stdin open behind it
+            // one line, because an engine may leave stdin open
             io::BufRead::read_line(&mut io::BufReader::new(io::stdin()), &mut text)
                 .map_err(|error| format!("stdin: {error}"))?;
         }

@@ -1,5 +1,5 @@
-//! Carries a conversation between a connection and `host-agent serve`, with a thread for each
-//! direction, so that each waits for its own reader.
+//! Relays a conversation between a connection and `host-agent serve`, with a thread for each
+//! direction, so that a slow reader blocks only one.
 
 use crate::output::{SharedLink, write_all};
 use crate::requests::wait_until_readable;
@@ -14,17 +14,17 @@ use std::time::{Duration, Instant};
 use tls::Link;
 use wire::dial::TICKET_VARIABLE;
 
-/// How much is read at once from the serving agent: as much as its pipe holds after it was widened.
+/// How much is read at once from the serving agent: the size of its enlarged pipe.
 const AT_ONCE: usize = 256 << 10;
-/// How long the other side has to take the last bytes.
+/// How long the other side may take to accept the last bytes.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-/// How often it is tried to announce the end.
+/// How often to try to announce the end.
 const PACE: Duration = Duration::from_millis(10);
 
 /// The connection and the serving agent.
 pub struct DialRelay {
     link: Link,
-    /// Bytes that have come from the connection already.
+    /// Bytes that were read from the connection already.
     received: Vec<u8>,
     child: Child,
     stdin: ChildStdin,
@@ -32,13 +32,13 @@ pub struct DialRelay {
 }
 
 impl DialRelay {
-    /// Starts the serving agent; `received` has already come from the connection.
+    /// Starts the serving agent; `received` was read from the connection already.
     pub fn begin(link: Link, received: Vec<u8>, token: &str) -> io::Result<DialRelay> {
         link.be_patient()?;
         let mut child = Command::new("/proc/self/exe")
             .arg0("host-agent")
             .args(["serve", token])
-            // secrets in the environment are for this agent alone, not for the processes of a job
+            // secrets in the environment are not for the processes of a job
             .env_remove(TICKET_VARIABLE)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -54,7 +54,7 @@ impl DialRelay {
         })
     }
 
-    /// Runs to the end. The child ends its part of a job when its stdin ends.
+    /// Runs until both directions have ended. The child ends its part of a job when its stdin ends.
     pub fn run(mut self) {
         let link: SharedLink = Arc::new(Mutex::new(self.link));
         let (reading, has_ended) = channel::<()>();
@@ -65,8 +65,7 @@ impl DialRelay {
         });
         if let Ok(carrying) = carrying {
             if carry_events(self.stdout, &link).is_ok() && announce_end(&link).is_ok() {
-                // a connection that is closed while something unread lies there loses what is
-                // still on its way
+                // closing a connection with unread data resets it, which loses data in transit
                 let _ = has_ended.recv_timeout(LAST_WORDS);
             }
             link.lock().shutdown();
@@ -76,8 +75,8 @@ impl DialRelay {
     }
 }
 
-/// Carries to the child what comes over the connection, until that ends. What comes for a child
-/// that reads no more is discarded, because the child may still write.
+/// Passes bytes of the connection to the child, until the connection ends. If the child no longer
+/// reads, they are discarded, because the child may still write.
 fn carry_requests(link: &SharedLink, mut received: Vec<u8>, stdin: ChildStdin) {
     let mut stdin = Some(stdin);
     loop {
@@ -98,8 +97,8 @@ fn carry_requests(link: &SharedLink, mut received: Vec<u8>, stdin: ChildStdin) {
     }
 }
 
-/// Carries what the child writes until its last byte. As long as the child is there, it decides how
-/// long the tool may be silent.
+/// Passes all output of the child to the connection. While the child runs, it decides how long the
+/// tool may be silent.
 fn carry_events(mut stdout: ChildStdout, link: &SharedLink) -> io::Result<()> {
     let mut buffer = vec![0; AT_ONCE];
     loop {

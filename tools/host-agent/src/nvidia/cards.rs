@@ -1,4 +1,4 @@
-//! The cards of a host with their memory, and who computes on them.
+//! The GPUs of a host with their memory, and the processes that compute on them.
 
 use super::{FORMAT, MAX_CARDS, bytes, number, rows};
 use crate::processes::JOB;
@@ -12,17 +12,17 @@ use std::thread;
 use std::time::Duration;
 use wire::Failure;
 
-/// What is kept of an answer.
+/// How many bytes of an answer are kept.
 const MAX_OUTPUT: usize = 256 << 10;
-/// Of the words of one that fails.
+/// How many characters of the message are kept if nvidia-smi fails.
 const WHY_SHOWN: usize = 200;
-/// It fails with this where there is a driver and no card, as in a container that has none.
+/// The message of nvidia-smi if there is a driver but no GPU, as in a container without one.
 const NO_CARDS: &str = "No devices were found";
-/// Computes for others, so that these can share a card; it is there as long as the cards are shared
-/// so, and uses some MB.
+/// The process of CUDA MPS, which computes for others so that they can share a GPU. It runs as long
+/// as a GPU is shared in this way, and uses some MB.
 const SHARING_SERVICE: &str = "nvidia-cuda-mps-server";
 
-/// The cards; or why nobody knows them.
+/// The GPUs, or why they are unknown.
 pub fn query(program: &Path, limit: Duration) -> Result<Vec<GpuCard>, Failure> {
     let ask = |words: &[&str]| {
         let mut command = Command::new(program);
@@ -45,7 +45,7 @@ pub fn query(program: &Path, limit: Duration) -> Result<Vec<GpuCard>, Failure> {
         };
         Err(Failure::new(format!("nvidia-smi {why}")))
     };
-    // at once, because each may take until the limit
+    // at the same time, because each may take until the limit
     thread::scope(|scope| {
         let beside = |words: &'static [&str]| {
             thread::Builder::new()
@@ -55,29 +55,29 @@ pub fn query(program: &Path, limit: Duration) -> Result<Vec<GpuCard>, Failure> {
         let users = beside(&["--query-compute-apps=pid,gpu_uuid,used_memory", FORMAT])?;
         let list = beside(&["-L"])?;
         let cards = ask(&["--query-gpu=index,uuid,memory.total,memory.free", FORMAT])?;
-        // the cards are known without who uses them
+        // the GPUs are known, but not their processes
         let users = users.join().ok().and_then(Result::ok).unwrap_or_default();
         let list = list.join().ok().and_then(Result::ok).unwrap_or_default();
         Ok(described(&cards, &users, &list, &user))
     })
 }
 
-/// Why it could not be asked.
+/// Why nvidia-smi gave no answer.
 pub fn failure(error: &io::Error) -> Failure {
     Failure::new(format!("nvidia-smi: {error}"))
 }
 
-/// The cards from what it says of cards, of processes, and, with `-L`, of their parts:
+/// The GPUs from nvidia-smi's tables of GPUs and processes, and its list `-L` of MIG devices:
 ///
 ///     GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-e86c…)
 ///       MIG 3g.20gb     Device  0: (UUID: MIG-c738…)
 fn described(cards: &str, users: &str, list: &str, user: &dyn Fn(u32) -> GpuUser) -> Vec<GpuCard> {
     let mut found: Vec<GpuCard> = Vec::new();
-    // by the UUIDs of cards and of their parts
+    // by the UUIDs of GPUs and MIG devices
     let mut indices: HashMap<&str, usize> = HashMap::new();
     let cards = rows(cards);
     for row in cards.iter().take(MAX_CARDS) {
-        // a card that has fallen off the bus has words in place of its number
+        // a GPU that has fallen off the bus has words in place of its number
         let Some(index) = number(row.get(0)) else {
             continue;
         };
@@ -107,7 +107,7 @@ fn described(cards: &str, users: &str, list: &str, user: &dyn Fn(u32) -> GpuUser
             continue;
         };
         let uuid = row.get(1).unwrap_or_default();
-        // of a single card it need not say which, unless it names another that has failed
+        // with a single GPU nvidia-smi need not name it, unless it names another that has failed
         let only = (found.len() == 1 && !uuid.starts_with("GPU-")).then_some(0);
         if let Some(index) = indices.get(uuid).copied().or(only) {
             let user = GpuUser {
@@ -123,7 +123,7 @@ fn described(cards: &str, users: &str, list: &str, user: &dyn Fn(u32) -> GpuUser
     found
 }
 
-/// A process, as far as it can be seen from here.
+/// A process, as far as it is visible here.
 fn user(pid: u32) -> GpuUser {
     let unseen = GpuUser {
         pid,
@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    /// The cards, and for each card the processes with their GiB.
+    /// The GPUs, and for each the processes with their GiB.
     fn reported(
         cards: &str,
         users: &str,
@@ -224,8 +224,8 @@ mod tests {
         }
     }
 
-    /// The lines of cards are from machines with a GPU in parts in a container, with memory that
-    /// the processor shares, and with one that has fallen off the bus.
+    /// The lines are from machines with MIG in a container, with memory that processor and GPU
+    /// share, and with a GPU that has fallen off the bus.
     #[test]
     fn cards_that_do_not_tell() {
         let table = [
@@ -251,10 +251,10 @@ mod tests {
         assert_eq!(
             users,
             [vec![(9, None)]],
-            "of a single card it need not say which"
+            "with a single GPU it need not be named"
         );
         let (_, users) = reported("0, GPU-a, 1024, 0\n", "9, GPU-b, 5\n", "");
-        assert_eq!(users, [vec![]], "of another card, which has failed");
+        assert_eq!(users, [vec![]], "of another GPU, which has failed");
     }
 
     #[test]

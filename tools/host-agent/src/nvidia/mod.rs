@@ -1,5 +1,5 @@
-//! nvidia-smi, which knows NVIDIA's cards: where it is, and how its tables read. It takes a tenth
-//! of a second, some seconds where the driver is not kept loaded, and for ever where a card hangs.
+//! Finds nvidia-smi, which reports NVIDIA's GPUs, and parses its tables. It takes a tenth of a
+//! second, some seconds if the driver is not kept loaded, and for ever if a GPU hangs.
 
 pub mod cards;
 
@@ -12,17 +12,17 @@ use std::str::FromStr;
 use std::time::Duration;
 
 const PROGRAM: &str = "nvidia-smi";
-/// Eight cards whose driver is not kept loaded take some seconds; what takes longer than this is a
-/// card or a driver that hangs.
+/// How long nvidia-smi may take. With eight GPUs whose driver is not kept loaded it needs some
+/// seconds; after this time a GPU or driver hangs.
 pub const LIMIT: Duration = Duration::from_secs(20);
-/// It counts memory in MiB.
+/// The unit of memory in its tables.
 const MIB: u64 = 1 << 20;
-/// A host has 16 cards at most, each of them perhaps in 7 parts.
+/// The most rows that are used: 16 GPUs, each with up to 7 MIG devices.
 pub const MAX_CARDS: usize = 256;
-/// Its tables are written so.
+/// The format of its tables.
 pub const FORMAT: &str = "--format=csv,noheader,nounits";
 
-/// Where it is, by PATH.
+/// Its path, by PATH.
 pub fn program() -> Option<PathBuf> {
     find(&env::var_os("PATH")?)
 }
@@ -48,13 +48,13 @@ pub fn rows(text: &str) -> Vec<StringRecord> {
     reader.into_records().filter_map(Result::ok).collect()
 }
 
-/// A number; what a card does not tell stands as `[N/A]`, `[Not Supported]` or `[Insufficient
-/// Permissions]`.
+/// A number; `None` for values that a GPU does not report, such as `[N/A]`, `[Not Supported]` or
+/// `[Insufficient Permissions]`.
 pub fn number<T: FromStr>(cell: Option<&str>) -> Option<T> {
     cell?.parse().ok()
 }
 
-/// So many bytes.
+/// A number of MiB, in bytes.
 pub fn bytes(cell: Option<&str>) -> Option<u64> {
     number::<u64>(cell)?.checked_mul(MIB)
 }

@@ -15,13 +15,12 @@ use wire::Text;
 use wire::job::Job;
 use wire::preflight::{Finding, Module, Subject};
 
-/// The questions to the Python of a process.
+/// The questions for the Python of a process.
 #[derive(PartialEq, Eq)]
 struct PythonQuestion<'a> {
-    /// The interpreter, as the command names it.
+    /// The interpreter, as named in the command.
     interpreter: &'a str,
-    /// The script that it will run; `None` if it runs a module. The modules that the script imports
-    /// must be found too.
+    /// The script that it will run, whose imports must be found, too; `None` if it runs a module.
     script: Option<&'a str>,
     /// The modules that it must find.
     modules: &'static [Module],
@@ -45,15 +44,15 @@ impl PythonQuestion<'_> {
     }
 }
 
-/// Checks the commands, each once. Also returns whether their Pythons use torch or may; `None` if
-/// none has answered.
+/// Checks the commands, each once. Also returns whether their Pythons use or may use torch; `None`
+/// if none has answered.
 pub fn check(processes: &[HostProcess]) -> (Vec<Finding>, Option<bool>) {
     let mut checked = Vec::new();
     let (mut findings, mut may_use_torch) = (Vec::new(), None);
     for process in processes {
         let first = match &process.command {
             Command::Words(words) => words.first(),
-            // of other shell text only the shell can be checked
+            // for other shell text only the shell can be checked
             Command::Shell(_) => None,
         };
         let question = PythonQuestion::of(process);
@@ -76,8 +75,8 @@ pub fn check(processes: &[HostProcess]) -> (Vec<Finding>, Option<bool>) {
     (findings, may_use_torch)
 }
 
-/// Checks that the command exists or the shell runs it. If it is a Python, that answers, and the
-/// modules that it must find come with its answer.
+/// Checks that the command exists, or that the shell runs text. A Python is asked for the modules
+/// that it must find.
 fn check_command(
     process: &HostProcess,
     question: Option<&PythonQuestion<'_>>,
@@ -108,11 +107,11 @@ fn check_command(
     Ok(Some((facts, question.modules)))
 }
 
-/// What only a shell writes that runs the text which it is given.
+/// The output of a shell that runs the given text.
 const SHELL_RUNS: &str = "dgl-tools: this shell runs text";
 
-/// The problem of a shell that ends well without having run anything, because a start-up file
-/// executes another program. Other failures are told by whatever the shell is to run.
+/// The problem of a shell that succeeds without running anything, because a start-up file executes
+/// another program. Other failures appear when the shell runs the command.
 fn shell_problem(process: &HostProcess) -> Option<String> {
     let text = format!("echo '{SHELL_RUNS}'");
     let invocation = shell::in_shell(&process.env, None, text.as_bytes());
@@ -131,8 +130,8 @@ fn shell_problem(process: &HostProcess) -> Option<String> {
     ))
 }
 
-/// Checks that the kernel takes the words and variables of each process: it limits each of them,
-/// and their sum.
+/// Checks that the kernel accepts the arguments and variables of each process: it limits each of
+/// them, and their sum.
 pub fn check_sizes(job: &Job, processes: &[HostProcess]) -> Option<Finding> {
     let largest = |size: fn(&[(usize, String)]) -> Option<usize>| {
         let processes = processes.iter();
@@ -144,7 +143,7 @@ pub fn check_sizes(job: &Job, processes: &[HostProcess]) -> Option<Finding> {
     let process = tried.find(|process| !start::fits(job, process))?;
     let (size, name) = parts(process).into_iter().max().unwrap_or_default();
     let problem = format!(
-        "the command, setup and environment of {} {} are longer than the kernel takes (E2BIG); \
+        "the command, setup and environment of {} {} are longer than the kernel accepts (E2BIG); \
          the longest part, {name}, has {}",
         process.record.role.name(),
         process.record.rank,
@@ -153,7 +152,7 @@ pub fn check_sizes(job: &Job, processes: &[HostProcess]) -> Option<Finding> {
     Some(Finding::problem(Subject::ArgumentSizes, problem))
 }
 
-/// The sizes of the words and variables with which a process is started.
+/// The sizes of the arguments and variables of a process.
 fn parts(process: &HostProcess) -> Vec<(usize, String)> {
     let Invocation { words, env } = shell::invocation(process);
     let words = words.iter().map(|word| (word.len(), "a word".to_owned()));
@@ -164,11 +163,11 @@ fn parts(process: &HostProcess) -> Vec<(usize, String)> {
 
 fn is_there(process: &HostProcess, word: &OsStr) -> bool {
     let Some(setup) = process.record.setup.as_deref() else {
-        let own = process.variable("PATH").map(OsStr::to_owned);
-        let path = own.or_else(|| env::var_os("PATH")).unwrap_or_default();
+        let planned = process.variable("PATH").map(OsStr::to_owned);
+        let path = planned.or_else(|| env::var_os("PATH")).unwrap_or_default();
         return is_in_path(word, &path, process.folder());
     };
-    // csh looks for commands in another way
+    // csh searches for commands in another way
     if shell::is_csh() {
         return true;
     }
@@ -178,7 +177,7 @@ fn is_there(process: &HostProcess, word: &OsStr) -> bool {
     answer.is_ok_and(|answer| answer.status.is_some_and(|status| status.success()))
 }
 
-/// Looks for a program as execvp(3) does.
+/// Searches for a program as execvp(3) does.
 fn is_in_path(word: &OsStr, path: &OsStr, folder: &Path) -> bool {
     let runs = |file: &Path| file.is_file() && access(file, AccessFlags::X_OK).is_ok();
     if word.as_bytes().contains(&b'/') {
@@ -201,7 +200,7 @@ fn ask_python(process: &HostProcess, question: &PythonQuestion<'_>) -> Result<Py
     python::ask(invocation, process.folder(), Some(&script))
 }
 
-/// The finding about a Python that must find these modules, and those that its script imports.
+/// The finding about a Python that must find these modules and the imports of its script.
 fn python_finding(facts: PythonFacts, modules: &[Module]) -> Finding {
     let imported = facts.imports.iter().flatten();
     let needed: Vec<&Module> = modules.iter().chain(imported).collect();

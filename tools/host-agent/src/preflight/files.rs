@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "it only reads what the job will read by the same path"
+    reason = "it only reads files that the job will read by the same paths"
 )]
 
 use nix::libc;
@@ -15,10 +15,10 @@ use std::path::Path;
 use wire::codec::MAX_BODY;
 use wire::preflight::{Finding, Script, Subject};
 
-/// A script that is longer, such as an archive, is compared by its beginning.
+/// How much of a script is compared; longer ones, such as archives, differ at their beginning.
 const MAX_SCRIPT: u64 = 64 << 20;
 
-/// The content of a script, or why it cannot be read. Python runs directories too.
+/// The content of a script, or why it cannot be read. Python can run directories, too.
 pub fn check_script(script: Script) -> Option<Finding> {
     let file = script.folder.path().join(script.path.path());
     if file.is_dir() {
@@ -33,7 +33,7 @@ pub fn check_script(script: Script) -> Option<Finding> {
     })
 }
 
-/// Why a file cannot be read; `None` if it can.
+/// Why a file cannot be read; `None` if it is readable.
 pub fn missing(file: &Path) -> Option<Finding> {
     let shown = file.display();
     match (file.is_file(), is_readable(file)) {
@@ -67,7 +67,7 @@ pub fn open_regular(file: &Path) -> Option<File> {
     opened.metadata().ok()?.is_file().then_some(opened)
 }
 
-/// The beginning of the text of an ip_config, as much as one message holds.
+/// The beginning of an ip_config, limited to what a message holds.
 pub fn read_ip_config(file: &Path) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     let opened = open_regular(file)?;

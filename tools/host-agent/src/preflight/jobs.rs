@@ -1,5 +1,4 @@
-//! Looks for jobs of this user that run on this host, and for processes of jobs whose watch is
-//! gone.
+//! Finds jobs of this user that run on this host, and processes of jobs whose supervisor is gone.
 
 use crate::claim;
 use crate::job::JobAssembly;
@@ -11,30 +10,29 @@ use std::time::Duration;
 use wire::job::Job;
 use wire::preflight::Finding;
 
-/// A job that is just ending looks abandoned for a moment, and so does one whose watch is restarted
-/// every second; hence several looks.
-const LOOKS: u32 = 3;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(300);
+/// How often to check: a job that is ending appears abandoned for a moment.
+const CHECKS: u32 = 3;
+const BETWEEN_CHECKS: Duration = Duration::from_millis(300);
 
-/// Finds what earlier jobs have left, and whether a job of this name runs.
-pub fn check(own: &Job) -> Vec<Finding> {
+/// Finds processes that earlier jobs have left, and whether a job with the same name runs.
+pub fn check(job: &Job) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for again in (0..LOOKS).rev() {
-        findings = judge(&processes(), own, claim::is_alive);
+    for checks_left in (0..CHECKS).rev() {
+        findings = judge(&processes(), job, claim::is_alive);
         let is_settled = !findings
             .iter()
             .any(|finding| matches!(finding, Finding::Abandoned { .. }));
-        if is_settled || again == 0 {
+        if is_settled || checks_left == 0 {
             break;
         }
-        std::thread::sleep(BETWEEN_LOOKS);
+        std::thread::sleep(BETWEEN_CHECKS);
     }
     findings
 }
 
 /// Whether processes of other jobs run here.
-pub fn others_run(own: &JobAssembly) -> bool {
-    let token = own
+pub fn others_run(job: &JobAssembly) -> bool {
+    let token = job
         .identity()
         .map(|job| job.token.clone())
         .unwrap_or_default();
@@ -46,7 +44,7 @@ pub fn others_run(own: &JobAssembly) -> bool {
 struct MarkedProcess {
     pid: i32,
     token: String,
-    /// The job's name; processes that belong to the watch of a job have none.
+    /// The job's name; supervisors and watchers have none.
     name: Option<String>,
     /// Whether an agent is its parent or grandparent.
     below_agent: bool,
@@ -54,13 +52,13 @@ struct MarkedProcess {
 
 fn judge(
     processes: &[MarkedProcess],
-    own: &Job,
+    own_job: &Job,
     is_claimed: impl Fn(&str, &str) -> bool,
 ) -> Vec<Finding> {
     let mut jobs: BTreeMap<&str, Vec<&MarkedProcess>> = BTreeMap::new();
     for process in processes
         .iter()
-        .filter(|process| process.token != own.token)
+        .filter(|process| process.token != own_job.token)
     {
         jobs.entry(&process.token).or_default().push(process);
     }
@@ -72,7 +70,7 @@ fn judge(
             .any(|process| process.name.is_none() || process.below_agent);
         match name {
             Some(name) if watched || is_claimed(&name, token) => {
-                if name == own.name {
+                if name == own_job.name {
                     findings.push(Finding::NameInUse);
                 }
             }
@@ -88,7 +86,7 @@ fn judge(
     findings
 }
 
-/// The marked processes of this user, because root can read everybody's environment.
+/// The marked processes of this user; root could read the environments of all users.
 fn processes() -> Vec<MarkedProcess> {
     let stats = procfs::stats();
     let marked = |pid: i32| {
@@ -104,7 +102,7 @@ fn processes() -> Vec<MarkedProcess> {
     procfs::pids().into_iter().filter_map(marked).collect()
 }
 
-/// The token itself. Processes of a watch have a word and a dash before it.
+/// The token itself. Supervisors and watchers have a word and a dash before it.
 fn token(value: &str) -> Option<String> {
     let token = value.rsplit('-').next().unwrap_or(value);
     is_token(token).then(|| token.to_owned())
@@ -125,7 +123,7 @@ mod tests {
     #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn jobs_are_alive_or_abandoned() {
-        let own = Job {
+        let own_job = Job {
             name: "mine".to_owned(),
             token: "0".repeat(32),
             host: 0,
@@ -154,7 +152,7 @@ mod tests {
                 vec![],
             ),
             (
-                "another, watched by a shell",
+                "another, with a watcher",
                 vec![
                     process(9, "1", Some("a"), false),
                     process(8, "1", None, false),
@@ -188,14 +186,14 @@ mod tests {
                 vec![left("a", &[9, 10])],
             ),
             (
-                "what is left of a watch",
+                "a supervisor that is left",
                 vec![process(9, "1", None, false)],
                 vec![],
             ),
         ];
-        for (what, processes, expected) in table {
-            let found = judge(&processes, &own, |_, token| token.starts_with('2'));
-            assert_eq!(found, expected, "{what}");
+        for (case, processes, expected) in table {
+            let found = judge(&processes, &own_job, |_, token| token.starts_with('2'));
+            assert_eq!(found, expected, "{case}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Looks for files of DGL in /dev/shm, by their user and the process that has them mapped.
+//! Finds files of DGL in /dev/shm, with their user and the process that maps them.
 
 use crate::command;
 use crate::describe;
@@ -10,11 +10,11 @@ use std::time::Duration;
 use wire::Text;
 use wire::preflight::{Finding, SharedFiles, Subject};
 
-/// Making namespaces takes a moment at most.
+/// How long creating namespaces may take.
 const TRY_LIMIT: Duration = Duration::from_secs(10);
 const TRY_BYTES: usize = 1 << 10;
 
-/// The findings about all files, as few as possible.
+/// The findings about all files, merged as far as possible.
 pub fn check() -> Vec<Finding> {
     let mut groups: BTreeMap<(u32, Option<i32>), Vec<DglFile>> = BTreeMap::new();
     for file in shm::dgl_files() {
@@ -29,12 +29,12 @@ pub fn check() -> Vec<Finding> {
         .collect()
 }
 
-/// Checks that a job can have a /dev/shm of its own, by trying it in another process.
+/// Checks that a job can have a private /dev/shm, by trying it in another process.
 pub fn check_private() -> Option<Finding> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("host-agent").arg("private-shm");
     let no = |error: String| {
-        let problem = format!("no /dev/shm of its own can be made: {error}");
+        let problem = format!("a private /dev/shm cannot be created: {error}");
         Some(Finding::problem(Subject::PrivateSharedMemory, problem))
     };
     match command::ask(command, TRY_LIMIT, TRY_BYTES) {

@@ -1,6 +1,6 @@
-//! The checks before a job starts, a file for each subject. What there is to check follows from the
-//! job and its processes (needs.rs). The answers are typed findings; the launcher decides whether
-//! they are faults, and what people are told.
+//! The checks before a job starts, a file for each subject. needs.rs derives the details from the
+//! job and its processes. The answers are typed findings; the launcher decides whether they are
+//! faults, and words them.
 
 mod commands;
 mod files;
@@ -22,17 +22,17 @@ use wire::preflight::{Check, Finding, Subject};
 #[derive(Debug, Default)]
 pub struct Preflight {
     listeners: reach::Listeners,
-    /// Whether the processes use torch, or may; `None` before their Pythons were asked.
+    /// Whether the processes use or may use torch; `None` before their Pythons were asked.
     may_use_torch: Option<bool>,
 }
 
-/// What a job claims on this host.
+/// The claim of the job on this host.
 pub fn claim(job: &JobAssembly) -> Result<Claim, Failure> {
     Ok(needs::claim(job.identity()?, job.processes()))
 }
 
 impl Preflight {
-    /// Carries out one check; `tell` gets each finding, with the bytes that belong behind it.
+    /// Carries out one check; `tell` is called with each finding and its body.
     pub fn examine(
         &mut self,
         check: &Check,
@@ -71,8 +71,8 @@ impl Preflight {
         Ok(())
     }
 
-    /// Listens for the other hosts, if processes of this one will meet theirs: those of DGL do, and
-    /// others if their script uses torch.
+    /// Listens for the other hosts, if processes of this host will communicate with theirs, as
+    /// those of DGL do, and others if their script uses torch.
     fn listen(&mut self, job: &JobAssembly) -> Result<Option<Finding>, Failure> {
         let (identity, processes) = (job.identity()?, job.processes());
         let runs_dgl = processes.iter().any(|process| process.record.role.is_dgl());
@@ -82,7 +82,7 @@ impl Preflight {
             return Ok(None);
         }
         let ports = needs::ports(identity, processes);
-        // a job that was not started under a claim may be about to listen there
+        // a job that was started without a claim may be about to listen on the port
         let port = ports.first().map(|port| port.port);
         let port = port.filter(|_| !jobs::others_run(job));
         self.listeners.listen(identity.address, port).map(Some)

@@ -1,15 +1,15 @@
-//! What the processes of a job need on this host, as their records say.
+//! The needs of a job's processes on this host, by their records.
 
 use crate::claim::{Claim, Port};
 use crate::job::HostProcess;
 use record::{Command, Role};
 use wire::job::Job;
 
-/// How many files a server opens besides two sockets for each client: Python's own files, and those
-/// of its partition.
+/// How many files a server opens besides two sockets for each client: files of Python and of its
+/// partition.
 const FILES_BESIDE: u64 = 100;
 
-/// What the job claims here.
+/// The claim of the job on this host.
 pub fn claim(job: &Job, processes: &[HostProcess]) -> Claim {
     let loads_a_graph =
         |server: &HostProcess| is_server(server) && server.variable("DGL_CONF_PATH").is_some();
@@ -23,22 +23,22 @@ pub fn is_server(process: &HostProcess) -> bool {
     process.record.role == Role::Server
 }
 
-/// Whether the process is one of DGL's, or may use torch. Many workers are not Python at all
-/// (`nvidia-smi` on all hosts, say).
+/// Whether the process belongs to DGL or may use torch. Some workers do not run Python, such as
+/// `nvidia-smi` on all hosts.
 pub fn meets_others(process: &HostProcess) -> bool {
     process.record.role.is_dgl() || process.record.python.is_some()
 }
 
-/// The ports to be bound here: the graph servers' on the host's own address, those of programs,
-/// torch's rendezvous among them, on any. Every worker gets a port for it, but other jobs must not
-/// wait for one that is not used.
+/// The ports that will be bound here: those of graph servers on the host's address, and those of
+/// programs, including torch's rendezvous, on any address. Every worker has a port for the
+/// rendezvous, but other jobs must not wait for unused ones.
 pub fn ports(job: &Job, processes: &[HostProcess]) -> Vec<Port> {
     let servers = processes.iter().filter_map(|process| process.record.port);
     let servers = servers.map(|port| Port {
         port,
         address: Some(job.address),
     });
-    // each program's first process listens for the others
+    // the first process of each program listens for the others
     let leads = |process: &&HostProcess| !is_server(process) && process.record.rank == 0;
     let of_program = |process: &HostProcess| {
         let rendezvous = process.record.master_port;
@@ -70,7 +70,7 @@ pub fn script(process: &HostProcess) -> Option<&str> {
     names(&process.command, script).then_some(script)
 }
 
-/// Whether the command has the interpreter or script that dgl-env wrote down. Otherwise it was
+/// Whether the command still has the interpreter or script that dgl-env recorded, and was not
 /// edited since.
 pub fn names(command: &Command, word: &str) -> bool {
     match command {
@@ -123,21 +123,25 @@ mod tests {
             master_port: Some(29500),
             ..server.record.clone()
         };
-        let all = [server, HostProcess::new(1, trainer).unwrap()];
+        let processes = [server, HostProcess::new(1, trainer).unwrap()];
         let port = |port: u16, address: Option<Ipv4Addr>| Port { port, address };
         let wanted = [port(30050, Some(ADDRESS)), port(29500, None)];
-        assert_eq!(ports(&job(false), &all), wanted);
+        assert_eq!(ports(&job(false), &processes), wanted);
         let shares = |private_shm: bool, processes: &[HostProcess]| {
             claim(&job(private_shm), processes).shared_memory
         };
-        assert!(shares(false, &all) && !shares(true, &all) && !shares(false, &all[1..]));
-        assert_eq!((open_files(&all), open_files(&all[1..])), (Some(116), None));
+        let trainers = &processes[1..];
+        assert!(shares(false, &processes) && !shares(true, &processes) && !shares(false, trainers));
+        assert_eq!(
+            (open_files(&processes), open_files(trainers)),
+            (Some(116), None)
+        );
     }
 
     #[test]
     fn workers_need_what_their_records_say() {
         let table = [
-            // what is not Python needs no port and no other host
+            // a program that is not Python needs no port and no other host
             (r#"{"argv": ["run", "x"]}"#, None, false),
             (r#"{"shell": "sleep 1; x"}"#, None, false),
             (
@@ -155,7 +159,7 @@ mod tests {
                 None,
                 true,
             ),
-            // the command was edited since
+            // the command was edited
             (
                 r#"{"argv": ["run", "x"], "python": "python3", "script": "t.py"}"#,
                 None,

@@ -1,4 +1,4 @@
-//! Checks the partition config, and the files that this host's servers load by it.
+//! Checks the partition config and the files of this host's partition.
 
 use super::files;
 use crate::procfs;
@@ -10,8 +10,8 @@ use std::path::Path;
 use transfer::room::free_bytes;
 use wire::preflight::{Finding, Subject};
 
-/// Checks the config, the files of the partition that graph servers of this host load, and the room
-/// for them.
+/// Checks the config, the files that the graph servers of this host load, and the room for them in
+/// /dev/shm.
 pub fn check(folder: &Path, path: &Path, part: Option<u32>, private_shm: bool) -> Vec<Finding> {
     let file = folder.join(path);
     let Some(mut opened) = files::open_regular(&file) else {
@@ -19,10 +19,10 @@ pub fn check(folder: &Path, path: &Path, part: Option<u32>, private_shm: bool) -
     };
     let mut text = Vec::new();
     let mut hasher = blake3::Hasher::new();
-    // whatever cannot be read, or is beyond the length of any config, is no part of one
+    // a file that cannot be read, or is longer than any config, has no partitions
     let _ = opened.by_ref().take(MAX_BYTES).read_to_end(&mut text);
     hasher.update(&text);
-    // also of what is no config, so that hosts can be compared
+    // reported even if it is no config, so that hosts can be compared
     let _ = io::copy(&mut opened, &mut hasher);
     let hash = hasher.finalize().to_hex().to_string();
     let config = Outline::parse(&text);
@@ -50,7 +50,7 @@ pub fn check(folder: &Path, path: &Path, part: Option<u32>, private_shm: bool) -
     findings
 }
 
-/// How much /dev/shm can hold; one of the job's own holds half of the memory, as tmpfs(5) has it.
+/// The capacity of /dev/shm; a private one has half of the memory, the default of tmpfs(5).
 fn room(private_shm: bool) -> Option<u64> {
     if private_shm {
         return procfs::memory_bytes().map(|bytes| bytes / 2);
@@ -58,7 +58,7 @@ fn room(private_shm: bool) -> Option<u64> {
     free_bytes(Path::new("/dev/shm"))
 }
 
-/// Checks the files that this host's servers load, by the keys and paths that the config names.
+/// Checks the files that this host's servers load, by the keys and paths in the config.
 fn check_part(
     workspace: &Path,
     config: &Path,
@@ -66,13 +66,13 @@ fn check_part(
     named: &[(String, String)],
     room: Option<u64>,
 ) -> Vec<Finding> {
-    let own = config.parent().unwrap_or(Path::new("."));
+    let config_folder = config.parent().unwrap_or(Path::new("."));
     let mut findings = Vec::new();
-    // if the graph exists in two forms, the script chooses which of them is loaded
+    // if the graph exists in two formats, the script chooses which one is loaded
     let (mut graph_bytes, mut other_bytes) = (None, 0u64);
     let mut no_graph = None;
     for (key, value) in named {
-        let file = own.join(value);
+        let file = config_folder.join(value);
         let is_graph = key.starts_with("part_graph");
         let fault = files::missing(&file);
         let is_elsewhere =
@@ -102,7 +102,7 @@ fn check_part(
     let need = other_bytes.saturating_add(graph_bytes.unwrap_or(0));
     if let Some(free) = room.filter(|room| need > *room) {
         let problem = format!(
-            "its part of the graph has {}, and /dev/shm only {} of room",
+            "its part of the graph has {}, but /dev/shm only {} of room",
             term::bytes(need),
             term::bytes(free)
         );

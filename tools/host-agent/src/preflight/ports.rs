@@ -1,7 +1,7 @@
 //! Checks the ports on which the job will listen.
 //!
-//! Nothing listens here. A port is bound for a moment as DGL and torch bind it, with SO_REUSEADDR,
-//! which disturbs nobody. That happens only under the claim of the job that checks.
+//! The check does not listen. It binds a port for a moment as DGL and torch do, with SO_REUSEADDR,
+//! which disturbs no other process, and only while the job has claimed the port.
 
 use crate::claim::Port;
 use crate::describe;
@@ -15,10 +15,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 use wire::preflight::{Finding, Subject};
 
-/// The owner of a port may just have ended if it is not found among all processes; then the port is
-/// free a moment later, hence several looks.
-const LOOKS: u32 = 3;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+/// How often to check: if the owner of a port is not found, it may have just ended, and the port is
+/// free a moment later.
+const CHECKS: u32 = 3;
+const BETWEEN_CHECKS: Duration = Duration::from_millis(100);
 
 /// What prevents listening on these ports.
 pub fn check(ports: &[Port]) -> Vec<Finding> {
@@ -28,7 +28,7 @@ pub fn check(ports: &[Port]) -> Vec<Finding> {
         let Some(found) = settled(*port, &mut sockets) else {
             continue;
         };
-        // one finding for each address
+        // one finding per address
         if !findings.contains(&found) {
             findings.push(found);
         }
@@ -36,14 +36,14 @@ pub fn check(ports: &[Port]) -> Vec<Finding> {
     findings
 }
 
-/// What prevents listening on a port, looked for again where its owner may just have ended.
+/// What prevents listening on a port. Checks again if its owner may have just ended.
 fn settled(port: Port, sockets: &mut Vec<TcpSocket>) -> Option<Finding> {
-    for again in (0..LOOKS).rev() {
+    for checks_left in (0..CHECKS).rev() {
         match finding(port, sockets) {
             Some(Finding::PortTaken { by, .. })
-                if by.pid.is_none() && by.user.is_none() && again > 0 =>
+                if by.pid.is_none() && by.user.is_none() && checks_left > 0 =>
             {
-                std::thread::sleep(BETWEEN_LOOKS);
+                std::thread::sleep(BETWEEN_CHECKS);
                 *sockets = procfs::tcp_sockets();
             }
             found => return found,
@@ -59,8 +59,8 @@ fn finding(port: Port, sockets: &mut Vec<TcpSocket>) -> Option<Finding> {
     }
     match bound(port.address.unwrap_or(Ipv4Addr::UNSPECIFIED), number) {
         Ok(_) => {
-            // a graph server of DGL 0.5 could not bind it; torch, which listens on any address,
-            // sets SO_REUSEADDR in every version
+            // a graph server of DGL 0.5 could not bind it; every version of torch, which listens on
+            // any address, sets SO_REUSEADDR
             let lingers =
                 port.address.is_some() && on(port, sockets).any(|socket| socket.lingers());
             lingers.then_some(Finding::PortLingers {
@@ -95,7 +95,7 @@ fn on(port: Port, sockets: &[TcpSocket]) -> impl Iterator<Item = TcpSocket> {
     sockets.iter().copied().filter(move |socket| {
         let same_address = || match (socket.address, port.address) {
             (_, None) => true,
-            (Some(own), Some(wanted)) => own == wanted || own.is_unspecified(),
+            (Some(bound), Some(wanted)) => bound == wanted || bound.is_unspecified(),
             (None, Some(_)) => false,
         };
         socket.port == port.port && same_address()
@@ -109,14 +109,14 @@ fn taken(port: u16, socket: &TcpSocket) -> Finding {
     }
 }
 
-/// The process that holds a socket. Only root sees those of other users.
+/// The process that holds a socket. Only root sees processes of other users.
 fn holder(inode: u64) -> Option<i32> {
     procfs::pids()
         .into_iter()
         .find(|pid| procfs::socket_inodes(*pid).contains(&inode))
 }
 
-/// A socket that is bound as DGL's and torch's are, without listening.
+/// A socket that is bound as DGL and torch do it, without listening.
 pub fn bound(address: Ipv4Addr, port: u16) -> nix::Result<OwnedFd> {
     let bound = socket(
         AddressFamily::Inet,

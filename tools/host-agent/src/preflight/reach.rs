@@ -1,12 +1,12 @@
-//! Checks whether hosts reach one another: each listens for a moment, and others connect. On a port
-//! it is enough that the kernel accepts.
+//! Checks whether hosts reach each other: each listens for a moment, and others connect. A port is
+//! reachable if the kernel accepts the connection.
 //!
-//! On one connection to each address they also send each other large packets, because where a path
-//! loses those without a word, hosts connect well and the job hangs. The host that connects sends
-//! [`GREETING`]; the other answers with it. The host that connects sends a block; the other says by
-//! another byte that some of it has come, and sends a block too. A block lost as a whole, after a
-//! greeting that was answered, means that large packets are lost. A byte of it that arrives was in
-//! the first packet, which is as large as any.
+//! On one connection to each address they also send each other large packets, because on a path
+//! that silently loses them, hosts can connect but the job hangs. The connecting host sends
+//! [`GREETING`], and the other repeats it. The connecting host sends a block; the other confirms
+//! with one byte that some of it has arrived, and sends a block, too. If the greeting was answered
+//! but nothing of a block arrives, large packets are lost. The first byte of a block is in its
+//! first packet, which is as large as any.
 
 use crate::side_thread::SideThread;
 use nix::libc;
@@ -19,31 +19,31 @@ use std::time::{Duration, Instant};
 use wire::Failure;
 use wire::preflight::{Finding, Unreachable};
 
-/// A connection between hosts takes milliseconds; a lost packet is sent again after 1 s, and then
-/// after 2 s more.
+/// How long to connect: it takes milliseconds, but a lost packet is sent again after 1 s and after
+/// 2 s more.
 const PATIENCE: Duration = Duration::from_millis(3500);
-/// Every other host may connect at once. The kernel may reduce it to far less than there are hosts.
+/// All other hosts may connect at once. The kernel may reduce this to far fewer.
 const BACKLOG: i32 = 4096;
 
-/// A small packet.
+/// The content of a small packet.
 const GREETING: [u8; 1] = *b"g";
-/// How much each host sends to the other: many packets of any size, so that one lost by chance is
-/// sent again within milliseconds.
+/// How much each host sends to the other: many packets whatever their size, so that a packet lost
+/// by chance is sent again within milliseconds.
 const BLOCK_BYTES: usize = 64 << 10;
-/// From the answer to the greeting, a block has this long at least: TCP sends a lost packet again
-/// after 0.2 s, 0.6 s and 1.4 s. If less is left, nothing is concluded.
+/// The least time for a block after the answer to the greeting: TCP sends a lost packet again after
+/// 0.2 s, 0.6 s and 1.4 s. If less is left, nothing is concluded.
 const BLOCK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long to wait where no descriptor is left for a connection.
+/// How long to wait if no descriptor is left for a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Closes by a reset, so that no TIME_WAIT stays on a port that a server is about to bind.
+/// Closes with a reset, so that a port that a server is about to bind is not in TIME_WAIT.
 const RESET: libc::linger = libc::linger {
     l_onoff: 1,
     l_linger: 0,
 };
 
-/// Sockets to which others can connect. They are closed on drop.
+/// Sockets to which other hosts can connect. They are closed on drop.
 #[derive(Debug, Default)]
 pub struct Listeners(Option<SideThread>);
 
@@ -61,10 +61,10 @@ impl Listeners {
     ) -> Result<Finding, Failure> {
         self.stop();
         let failed = |error: io::Error| Failure::new(format!("{address}: {error}"));
-        let own = port.and_then(|port| listener(address, port, backlog).ok());
+        let on_port = port.and_then(|port| listener(address, port, backlog).ok());
         let (ephemeral, number) = listener(address, 0, backlog).map_err(failed)?;
         let (mut sockets, mut port) = (vec![ephemeral], None);
-        if let Some((socket, number)) = own {
+        if let Some((socket, number)) = on_port {
             sockets.push(socket);
             port = Some(number);
         }
@@ -82,8 +82,8 @@ impl Listeners {
     }
 }
 
-/// Accepts connections, answers what comes, and closes each when the other side has, so that
-/// nothing of it stays on the port.
+/// Accepts connections, answers them, and closes each after the other side has, so that the port is
+/// free afterwards.
 fn accept(sockets: &[TcpListener], stopped: &PipeReader) {
     let mut open: Vec<Accepted> = Vec::new();
     loop {
@@ -113,10 +113,10 @@ fn accept(sockets: &[TcpListener], stopped: &PipeReader) {
     }
 }
 
-/// A connection that was accepted.
+/// An accepted connection.
 struct Accepted {
     stream: TcpStream,
-    /// How many bytes have come.
+    /// How many bytes have arrived.
     received: usize,
 }
 
@@ -130,7 +130,7 @@ impl Accepted {
         })
     }
 
-    /// Reads what has come and answers it; fails when the connection is over.
+    /// Reads what has arrived and answers; fails when the connection has ended.
     fn answer(&mut self) -> io::Result<()> {
         let before = self.received;
         match self.stream.read(&mut [0; BLOCK_BYTES]) {
@@ -150,7 +150,7 @@ impl Accepted {
     }
 }
 
-/// Lets small packets go at once, and makes room for a block, so that one write takes all of it.
+/// Sends small packets at once, and enlarges the buffer, so that one write accepts a block.
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     setsockopt(stream, sockopt::Linger, &RESET)?;
     setsockopt(stream, sockopt::SndBuf, &(2 * BLOCK_BYTES))?;
@@ -161,20 +161,19 @@ fn listener(address: Ipv4Addr, port: u16, backlog: i32) -> io::Result<(TcpListen
     let socket = TcpListener::bind((address, port))?;
     // the kernel reduces it if necessary
     listen(&socket, Backlog::new(backlog).unwrap_or(Backlog::MAXCONN))?;
-    // poll may report a connection that is gone when it is accepted
+    // a connection that poll reports may be closed before it is accepted
     socket.set_nonblocking(true)?;
     let port = socket.local_addr()?.port();
     Ok((socket, port))
 }
 
-/// Connects to all targets at once, each in a thread of its own; returns those that cannot be
-/// reached, and those between which and this host large packets are lost. A host has some sixty
-/// targets at most.
+/// Connects to all targets at once, at most some sixty, each in a thread; returns those that cannot
+/// be reached, and those with a path that loses large packets.
 pub fn connect(targets: &[SocketAddrV4]) -> Vec<Finding> {
     std::thread::scope(|scope| {
         let try_each = |(index, target): (usize, &SocketAddrV4)| {
             let target = *target;
-            // one path leads to all ports of an address
+            // all ports of an address have the same path
             let is_first = !targets[..index]
                 .iter()
                 .any(|other| other.ip() == target.ip());
@@ -210,13 +209,13 @@ fn try_one(target: SocketAddrV4, with_blocks: bool) -> io::Result<Option<Finding
     if !with_blocks {
         return Ok(None);
     }
-    // the host is reached: what ends in between says nothing of the path
+    // the host is reached, and an end of the connection proves nothing about the path
     let lost = exchange_blocks(&mut stream, until).unwrap_or(None);
     Ok(lost.map(|outward| Finding::LosesLargePackets { target, outward }))
 }
 
-/// Sends a block each way. Returns whether this host's or the other's was lost as a whole; `None`
-/// if neither was, or if that did not become clear in time.
+/// Sends a block each way. Returns which block was lost completely; `None` if neither was, or if
+/// there was too little time.
 fn exchange_blocks(stream: &mut TcpStream, until: Instant) -> io::Result<Option<bool>> {
     let left = || until.saturating_duration_since(Instant::now());
     stream.write_all(&GREETING)?;
@@ -234,7 +233,7 @@ fn exchange_blocks(stream: &mut TcpStream, until: Instant) -> io::Result<Option<
     Ok(Some(false))
 }
 
-/// Waits for one byte; whether it arrives within this time.
+/// Waits for one byte; returns whether it arrives within this time.
 fn arrives(stream: &mut TcpStream, limit: Duration) -> io::Result<bool> {
     stream.set_read_timeout(Some(limit.max(Duration::from_millis(1))))?;
     match stream.read_exact(&mut [0]) {
@@ -250,7 +249,7 @@ mod tests {
 
     #[test]
     fn who_listens_is_reached_and_who_has_stopped_is_not() {
-        // an address of its own, so that no other test takes the port when it is free
+        // an address that no other test uses, so that the port remains free
         let address = Ipv4Addr::new(127, 88, 0, 1);
         let mut listeners = Listeners::default();
         let Finding::Listens {
@@ -270,7 +269,7 @@ mod tests {
                 why: Unreachable::Refused
             }]
         );
-        // the port can be had at once, and is then listened on
+        // the port is free at once
         let again = listeners.listen(address, Some(ephemeral)).unwrap();
         assert!(
             matches!(again, Finding::Listens { port: Some(port), .. } if port == ephemeral),
@@ -296,7 +295,7 @@ mod tests {
     #[test]
     fn a_host_that_answers_and_takes_no_block_is_one_to_which_large_packets_are_lost() {
         let address = Ipv4Addr::new(127, 88, 0, 3);
-        // how often it answers; without an answer to the greeting nothing is known
+        // the number of answers; without an answer to the greeting nothing is concluded
         let table = [(0, None), (1, Some(true)), (2, Some(false)), (3, None)];
         std::thread::scope(|scope| {
             for (answers, expected) in table {

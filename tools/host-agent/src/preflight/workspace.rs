@@ -1,4 +1,4 @@
-//! Checks the directories, configs and scripts that the processes of a job name.
+//! Checks the directories, configs and scripts of a job's processes.
 
 use super::{files, needs, partition};
 use crate::job::HostProcess;
@@ -15,7 +15,7 @@ pub fn check(job: &Job, processes: &[HostProcess], tell: &mut dyn FnMut(Finding,
         let problem = format!("no such directory: {}", folder.display());
         tell(Finding::problem(Subject::File, problem), &[]);
     }
-    // a file in a directory that is missing has no finding of its own
+    // files in a missing directory have no findings
     let present = || processes.iter().filter(|process| process.folder().is_dir());
     let named = |variable: &str| -> BTreeSet<(&Path, &Path)> {
         let named = present().filter_map(|process| {

@@ -1,28 +1,28 @@
-//! The kernel's facts about a process' control group and its memory.
+//! The memory limits and events of control groups.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The directories of a process' memory cgroup, for each hierarchy that has one.
+/// A directory of the memory cgroup of a process, in one hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryGroup {
     /// The mount point of the hierarchy; in a container this may be the group itself.
     pub mount: PathBuf,
     /// The directory of the group.
     pub folder: PathBuf,
-    /// Whether it is version 2; the files of version 1 have other names.
+    /// Whether the hierarchy is version 2; version 1 has other file names.
     pub unified: bool,
 }
 
 /// Parses the texts of `/proc/PID/cgroup` and of the mounts.
 pub fn memory_groups(cgroup: &str, mounts: &str) -> Vec<MemoryGroup> {
-    let mount = |is_it: &dyn Fn(&str, &str) -> bool| {
+    let mount = |is_wanted: &dyn Fn(&str, &str) -> bool| {
         mounts.lines().find_map(|line| {
             let words: Vec<&str> = line.split(' ').collect();
             let [_, point, kind, options, ..] = words[..] else {
                 return None;
             };
-            is_it(kind, options).then(|| PathBuf::from(point))
+            is_wanted(kind, options).then(|| PathBuf::from(point))
         })
     };
     let mut found = Vec::new();
@@ -51,7 +51,7 @@ pub fn memory_groups(cgroup: &str, mounts: &str) -> Vec<MemoryGroup> {
     found
 }
 
-/// The lowest limit of a cgroup of this process or of one above it; `None` if there is none.
+/// The lowest limit of the cgroup of this process and of those above it; `None` if there is none.
 pub fn memory_limit_bytes() -> Option<u64> {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let groups = memory_groups(&text("/proc/self/cgroup"), &text("/proc/self/mounts"));
@@ -61,7 +61,7 @@ pub fn memory_limit_bytes() -> Option<u64> {
         .min()
 }
 
-/// The files that may hold limits: in the group and in those above it.
+/// The files that may have limits: in the group and in those above it.
 fn limit_files(group: &MemoryGroup) -> Vec<PathBuf> {
     let name = match group.unified {
         true => "memory.max",
@@ -72,7 +72,7 @@ fn limit_files(group: &MemoryGroup) -> Vec<PathBuf> {
     folders.map(|folder| folder.join(name)).collect()
 }
 
-/// Parses a limit. Without one, version 2 says `max`, and version 1 the largest possible number of
+/// Parses a limit. Without one, version 2 has `max`, and version 1 the largest possible number of
 /// pages.
 fn limit(text: &str) -> Option<u64> {
     const NONE: u64 = 1 << 62;

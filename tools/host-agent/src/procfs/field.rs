@@ -1,6 +1,6 @@
 //! Single numbers in the files of /proc.
 
-/// The number behind a key at the beginning of a line.
+/// The number after a key at the beginning of a line.
 pub fn number_of(text: &str, key: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
     rest.split_ascii_whitespace().next()?.parse().ok()

@@ -1,11 +1,11 @@
-//! What the kernel counts for the whole host.
+//! The kernel's counters of the whole host.
 
 use super::field::{kib_of, ticks_to_ms};
 use nix::sys::statvfs::statvfs;
 use std::fs;
 use wire::supervise::HostUsage;
 
-/// What the host uses now, and has used since the start of the machine; what cannot be read is 0.
+/// The current use of the host, and its counters since the start of the machine; 0 if unreadable.
 pub fn host_usage() -> HostUsage {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let (cpus, cpu_ticks) = processors(&text("/proc/stat"));
@@ -32,41 +32,41 @@ pub fn host_usage() -> HostUsage {
     }
 }
 
-/// `cpu USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL …`, and a line for each processor. What
-/// guests take stands in USER already.
+/// `cpu USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL …`, and a line for each processor. USER
+/// includes the time of guests.
 fn processors(stat: &str) -> (u32, u64) {
-    let is_one = |line: &&str| {
+    let is_processor = |line: &&str| {
         line.strip_prefix("cpu")
             .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     };
-    let cpus = stat.lines().filter(is_one).count();
-    let all = stat.lines().find_map(|line| line.strip_prefix("cpu "));
-    let ticks = all
+    let cpus = stat.lines().filter(is_processor).count();
+    let total = stat.lines().find_map(|line| line.strip_prefix("cpu "));
+    let ticks = total
         .unwrap_or_default()
         .split_ascii_whitespace()
         .enumerate()
-        .filter(|(at, _)| [0, 1, 2, 5, 6, 7].contains(at))
+        .filter(|(column, _)| [0, 1, 2, 5, 6, 7].contains(column))
         .filter_map(|(_, ticks)| ticks.parse::<u64>().ok())
         .sum();
     (u32::try_from(cpus).unwrap_or(u32::MAX), ticks)
 }
 
-/// Parses `NAME: BYTES PACKETS and six more that came in, BYTES PACKETS … that went out`. The
+/// Parses `NAME: BYTES PACKETS and six more for received data, BYTES PACKETS … for sent data`. The
 /// loopback interface does not count.
 fn network(dev: &str) -> (u64, u64) {
     let card = |line: &str| {
         let (name, counts) = line.split_once(':')?;
         let counts: Vec<&str> = counts.split_ascii_whitespace().collect();
-        let count = |at: usize| counts.get(at)?.parse::<u64>().ok();
+        let count = |column: usize| counts.get(column)?.parse::<u64>().ok();
         (name.trim() != "lo").then_some((count(0)?, count(8)?))
     };
     dev.lines()
         .filter_map(card)
-        .fold((0, 0), |(rx, tx), one| (rx + one.0, tx + one.1))
+        .fold((0, 0), |(rx, tx), card| (rx + card.0, tx + card.1))
 }
 
-/// Parses `MAJOR MINOR NAME READS MERGED SECTORS MS WRITES MERGED SECTORS …`, a sector being 512
-/// bytes. Only whole disks count, because devices that are made of others would count twice.
+/// Parses `MAJOR MINOR NAME READS MERGED SECTORS MS WRITES MERGED SECTORS …`, where a sector has
+/// 512 bytes. Only whole disks count, because devices that consist of others would count twice.
 fn disk_bytes(stats: &str, disks: &[String]) -> (u64, u64) {
     const MADE_OF_OTHERS: [&str; 5] = ["loop", "ram", "zram", "dm-", "md"];
     let is_disk = |name: &str| {
@@ -75,23 +75,23 @@ fn disk_bytes(stats: &str, disks: &[String]) -> (u64, u64) {
     };
     let disk = |line: &str| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        let sectors = |at: usize| words.get(at)?.parse::<u64>().ok();
+        let sectors = |column: usize| words.get(column)?.parse::<u64>().ok();
         is_disk(words.get(2)?).then_some((sectors(5)?, sectors(9)?))
     };
     stats
         .lines()
         .filter_map(disk)
-        .fold((0, 0), |(read, written), one| {
-            (read + one.0 * 512, written + one.1 * 512)
+        .fold((0, 0), |(read, written), disk| {
+            (read + disk.0 * 512, written + disk.1 * 512)
         })
 }
 
-/// Memory that a program could not get, and all memory.
+/// Memory that is not available to programs, and all memory.
 fn memory(meminfo: &str) -> (u64, u64) {
-    let all = kib_of(meminfo, "MemTotal:").unwrap_or(0);
-    // Linux before 3.14 does not tell what is available
+    let total = kib_of(meminfo, "MemTotal:").unwrap_or(0);
+    // Linux before 3.14 has no MemAvailable
     let available = kib_of(meminfo, "MemAvailable:").or_else(|| kib_of(meminfo, "MemFree:"));
-    (all.saturating_sub(available.unwrap_or(0)), all)
+    (total.saturating_sub(available.unwrap_or(0)), total)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The files of one process in /proc. They disappear with the process, so every reader may find
+//! The files of a process in /proc. They disappear with the process, so every function may return
 //! nothing.
 
 use super::field::{kib_of, number_of};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// How much of a command line is read.
 const COMMAND_LINE_READ: u64 = 4 << 10;
 
-/// The process ids that exist now.
+/// The current process ids.
 pub fn pids() -> Vec<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
@@ -28,8 +28,7 @@ fn path(pid: i32, file: &str) -> PathBuf {
 /// The fields of /proc/PID/stat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// The state as a letter; `Z` is a zombie, which has ended and whose status nobody has asked
-    /// for.
+    /// The state as a letter; `Z` is a zombie, which has ended but was not waited for.
     pub state: char,
     /// The parent process.
     pub parent: i32,
@@ -43,7 +42,7 @@ pub struct Stat {
     /// ticks.
     pub children_ticks: u64,
     /// The start time, in clock ticks since the start of the machine. Together with the process id
-    /// it identifies the process, also after an exec.
+    /// it identifies the process, even after an exec.
     pub start_ticks: u64,
 }
 
@@ -65,18 +64,18 @@ pub fn stats() -> BTreeMap<i32, Stat> {
     pids().into_iter().filter_map(stat).collect()
 }
 
-/// `PID (NAME) STATE PPID …`. The name may hold anything, blanks and brackets too: what follows
-/// begins behind the last bracket.
+/// Parses `PID (NAME) STATE PPID …`. The name may contain anything, even blanks and brackets, so
+/// the next field begins after the last bracket.
 fn parse_stat(text: &[u8]) -> Option<Stat> {
     let end_of_name = text.iter().rposition(|byte| *byte == b')')?;
     let words: Vec<&str> = std::str::from_utf8(&text[end_of_name + 1..])
         .ok()?
         .split_ascii_whitespace()
         .collect();
-    // proc(5) counts from the pid on: the state is its field 3
-    let field = |number: usize| words.get(number - 3).copied();
-    let number = |at: usize| field(at)?.parse::<u64>().ok();
-    let id = |at: usize| field(at)?.parse::<i32>().ok();
+    // proc(5) numbers the fields from the pid on: the state is field 3
+    let field = |index: usize| words.get(index - 3).copied();
+    let number = |index: usize| field(index)?.parse::<u64>().ok();
+    let id = |index: usize| field(index)?.parse::<i32>().ok();
     Some(Stat {
         state: field(3)?.chars().next()?,
         parent: id(4)?,
@@ -88,7 +87,7 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     })
 }
 
-/// The counters of /proc/PID/io since the process began.
+/// The counters of /proc/PID/io since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoCounts {
     /// Bytes read from or written to disks; of network file systems only where the kernel counts
@@ -98,13 +97,13 @@ pub struct IoCounts {
     pub file_bytes: u64,
 }
 
-/// Reads /proc/PID/io, which only the process's own user may.
+/// Reads /proc/PID/io, which is readable only for the process's user.
 pub fn io(pid: i32) -> Option<IoCounts> {
     parse_io(&fs::read_to_string(path(pid, "io")).ok()?)
 }
 
 fn parse_io(text: &str) -> Option<IoCounts> {
-    let sum = |one, other| number_of(text, one)?.checked_add(number_of(text, other)?);
+    let sum = |first, second| number_of(text, first)?.checked_add(number_of(text, second)?);
     Some(IoCounts {
         disk_bytes: sum("read_bytes:", "write_bytes:")?,
         file_bytes: sum("rchar:", "wchar:")?,
@@ -114,8 +113,7 @@ fn parse_io(text: &str) -> Option<IoCounts> {
 /// The fields of /proc/PID/status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// The real user id. A process that has taken another user's rights still belongs to the user
-    /// who started it.
+    /// The real user id. A setuid process still belongs to the user who started it.
     pub uid: u32,
     /// The resident memory in bytes.
     pub rss_bytes: u64,
@@ -130,7 +128,7 @@ pub fn status(pid: i32) -> Option<Status> {
     ))
 }
 
-/// Whether a process belongs to this user; root can read the environment of others too.
+/// Whether a process belongs to this user; root could also read the environment of others.
 pub fn is_own(pid: i32) -> bool {
     let me = nix::unistd::geteuid().as_raw();
     status(pid).is_some_and(|status| status.uid == me)
@@ -145,7 +143,7 @@ fn parse_status(text: &str) -> Option<Status> {
     })
 }
 
-/// The environment that a process was started with.
+/// The initial environment of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessEnvironment(Vec<u8>);
 
@@ -156,7 +154,7 @@ impl ProcessEnvironment {
         ProcessEnvironment(bytes)
     }
 
-    /// The value of a variable; of several of one name the first, which getenv(3) returns too.
+    /// The value of a variable; if several have this name, the first, as with getenv(3).
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.0
             .split(|byte| *byte == 0)
@@ -175,7 +173,7 @@ pub fn environment(pid: i32) -> Option<ProcessEnvironment> {
     fs::read(path(pid, "environ")).ok().map(ProcessEnvironment)
 }
 
-/// The words of the command, joined by blanks; the beginning of a long one.
+/// The words of the command line, joined by blanks; only the beginning of a long one.
 pub fn command_line(pid: i32) -> Option<String> {
     let mut bytes = Vec::new();
     fs::File::open(path(pid, "cmdline"))
@@ -187,26 +185,26 @@ pub fn command_line(pid: i32) -> Option<String> {
     Some(words.trim_end().to_owned())
 }
 
-/// A part of the memory of a process.
+/// A memory mapping of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     pub range: Range<u64>,
-    /// Where it begins in the file.
+    /// The offset in the file.
     pub offset: u64,
-    /// What is there can be run.
+    /// Whether it is executable.
     pub is_code: bool,
     /// The device of the file: major and minor number.
     pub device: (u32, u32),
     /// The inode on that device.
     pub inode: u64,
-    /// The path of the file at the time of mapping; empty for memory that is no file's.
+    /// The path of the file at the time of mapping; empty for memory without a file.
     pub path: PathBuf,
-    /// Whether the file has no name any more.
+    /// Whether the file was deleted.
     pub is_deleted: bool,
 }
 
-/// Reads /proc/PID/maps for the files whose path begins with `prefix`; with an empty one for all
-/// memory.
+/// Reads the mappings of files whose paths begin with `prefix` from /proc/PID/maps; all mappings if
+/// it is empty.
 pub fn mappings(pid: i32, prefix: &str) -> Vec<Mapping> {
     let text = fs::read(path(pid, "maps")).unwrap_or_default();
     let lines = text.split(|byte| *byte == b'\n');
@@ -219,7 +217,7 @@ pub fn mappings(pid: i32, prefix: &str) -> Vec<Mapping> {
 fn parse_mapping(line: &[u8], prefix: &str) -> Option<Mapping> {
     let at_path = line.iter().position(|byte| *byte == b'/');
     let (head, path) = line.split_at(at_path.unwrap_or(line.len()));
-    // most lines are skipped after this
+    // most lines are skipped here
     path.strip_prefix(prefix.as_bytes())?;
     let whole = path.strip_suffix(b" (deleted)");
     let mut words = std::str::from_utf8(head).ok()?.split_ascii_whitespace();

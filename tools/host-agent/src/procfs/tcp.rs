@@ -5,36 +5,36 @@ use std::net::Ipv4Addr;
 
 /// TIME_WAIT of the kernel's include/net/tcp_states.h.
 const TIME_WAIT: u8 = 0x06;
-/// The same for a socket that listens.
+/// TCP_LISTEN of the same file.
 const LISTEN: u8 = 0x0a;
 
 /// A socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpSocket {
-    /// Its own address; `None` for one of IPv6 that stands for none of IPv4.
+    /// Its local address; `None` for an IPv6 address that does not map an IPv4 address.
     pub address: Option<Ipv4Addr>,
-    /// Its own port.
+    /// Its local port.
     pub port: u16,
     state: u8,
-    /// The user that made it.
+    /// The user who created it.
     pub uid: u32,
-    /// Its number among the descriptors of whoever holds it; 0 where nobody does any more.
+    /// The inode, by which descriptors of processes refer to it; 0 if no process holds it any more.
     pub inode: u64,
 }
 
 impl TcpSocket {
-    /// It accepts connections.
+    /// Whether it accepts connections.
     pub fn listens(&self) -> bool {
         self.state == LISTEN
     }
 
-    /// Its connection has ended, and its port is kept from being used anew for a minute.
+    /// Whether its connection has ended and its port is blocked for a minute.
     pub fn lingers(&self) -> bool {
         self.state == TIME_WAIT
     }
 }
 
-/// All of them.
+/// All sockets.
 pub fn tcp_sockets() -> Vec<TcpSocket> {
     let texts = ["/proc/net/tcp", "/proc/net/tcp6"]
         .into_iter()
@@ -57,8 +57,8 @@ fn socket(line: &str) -> Option<TcpSocket> {
     })
 }
 
-/// An address as it lies in memory, read as numbers of 32 bits. One of IPv6 counts where it is
-/// unspecified (`::`), which takes IPv4 too as a rule, or stands for one of IPv4
+/// Parses an address, which is written as 32-bit numbers in memory order. IPv6 addresses are only
+/// returned if they are unspecified (`::`), which usually includes IPv4, or map an IPv4 address
 /// (`::ffff:10.0.0.1`).
 fn ipv4(hex: &str) -> Option<Option<Ipv4Addr>> {
     let word = |text: &str| {

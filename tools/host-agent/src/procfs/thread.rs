@@ -1,4 +1,4 @@
-//! The files of one thread in /proc. What has ended has none.
+//! The files of a thread in /proc, which disappear with the thread.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ pub fn threads(pid: i32) -> Vec<u32> {
         .collect()
 }
 
-/// A file of a thread that has one short line; also `None` where it may not be read.
+/// A file of a thread with one short line; `None` if it cannot be read.
 pub fn of_thread(pid: i32, tid: u32, file: &str) -> Option<String> {
     let bytes = fs::read(format!("/proc/{pid}/task/{tid}/{file}")).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())

@@ -9,8 +9,8 @@ use std::fs;
 const NODES: &str = "/sys/devices/system/node";
 const CPUS: &str = "/sys/devices/system/cpu";
 
-/// The processors that this process may use, in order, which may be fewer than there are: a cpuset
-/// of a control group or a batch system may restrict them. Empty if the kernel does not tell.
+/// The processors that this process may use, in order. A cpuset of a control group or a batch
+/// system may restrict them. Empty if unknown.
 pub fn usable_cpus() -> BTreeSet<u32> {
     let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else {
         return BTreeSet::new();
@@ -40,8 +40,8 @@ pub fn cores_by_node() -> Vec<Vec<Vec<u32>>> {
     grouped(&usable_cpus(), &nodes, siblings)
 }
 
-/// The usable processors of each node, by cores. Nodes without any are left out; processors without
-/// a node form one of their own.
+/// The usable processors of each node, by cores. Nodes without usable processors are left out;
+/// processors without a node form another one.
 fn grouped(
     usable: &BTreeSet<u32>,
     nodes: &[BTreeSet<u32>],
@@ -51,7 +51,7 @@ fn grouped(
     let rest: BTreeSet<u32> = usable.iter().filter(of_no_node).copied().collect();
     let mut found = Vec::new();
     for node in nodes.iter().chain([&rest]) {
-        // ordered by the first processor of a core, whether it may be used or not
+        // ordered by the first processor of a core, even if it is not usable
         let mut cores: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for cpu in node.intersection(usable) {
             let first = siblings(*cpu).first().copied().unwrap_or(*cpu);
@@ -64,7 +64,7 @@ fn grouped(
     found
 }
 
-/// Parses a list in a file of the kernel's, which may be missing or empty.
+/// Parses a list of processors in a file of the kernel, which may be missing or empty.
 fn cpu_list(text: &str) -> BTreeSet<u32> {
     cpus::parse(text.trim()).unwrap_or_default()
 }
@@ -82,7 +82,7 @@ mod tests {
             ("0-7", &nodes, "[[[0, 4], [1, 5]], [[2, 6], [3, 7]]]"),
             // a cpuset of three processors on one socket
             ("2-3,7", &nodes, "[[[2], [3, 7]]]"),
-            // the first thread of a core is not this job's
+            // the first thread of a core is not usable
             ("4,6", &nodes, "[[[4]], [[6]]]"),
             // a kernel without NUMA
             ("0,4,1", &[], "[[[0, 4], [1]]]"),
@@ -92,7 +92,7 @@ mod tests {
             let found = grouped(&cpu_list(usable), nodes, siblings);
             assert_eq!(format!("{found:?}"), expected, "{usable}");
         }
-        // a kernel that does not tell which threads share a core
+        // a kernel that does not report which threads share a core
         let found = grouped(&cpu_list("0-1"), &[], |_| BTreeSet::new());
         assert_eq!(found, [[[0], [1]]]);
     }

@@ -1,11 +1,11 @@
-//! Reads where the Pythons of a job stand, from outside: nothing in them is called, paused or
+//! Reads the stacks of a job's Python processes from outside: nothing in them is called, paused or
 //! changed.
 //!
-//! [`reader`] reads one process, and [`recorder`] all of a job again and again. They may fail in
-//! every way, so they run in processes of their own (`host-agent stack`, `host-agent record`).
-//! Where the kernel lets only ancestors read a process (Yama's ptrace_scope 1, or a container's
-//! seccomp filter for logins), [`server`] does it: the supervisor of the job, which is the ancestor
-//! of all its processes, reads for others.
+//! [`reader`] reads one process, and [`recorder`] samples all of a job. They may fail in any way,
+//! so they run in separate processes (`host-agent stack`, `host-agent record`). If the kernel lets
+//! only ancestors read a process (Yama's ptrace_scope 1, or a container's seccomp filter for
+//! logins), [`server`] is used: the supervisor of the job, the ancestor of all its processes, reads
+//! for others.
 
 pub mod position;
 pub mod reader;
@@ -31,24 +31,24 @@ use wire::stacks::{
 };
 use wire::{Event, Failure};
 
-/// How many processes are read at once, so that the job does not feel it.
+/// How many processes are read at once; more would slow the job down.
 const AT_ONCE: usize = 4;
-/// A process is read in about 30 ms; on a busy host with its libraries on a network file system it
-/// may take long.
+/// How long reading a process may take: it takes about 30 ms, but longer on a busy host with
+/// libraries on a network file system.
 const LIMIT: Duration = Duration::from_secs(20);
-/// More bytes than a reading has after [`reader`] has cut it.
+/// The most bytes of a reading, more than [`reader`] returns.
 const READING_BYTES: usize = 4 << 20;
 
-/// Reports where each selected process stands.
+/// Reports the stacks of each selected process.
 pub fn take(wanted: &TakeStacks, output: &mut EventOutput) {
     let processes = job_processes::selected(&wanted.pick);
-    let mut stacks: Vec<ProcessStacks> = side_by_side(&processes, |one| {
+    let mut stacks: Vec<ProcessStacks> = side_by_side(&processes, |process| {
         let known = Known {
-            process: one.member.process,
-            role: one.role,
-            rank: one.rank,
+            process: process.member.process,
+            role: process.role,
+            rank: process.rank,
         };
-        stack(&one.job, &known, read(one))
+        stack(&process.job, &known, read(process))
     });
     name_all_parents(&mut stacks);
     if wanted.connections {
@@ -59,15 +59,15 @@ pub fn take(wanted: &TakeStacks, output: &mut EventOutput) {
     }
 }
 
-/// Reports where each selected process has been over a time.
+/// Reports a profile of each selected process.
 pub fn record(wanted: &RecordStacks, output: &mut EventOutput) -> Result<(), Failure> {
     let mut profiles = record_apart(wanted)?;
-    let is_denied = |one: &CountedStacks| matches!(one.why, Some(Why::Denied { .. }));
+    let is_denied = |profile: &CountedStacks| matches!(profile.why, Some(Why::Denied { .. }));
     if !profiles.is_empty() && profiles.iter().all(is_denied) {
         let processes = job_processes::selected(&wanted.pick);
-        let mut by_supervisors = processes.iter().filter_map(|one| {
-            let (token, process) = (&one.member.token, one.member.process);
-            server::record(token, process, wanted)
+        let mut by_supervisors = processes.iter().filter_map(|selected| {
+            let member = &selected.member;
+            server::record(&member.token, member.process, wanted)
         });
         profiles = by_supervisors.next().unwrap_or(profiles);
     }
@@ -77,7 +77,7 @@ pub fn record(wanted: &RecordStacks, output: &mut EventOutput) -> Result<(), Fai
     Ok(())
 }
 
-/// Records in a process of its own.
+/// Records in a separate process.
 fn record_apart(wanted: &RecordStacks) -> Result<Vec<CountedStacks>, Failure> {
     let failure = |problem: String| Failure::new(format!("stacks cannot be recorded: {problem}"));
     let mut command = Command::new("/proc/self/exe");
@@ -91,7 +91,7 @@ fn record_apart(wanted: &RecordStacks) -> Result<Vec<CountedStacks>, Failure> {
         Some(status) => return Err(failure(status.to_string())),
         None => return Err(failure(format!("no answer within {} s", limit.as_secs()))),
     }
-    // messages of a library may stand among the answers
+    // messages of a library may be among the answers
     let text = answer.text();
     let profiles = text
         .lines()
@@ -115,16 +115,16 @@ pub fn print_record(wanted: &str) -> ExitCode {
 pub struct Known {
     pub process: ProcessHandle,
     pub role: Option<Role>,
-    /// The number of the process among those of its role, on all hosts.
+    /// The rank of the process among those of its role.
     pub rank: Option<u32>,
 }
 
-/// Reads where a process stands; for the supervisor of its job, in a thread that may fail.
+/// Reads the stacks of a process, for the supervisor of its job, in a thread that may fail.
 pub fn read_known(job: &str, known: &Known) -> ProcessStacks {
     stack(job, known, reader::read(known.process))
 }
 
-/// The parent is not known yet: see [`name_all_parents`].
+/// The stacks without the parent, which [`name_all_parents`] adds.
 fn stack(job: &str, known: &Known, reading: Reading) -> ProcessStacks {
     let record = record::Stack {
         job: job.to_owned(),
@@ -142,15 +142,15 @@ fn stack(job: &str, known: &Known, reading: Reading) -> ProcessStacks {
     }
 }
 
-/// Adds the connections of each process, all as they are at one moment; none where the kernel does
-/// not tell.
+/// Adds the connections of each process, all at the same moment; none if the kernel does not report
+/// them.
 pub fn add_connections(stacks: &mut [ProcessStacks]) {
-    let all = netlink::tcp_connections().unwrap_or_default();
-    for stack in stacks.iter_mut().map(|one| &mut one.record) {
+    let by_inode = netlink::tcp_connections().unwrap_or_default();
+    for stack in stacks.iter_mut().map(|stacks| &mut stacks.record) {
         let inodes = procfs::socket_inodes(stack.pid.cast_signed());
-        let connections = inodes.iter().filter_map(|inode| all.get(inode));
+        let connections = inodes.iter().filter_map(|inode| by_inode.get(inode));
         stack.connections = connections
-            .filter(|one| one.since_moved_ms().is_some())
+            .filter(|connection| connection.since_moved_ms().is_some())
             .cloned()
             .collect();
         stack.connections.sort_by_key(Connection::since_moved_ms);
@@ -158,7 +158,7 @@ pub fn add_connections(stacks: &mut [ProcessStacks]) {
     }
 }
 
-/// Which of these has started which.
+/// Names the parents among these processes.
 pub fn name_all_parents(stacks: &mut [ProcessStacks]) {
     name_parents(stacks, |pid| Some(procfs::stat(pid)?.parent));
 }
@@ -169,51 +169,51 @@ fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) ->
     let worker = || {
         loop {
             let item = next.lock().next();
-            let Some((at, item)) = item else { return };
+            let Some((index, item)) = item else { return };
             let result = work(item);
-            done.lock().push((at, result));
+            done.lock().push((index, result));
         }
     };
     std::thread::scope(|scope| {
         for _ in 1..AT_ONCE.min(items.len()) {
-            // without another thread this one does all
+            // without another thread, this one does everything
             let _ = std::thread::Builder::new().spawn_scoped(scope, worker);
         }
         worker();
     });
     let mut done = done.into_inner();
-    done.sort_by_key(|(at, _)| *at);
+    done.sort_by_key(|(index, _)| *index);
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Names the parents of Pythons that another one of the same role and rank has started, such as
-/// samplers. A shell around a Python is not such a parent.
+/// Names the parents of Pythons that a Python of the same role and rank has started, such as
+/// samplers. A shell is no such parent.
 fn name_parents(stacks: &mut [ProcessStacks], parent_of: impl Fn(i32) -> Option<i32>) {
     let pythons: Vec<_> = stacks
         .iter()
-        .map(|one| &one.record)
-        .filter(|one| !one.threads.is_empty())
-        .map(|one| (one.pid, one.role, one.rank))
+        .map(|stacks| &stacks.record)
+        .filter(|stack| !stack.threads.is_empty())
+        .map(|stack| (stack.pid, stack.role, stack.rank))
         .collect();
-    for one in stacks.iter_mut().map(|one| &mut one.record) {
-        let parent = parent_of(one.pid.cast_signed());
-        one.parent = python_parent(&pythons, parent, one.role, one.rank);
+    for stack in stacks.iter_mut().map(|stacks| &mut stacks.record) {
+        let parent = parent_of(stack.pid.cast_signed());
+        stack.parent = python_parent(&pythons, parent, stack.role, stack.rank);
     }
 }
 
 /// Reads a process directly or, if that is not allowed, by the supervisor of the job.
-fn read(one: &JobProcess) -> Reading {
-    let process = one.member.process;
+fn read(selected: &JobProcess) -> Reading {
+    let process = selected.member.process;
     let reading = read_apart(process);
     if matches!(reading.why, Some(Why::Denied { .. }))
-        && let Some(reading) = server::read(&one.member.token, process)
+        && let Some(reading) = server::read(&selected.member.token, process)
     {
         return reading;
     }
     reading
 }
 
-/// Reads in a process of its own, because the memory of another process may make the reader fail.
+/// Reads in a separate process, because the memory of another process may make the reader fail.
 fn read_apart(process: ProcessHandle) -> Reading {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("host-agent").arg("stack");
@@ -223,7 +223,7 @@ fn read_apart(process: ProcessHandle) -> Reading {
         Ok(answer) => (answer.text(), answer.status.is_none()),
         Err(error) => return Reading::unreadable(Why::Other, error.to_string()),
     };
-    // messages of a library stand before the answer
+    // messages of a library precede the answer
     let last = text
         .lines()
         .rev()
@@ -237,7 +237,7 @@ fn read_apart(process: ProcessHandle) -> Reading {
     })
 }
 
-/// `host-agent stack PID START_TICKS`: one process is read and printed as JSON.
+/// `host-agent stack PID START_TICKS`: reads a process and prints its stacks as JSON.
 pub fn print(pid: &str, start_ticks: &str) -> ExitCode {
     let (Ok(pid), Ok(start_ticks)) = (pid.parse(), start_ticks.parse()) else {
         return ExitCode::from(2);
@@ -274,12 +274,12 @@ mod tests {
         name_parents(&mut stacks, |pid| {
             [None, Some(1), Some(2), Some(2)][pid as usize - 1]
         });
-        let parents: Vec<_> = stacks.iter().map(|one| one.record.parent).collect();
+        let parents: Vec<_> = stacks.iter().map(|stacks| stacks.record.parent).collect();
         assert_eq!(parents, [None, None, Some(2), None]);
     }
 
     #[test]
-    fn results_stand_in_the_order_of_what_they_are_of() {
+    fn results_have_the_order_of_their_items() {
         let items: Vec<u32> = (0..40).collect();
         let doubled = side_by_side(&items, |item| item * 2);
         assert_eq!(

@@ -1,12 +1,11 @@
-//! The position at which a Python stands, to be compared with its position at the next look: a
-//! process that computes and has not left its position either waits, spinning, or is in one long
-//! call.
+//! The position of a Python process, which is compared from sample to sample: a process that
+//! computes at an unchanged position either spins while it waits, or is in one long call.
 //!
-//! The position is where all its threads stand, frame by frame, and the objects that the main
-//! thread's local variables name. A loop that goes on gives at least one of them another object or
-//! number (its counter, its batch), even if nearly all of its time passes in one line. A module has
-//! no such variables, so that a main thread in one has no position: nobody can tell whether it goes
-//! round a loop.
+//! The position consists of the frames of all threads, and of the objects to which the local
+//! variables of the main thread refer. A loop that makes progress gives at least one of them
+//! another object or number (its counter, its batch), even if it spends nearly all of its time in
+//! one line. Module-level code has no such variables, so a main thread in it has no position: a
+//! loop there cannot be recognized.
 
 use super::reader;
 use crate::processes::ProcessHandle;
@@ -14,7 +13,7 @@ use py_spy::{Frame, StackTrace};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Modules of Python in which a thread waits. A loop in them, such as one with a time limit, is no
-/// movement.
+/// progress.
 const WAITING_FILES: [&str; 6] = [
     "queue.py",
     "selectors.py",
@@ -26,10 +25,10 @@ const WAITING_FILES: [&str; 6] = [
 /// The same for packages.
 const WAITING_PACKAGES: [&str; 3] = ["asyncio/", "concurrent/futures/", "multiprocessing/"];
 
-/// Functions of torch's that ask a store every 10 ms whether all ranks have come.
+/// Functions of torch that ask a store every 10 ms whether all ranks have arrived.
 const WAITING_FUNCTIONS: [&str; 1] = ["_store_based_barrier"];
 
-/// A position, by its hash. What variables name is read for it, and does not leave this program.
+/// The hash of a position. The values of variables do not leave this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position(u64);
 
@@ -40,7 +39,7 @@ impl Position {
     }
 }
 
-/// Reads the position of a process; `None` if it has none that can be read.
+/// Reads the position of a process; `None` if it has none or cannot be read.
 pub fn read(process: ProcessHandle) -> Option<Position> {
     let is_readable = process.is_alive() && reader::has_python(process.pid);
     let traces = is_readable.then(|| reader::traces_with_locals(process).ok());
@@ -51,15 +50,19 @@ pub fn read(process: ProcessHandle) -> Option<Position> {
 fn position(traces: &[StackTrace]) -> Option<Position> {
     let mut hasher = DefaultHasher::new();
     traces.first()?;
-    for (at, trace) in traces.iter().enumerate() {
-        let is_main = at == 0;
-        let mut frames = trace.frames.iter().skip_while(|one| waits(one)).peekable();
+    for (index, trace) in traces.iter().enumerate() {
+        let is_main = index == 0;
+        let mut frames = trace
+            .frames
+            .iter()
+            .skip_while(|frame| waits(frame))
+            .peekable();
         if is_main && frames.peek().is_none_or(|inner| inner.name == "<module>") {
             return None;
         }
         for frame in frames {
             (&frame.filename, &frame.name, frame.line).hash(&mut hasher);
-            // others may keep watch, and note the time
+            // other threads may watch something, and note the time
             for local in frame.locals.iter().flatten().filter(|_| is_main) {
                 let number = local.repr.as_deref();
                 let number = number.filter(|text| text.parse::<f64>().is_ok());
@@ -70,22 +73,24 @@ fn position(traces: &[StackTrace]) -> Option<Position> {
     Some(Position(hasher.finish()))
 }
 
-/// Whether a frame is in a module of Python, or a function of torch's, in which it waits. A file of
-/// the user's may have the same name.
+/// Whether a frame is in a module of Python or a function of torch that waits. Files of the user
+/// with the same names do not count.
 fn waits(frame: &Frame) -> bool {
     if WAITING_FUNCTIONS.contains(&frame.name.as_str()) {
         return true;
     }
     let is_library = |folder: &str| {
         let version = folder.strip_prefix("python");
-        version.is_some_and(|version| version.starts_with(|one: char| one.is_ascii_digit()))
+        version.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit()))
     };
     let mut rest = frame.filename.as_str();
     while let Some((folder, inner)) = rest.split_once('/') {
         rest = inner;
         if is_library(folder) {
             return WAITING_FILES.contains(&rest)
-                || WAITING_PACKAGES.iter().any(|one| rest.starts_with(one));
+                || WAITING_PACKAGES
+                    .iter()
+                    .any(|package| rest.starts_with(package));
         }
     }
     false
@@ -123,12 +128,12 @@ mod tests {
         }
     }
 
-    /// A process by its threads, the main thread last; of each thread the innermost frame first.
+    /// The position of a process with these threads, the main thread last; innermost frames first.
     fn process(threads: &[&[&str]]) -> Option<Position> {
-        let trace = |(at, frames): (usize, &&[&str])| StackTrace {
+        let trace = |(index, frames): (usize, &&[&str])| StackTrace {
             pid: 1,
             thread_id: 1,
-            thread_name: (at + 1 == threads.len()).then(|| "MainThread".to_owned()),
+            thread_name: (index + 1 == threads.len()).then(|| "MainThread".to_owned()),
             os_thread_id: None,
             active: true,
             owns_gil: false,
@@ -187,13 +192,13 @@ mod tests {
                 true,
             ),
             (
-                "it waits in the library at another line of its own",
+                "it waits in the library, but in another line of the script",
                 &[&[&wait, "train /job/train.py:30"]],
                 &[&[&wait, "train /job/train.py:31"]],
                 false,
             ),
             (
-                "a file of the user's is no library",
+                "a file of the user is no library",
                 &[&[own_queue[0], main]],
                 &[&[own_queue[1], main]],
                 false,
@@ -205,13 +210,13 @@ mod tests {
                 false,
             ),
             (
-                "a thread that notes something and goes on sleeping",
+                "a thread that notes something and sleeps again",
                 &[&[monitor[0]], script],
                 &[&[monitor[1]], script],
                 true,
             ),
             (
-                "a thread that goes on",
+                "a thread that makes progress",
                 &[&[monitor[1]], script],
                 &[&[monitor[2]], script],
                 false,
@@ -260,7 +265,7 @@ mod tests {
             position_of(32, "<Tensor at 0x20>")
         );
         assert_ne!(position_of(16, "300"), position_of(16, "301"));
-        // another thread may add to it
+        // another thread may add frames
         assert_eq!(position_of(16, "[1]"), position_of(16, "[1, 2]"));
     }
 }

@@ -1,8 +1,8 @@
 //! Reads the stacks of one Python, of any version from 2.7 to 3.15, with py-spy.
 //!
-//! Its memory is read while it continues to run (process_vm_readv); what changes at that moment may
-//! be read wrongly, and is read again. Nothing is attached, so no process stays stopped, whatever
-//! happens to the reader.
+//! Its memory is read while it continues to run (process_vm_readv). If it changes at that moment,
+//! the result may be wrong, and it is read again. Nothing is attached to the process, so it does
+//! not remain stopped, whatever happens to the reader.
 
 use super::system_call;
 use crate::processes::ProcessHandle;
@@ -18,13 +18,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 use wire::stacks::{MAX_FRAMES, MAX_TEXT, MAX_THREADS, NO_PYTHON, Reading, Why};
 
-/// The name of the threads in which a panic ends only the thread.
+/// The name of threads whose panic does not end the program.
 pub const THREAD: &str = "stacks";
-/// How often a Python is tried that is just starting, or that changes what is being read.
+/// How often to try a Python that is starting, or whose memory changes while it is read.
 const TRIES: u32 = 5;
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
-/// Reads a process; never fails, but may say why there is nothing.
+/// Reads a process, or returns why it cannot be read.
 pub fn read(process: ProcessHandle) -> Reading {
     if !process.is_alive() {
         return Reading::unreadable(Why::Ended, "it has ended".to_owned());
@@ -56,8 +56,8 @@ pub fn read(process: ProcessHandle) -> Reading {
     last
 }
 
-/// Whether the program itself or one of its libraries is a Python interpreter. Other programs, such
-/// as a shell, need not be searched.
+/// Whether the program or one of its libraries is a Python interpreter. Other programs, such as a
+/// shell, are not searched.
 pub fn has_python(pid: i32) -> bool {
     let is_python = |name: &OsStr| name.as_bytes().windows(6).any(|part| part == b"python");
     procfs::mappings(pid, "/")
@@ -67,18 +67,17 @@ pub fn has_python(pid: i32) -> bool {
 
 /// Why a process could not be read.
 pub enum ReadProblem {
-    /// The kernel does not allow it.
+    /// The kernel denies access.
     Denied,
     Other(String),
 }
 
-/// Reads a process again and again. What its interpreter is and where, which takes most of the
-/// time, is found out once.
+/// Reads a process repeatedly. Its interpreter, whose search takes most of the time, is found once.
 pub struct Spy {
     pub process: ProcessHandle,
     opened: Option<PythonSpy>,
     with_locals: bool,
-    /// How many looks in a row have failed.
+    /// How many samples in a row have failed.
     pub failures: u32,
 }
 
@@ -92,7 +91,7 @@ impl Spy {
         }
     }
 
-    /// Where the threads are.
+    /// Reads the stacks of the threads.
     pub fn read_threads(&mut self, most_frames: usize) -> Result<Vec<Thread>, ReadProblem> {
         let traces = self.traces()?;
         Ok(threads(self.process.pid, &traces, most_frames))
@@ -115,14 +114,14 @@ impl Spy {
             true => ReadProblem::Denied,
             false => ReadProblem::Other(cut(&format!("{error:#}"))),
         })?;
-        // py-spy has the youngest first
+        // py-spy returns the youngest first
         traces.reverse();
         main_first(&mut traces);
         Ok(traces)
     }
 }
 
-/// All threads, the main one first, with the variables of their functions.
+/// Reads all threads with their local variables, the main thread first.
 pub fn traces_with_locals(process: ProcessHandle) -> Result<Vec<StackTrace>, ReadProblem> {
     let mut spy = Spy::new(process);
     spy.with_locals = true;
@@ -151,13 +150,14 @@ fn is_main(trace: &StackTrace) -> bool {
     trace.thread_name.as_deref() == Some(MAIN_THREAD)
 }
 
-/// The main thread first, the others in the order in which they began, and not too many. A Python
+/// Sorts the main thread first, keeps the order of the others, and limits their number. A Python
 /// that never imported `threading` has no names; its main thread gets the usual one.
 fn main_first(traces: &mut Vec<StackTrace>) {
     if traces.iter().all(|trace| trace.thread_name.is_none()) {
         let is_alone = traces.len() == 1;
-        let mut all = traces.iter_mut();
-        let main = all.find(|one| is_alone || one.os_thread_id == u64::try_from(one.pid).ok());
+        let is_first =
+            |trace: &&mut StackTrace| trace.os_thread_id == u64::try_from(trace.pid).ok();
+        let main = traces.iter_mut().find(|trace| is_alone || is_first(trace));
         if let Some(main) = main {
             main.thread_name = Some(MAIN_THREAD.to_owned());
         }
@@ -167,8 +167,10 @@ fn main_first(traces: &mut Vec<StackTrace>) {
 }
 
 fn threads(pid: i32, traces: &[StackTrace], most_frames: usize) -> Vec<Thread> {
-    let all = traces.iter();
-    all.map(|trace| thread(pid, trace, most_frames)).collect()
+    let traces = traces.iter();
+    traces
+        .map(|trace| thread(pid, trace, most_frames))
+        .collect()
 }
 
 fn thread(pid: i32, trace: &StackTrace, most_frames: usize) -> Thread {
@@ -178,7 +180,7 @@ fn thread(pid: i32, trace: &StackTrace, most_frames: usize) -> Thread {
     Thread {
         name: trace.thread_name.as_deref().map(cut),
         tid: tid.or(own_number),
-        // without its number py-spy does not know, and takes a thread for active
+        // without the number, py-spy considers every thread active
         active: match (tid, own_number) {
             (Some(_), _) => trace.active,
             (None, Some(_)) => runs(),
@@ -189,14 +191,14 @@ fn thread(pid: i32, trace: &StackTrace, most_frames: usize) -> Thread {
     }
 }
 
-/// Adds the system call in which each thread waits. Threads whose numbers Python does not tell are
-/// found by their stacks.
+/// Adds the system call in which each thread waits. Threads without a number in Python are found by
+/// their stacks.
 fn add_system_calls(pid: i32, traces: &[StackTrace], threads: &mut [Thread]) {
     let (mut stacks, mut ranges) = (Vec::new(), Vec::new());
     if threads.iter().any(|thread| thread.tid.is_none()) {
         stacks = system_call::stack_pointers(pid);
-        let all = procfs::mappings(pid, "").into_iter();
-        ranges = all.map(|mapping| mapping.range).collect();
+        let mappings = procfs::mappings(pid, "").into_iter();
+        ranges = mappings.map(|mapping| mapping.range).collect();
     }
     for (thread, trace) in threads.iter_mut().zip(traces) {
         let by_stack = || by_stack(trace.thread_id, &stacks, &ranges);
@@ -205,9 +207,9 @@ fn add_system_calls(pid: i32, traces: &[StackTrace], threads: &mut [Thread]) {
     }
 }
 
-/// The number of a thread that Python knows by the address of its description, which glibc and musl
-/// put at the end of its stack: the one that stands in the same part of memory, below it. Between
-/// two stacks there is a page that is neither's.
+/// The number of a thread whose pthread_t Python has: glibc and musl put that descriptor at the end
+/// of the stack, so it is the thread with a stack pointer below it in the same mapping. A guard
+/// page separates stacks.
 fn by_stack(description: u64, stacks: &[(u32, u64)], ranges: &[Range<u64>]) -> Option<u32> {
     let range = ranges.iter().find(|range| range.contains(&description))?;
     let is_its = |(_, pointer): &&(u32, u64)| (range.start..description).contains(pointer);
@@ -218,15 +220,15 @@ fn by_stack(description: u64, stacks: &[(u32, u64)], ranges: &[Range<u64>]) -> O
     }
 }
 
-/// A frame in words. Pythons from 3.11 on also tell the class of a method, which is left out so
-/// that equal places look equal.
+/// A frame in words. Pythons from 3.11 on also report the class of a method, which is left out so
+/// that equal frames look equal.
 fn frame(frame: &py_spy::Frame) -> String {
     let function = frame.name.rsplit('.').next().unwrap_or(&frame.name);
     let file = frame.short_filename.as_ref().unwrap_or(&frame.filename);
     cut(&format!("{function} ({file}:{})", frame.line))
 }
 
-/// The text without control characters, and cut if it is long. The end stays, because it has the
+/// The text without control characters, and cut if it is long. The end is kept, because it has the
 /// file and the line.
 fn cut(text: &str) -> String {
     let plain = |c: char| if c.is_control() { '?' } else { c };
@@ -268,9 +270,9 @@ mod tests {
         let table = [
             (0x5080_0000, Some(11)),
             (0x517f_f000, Some(12)),
-            // it computes, and another one waits below
+            // it computes, and another thread waits below
             (0x5280_0000, None),
-            // nobody's memory; below who waits
+            // unmapped memory; below the stack of the waiting thread
             (0x4000_0000, None),
             (0x4fff_0000, None),
         ];

@@ -1,9 +1,8 @@
-//! Reads the stacks of all Pythons of a job again and again, and counts them here, so that only the
-//! counts travel.
+//! Samples the stacks of all Pythons of a job and counts them on this host, so that only the counts
+//! are sent.
 //!
 //! Each Python has a thread that samples it; only one of them samples at a time, so that a
-//! recording takes at most one processor from the job. A sample that would come too late is left
-//! out and counted as missed.
+//! recording uses at most one processor. A late sample is left out and counted as missed.
 
 use super::reader::{self, ReadProblem, Spy};
 use crate::job_processes::JobProcess;
@@ -24,24 +23,25 @@ use wire::stacks::{
 
 /// How much longer than its time a recording may take, on a busy host.
 pub const RECORD_LIMIT: Duration = Duration::from_secs(30);
-/// More bytes than the profiles of a host have that a tool accepts.
+/// The most bytes of a host's profiles, more than a tool accepts.
 pub const PROFILES_BYTES: usize = 16 << 20;
-/// How often to look for Pythons that have been started meanwhile.
+/// How often to search for new Pythons.
 const PACE: Duration = Duration::from_secs(1);
-/// How soon it ends when nobody wants it any more.
+/// How often to check whether to continue.
 const MOMENT: Duration = Duration::from_millis(50);
-/// More Pythons of a job on one host are left out.
+/// The most Pythons of a job on one host that are sampled.
 const MAX_PYTHONS: usize = 512;
-/// A Python that could not be read so many times in a row is examined anew: it may have become
-/// another program.
+/// After this many failures in a row, a Python is examined again: it may have become another
+/// program.
 const FAILURES: u32 = 5;
-/// The frame of the stacks that are not told apart.
+/// The frame of all stacks that are counted together.
 const OTHER_STACKS: &str = "other stacks";
 
-/// Whose turn it is to sample.
+/// Locked by the thread that samples.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Records the processes that `find` finds, again and again, while `goes_on` says so.
+/// Records the processes that `find` returns, which is called repeatedly, while `goes_on` returns
+/// true.
 pub fn record(
     wanted: &RecordStacks,
     find: impl Fn() -> Vec<JobProcess>,
@@ -53,11 +53,11 @@ pub fn record(
         loop {
             let found = find();
             let is_over = found.is_empty() && !recordings.is_empty();
-            for one in found {
-                let process = one.member.process;
+            for found_process in found {
+                let process = found_process.member.process;
                 let is_new = !recordings.contains_key(&process);
                 if is_new && recordings.len() < MAX_PYTHONS && reader::has_python(process.pid) {
-                    let begun = Recording::begin(scope, one, wanted, until);
+                    let begun = Recording::begin(scope, found_process, wanted, until);
                     recordings.extend(begun.map(|recording| (process, recording)));
                 }
             }
@@ -65,7 +65,7 @@ pub fn record(
             if is_over || left.is_zero() || !goes_on() {
                 break;
             }
-            // not even one can be read: whoever asks knows another way
+            // no process can be read, so the caller tries another way
             if !recordings.is_empty() && recordings.values().all(Recording::is_over) {
                 break;
             }
@@ -81,13 +81,15 @@ pub fn record(
     })
 }
 
-/// Names the parents of those that another Python of the same role and rank has started.
+/// Names the parents of Pythons that a Python of the same role and rank has started.
 fn name_parents(profiles: &mut [(CountedStacks, Option<i32>)]) {
     let records = profiles.iter().map(|(profile, _)| &profile.record);
-    let pythons: Vec<_> = records.map(|one| (one.pid, one.role, one.rank)).collect();
+    let pythons: Vec<_> = records
+        .map(|record| (record.pid, record.role, record.rank))
+        .collect();
     for (profile, parent) in profiles {
-        let one = &mut profile.record;
-        one.parent = python_parent(&pythons, *parent, one.role, one.rank);
+        let record = &mut profile.record;
+        record.parent = python_parent(&pythons, *parent, record.role, record.rank);
     }
 }
 
@@ -102,7 +104,7 @@ pub fn python_parent(
     pythons.contains(&(parent, role, rank)).then_some(parent)
 }
 
-/// One Python that is recorded.
+/// The recording of one Python.
 struct Recording<'s> {
     process: JobProcess,
     parent: Option<i32>,
@@ -112,7 +114,7 @@ struct Recording<'s> {
 }
 
 impl<'s> Recording<'s> {
-    /// `None` where there can be no more threads.
+    /// `None` if no thread can be created.
     fn begin<'env>(
         scope: &'s Scope<'s, 'env>,
         process: JobProcess,
@@ -122,7 +124,7 @@ impl<'s> Recording<'s> {
         let handle = process.member.process;
         let thread = thread::Builder::new()
             .name(reader::THREAD.to_owned())
-            .spawn_scoped(scope, move || Samples::at(handle, wanted, until))
+            .spawn_scoped(scope, move || Samples::of(handle, wanted, until))
             .ok()?;
         Some(Recording {
             parent: procfs::stat(handle.pid).map(|stat| stat.parent),
@@ -137,10 +139,10 @@ impl<'s> Recording<'s> {
         self.thread.is_finished()
     }
 
-    /// The profile, and the parent of the process in the kernel; `None` of a process that ended
-    /// before it was read once.
+    /// The profile and the process id of the parent; `None` if the process ended before its first
+    /// sample.
     fn end(self) -> Option<(CountedStacks, Option<i32>)> {
-        // a panic in it: the memory of another process may hold anything
+        // the thread may have panicked, because the memory of another process may contain anything
         let samples = self.thread.join().unwrap_or_else(|_| Samples {
             problem: Some((Why::Other, "what reads it has failed".to_owned())),
             ..Samples::default()
@@ -187,7 +189,7 @@ struct Samples {
 
 impl Samples {
     /// Samples until the time is over, the process has ended, or it cannot be read.
-    fn at(process: ProcessHandle, wanted: &RecordStacks, until: Instant) -> Samples {
+    fn of(process: ProcessHandle, wanted: &RecordStacks, until: Instant) -> Samples {
         let (mut samples, begun) = (Samples::default(), Instant::now());
         let mut spy = Spy::new(process);
         let mut due = begun;
@@ -202,7 +204,7 @@ impl Samples {
         samples
     }
 
-    /// Samples once; whether to go on.
+    /// Samples once; returns whether to continue.
     fn once(&mut self, spy: &mut Spy) -> bool {
         let read = {
             let _turn = TURN.lock();
@@ -229,7 +231,7 @@ impl Samples {
         true
     }
 
-    /// When the next sample is due; those whose time is over are missed.
+    /// When the next sample is due; late ones are counted as missed.
     fn next(&mut self, due: Instant, period: Duration) -> Instant {
         let (mut next, now) = (due + period, Instant::now());
         while next + period < now {
@@ -243,14 +245,14 @@ impl Samples {
 /// Stacks with their counts.
 #[derive(Default)]
 struct Counts {
-    /// All frames, and the position of each.
+    /// All frames, and the index of each.
     frames: Vec<String>,
     positions: HashMap<String, u32>,
-    /// Those of the threads of each name.
+    /// The stacks of the threads of each name.
     threads: BTreeMap<Option<String>, HashMap<Vec<u32>, CountedStack>>,
-    /// How many there are.
+    /// How many different stacks there are.
     stacks: usize,
-    /// Where each thread was at the last sample, by its name and number.
+    /// The stack of each thread in the last sample, by its name and number.
     last: HashMap<(Option<String>, Option<u32>), Vec<u32>>,
 }
 
@@ -269,7 +271,7 @@ impl Counts {
             let is_known = self
                 .threads
                 .get(&name)
-                .is_some_and(|all| all.contains_key(&stack));
+                .is_some_and(|stacks| stacks.contains_key(&stack));
             if !is_known && self.stacks >= MAX_COUNTED_STACKS {
                 stack = vec![self.position(OTHER_STACKS.to_owned())];
             }
@@ -318,21 +320,20 @@ mod tests {
         }
     }
 
-    /// Samples, active ones and visits of each stack, by the name of the thread and its inner
-    /// frame.
+    /// Samples, active samples and visits of each stack, by the name of the thread and the
+    /// innermost frame.
     fn counts(samples: Vec<Vec<Thread>>) -> Vec<(String, String, [u32; 3])> {
         let mut counts = Counts::default();
         samples.into_iter().for_each(|threads| counts.add(threads));
         let Counts {
             frames, threads, ..
         } = counts;
-        let mut all: Vec<_> = threads
+        let mut counted: Vec<_> = threads
             .into_iter()
             .map(sorted)
-            .flat_map(|one| {
-                one.stacks
-                    .into_iter()
-                    .map(move |stack| (one.name.clone(), stack))
+            .flat_map(|profile| {
+                let stacks = profile.stacks.into_iter();
+                stacks.map(move |stack| (profile.name.clone(), stack))
             })
             .map(|(name, stack)| {
                 let frame = frames[stack.frames[0] as usize].clone();
@@ -340,12 +341,12 @@ mod tests {
                 (name.unwrap_or_default(), frame, counts)
             })
             .collect();
-        all.sort();
-        all
+        counted.sort();
+        counted
     }
 
     #[test]
-    fn looks_at_a_thread_that_stays_are_one_visit() {
+    fn samples_of_an_unchanged_stack_are_one_visit() {
         let main = |frame, active| thread("MainThread", 7, frame, active);
         let samples = [
             ("f", true),
@@ -367,20 +368,20 @@ mod tests {
 
     #[test]
     fn threads_of_one_name_are_counted_together() {
-        let look = || {
+        let sample = || {
             vec![
                 thread("Thread-1 (f)", 8, "f", false),
                 thread("Thread-2", 9, "f", true),
             ]
         };
-        let found = counts(vec![look(), look()]);
+        let found = counts(vec![sample(), sample()]);
         assert_eq!(found, [("Thread".to_owned(), "f".to_owned(), [4, 2, 2])]);
     }
 
     #[test]
     fn too_many_stacks_are_counted_as_one() {
-        let look = |at: usize| vec![thread("MainThread", 7, &format!("f{at}"), true)];
-        let found = counts((0..MAX_COUNTED_STACKS + 50).map(look).collect());
+        let sample = |number: usize| vec![thread("MainThread", 7, &format!("f{number}"), true)];
+        let found = counts((0..MAX_COUNTED_STACKS + 50).map(sample).collect());
         assert_eq!(found.len(), MAX_COUNTED_STACKS + 1);
         let of_others = found.iter().find(|(_, frame, _)| frame == OTHER_STACKS);
         assert_eq!(of_others.unwrap().2, [50, 50, 1]);

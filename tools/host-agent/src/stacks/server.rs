@@ -1,10 +1,10 @@
-//! Reads stacks in the supervisor of a job, for others.
+//! Reads stacks in the supervisor of a job, for other agents.
 //!
 //! A kernel with Yama's ptrace_scope 1 lets only ancestors read a process: the supervisor of the
-//! job is one, the agent of a new login is not. So the supervisor listens on an abstract Unix
-//! socket, whose name is made of the job's token and its own process id, and reads for its own user
-//! the processes that it has started. A thread does that, while the supervisor itself goes on. The
-//! supervisor also tells there since when a process has written nothing, which only it knows.
+//! job is one, but the agent of a new login is not. So the supervisor listens on an abstract Unix
+//! socket, whose name is derived from the job's token and its process id, and reads its descendants
+//! for agents of its user, in threads. It also answers since when a process has written nothing,
+//! which only the supervisor knows.
 
 use super::reader;
 use super::recorder::{self, PROFILES_BYTES, RECORD_LIMIT};
@@ -31,32 +31,32 @@ use wire::stacks::{CountedStacks, Reading, RecordStacks};
 
 /// How long to wait for the question of a connection.
 const QUESTION_LIMIT: Duration = Duration::from_secs(2);
-/// How long to wait for an answer: as long as a reading may take.
+/// How long to wait for an answer, as long as a reading may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
-/// The same for since when a process is silent, which the supervisor knows without reading.
+/// The same for the silence of a process, which the supervisor knows without reading.
 const SILENCE_LIMIT: Duration = Duration::from_millis(500);
-/// More bytes than a question has.
+/// The most bytes of a question.
 const MAX_BYTES: usize = 1 << 20;
-/// How many questions are answered at once; a recording takes as long as it was asked for. Others
-/// wait in the queue of the socket.
+/// How many questions are answered at once, because a recording may take long. Others wait in the
+/// queue of the socket.
 const AT_ONCE: usize = 3;
 
-/// What somebody wants to know of a process.
+/// A question about a process.
 #[derive(Serialize, Deserialize)]
 enum Question {
     /// Its [`Reading`].
     Stacks,
     /// The [`CountedStacks`]s of it and of all other Pythons of the job.
     Record(RecordStacks),
-    /// For how many milliseconds it has written nothing; nothing if the supervisor has not started
-    /// that process itself.
+    /// For how many milliseconds it has written nothing; no answer if the supervisor has not
+    /// started it.
     Silence,
 }
 
 /// When each process last wrote something, by process id.
 type Written = Arc<Mutex<HashMap<i32, Instant>>>;
 
-/// The supervisor's side.
+/// The server in the supervisor.
 #[derive(Debug)]
 pub struct StackServer {
     socket: UnixListener,
@@ -79,20 +79,20 @@ impl StackServer {
         })
     }
 
-    /// Notes that a process was started, or has written something.
+    /// Notes that a process was started or has written something.
     pub fn wrote(&self, pid: u32) {
         self.written
             .lock()
             .insert(pid.cast_signed(), Instant::now());
     }
 
-    /// The socket to wait for, if one more question can be served.
+    /// The socket to wait for, if another question can be answered.
     pub fn listening(&mut self) -> Option<BorrowedFd<'_>> {
         self.busy.retain(|thread| !thread.is_finished());
         (self.busy.len() < AT_ONCE).then(|| self.socket.as_fd())
     }
 
-    /// Serves one connection; never waits.
+    /// Accepts a connection and answers it in a thread; never waits.
     pub fn serve(&mut self) {
         let Ok((stream, _)) = self.socket.accept() else {
             return;
@@ -120,17 +120,18 @@ fn answer(mut stream: UnixStream, written: &Written) -> io::Result<()> {
     let mut text = Vec::new();
     (&stream).take(MAX_BYTES as u64).read_to_end(&mut text)?;
     let (process, question): (ProcessHandle, Question) = serde_json::from_slice(&text)?;
-    // nobody may read processes through us that are not ours
-    let ours = || processes::find_below(std::process::id().cast_signed());
-    if !ours().contains(&process) {
+    // only descendants of this supervisor may be read
+    let descendants = || processes::find_below(std::process::id().cast_signed());
+    if !descendants().contains(&process) {
         return Ok(());
     }
     let answer = match question {
         Question::Stacks => serde_json::to_vec(&reader::read(process))?,
         Question::Record(wanted) => {
             let find = || {
-                let (mut found, ours) = (job_processes::selected(&wanted.pick), ours());
-                found.retain(|one| ours.contains(&one.member.process));
+                let (mut found, descendants) =
+                    (job_processes::selected(&wanted.pick), descendants());
+                found.retain(|found| descendants.contains(&found.member.process));
                 found
             };
             serde_json::to_vec(&recorder::record(&wanted, find, || !has_gone(&stream)))?
@@ -143,7 +144,7 @@ fn answer(mut stream: UnixStream, written: &Written) -> io::Result<()> {
     stream.write_all(&answer)
 }
 
-/// Whether nobody waits for the answer any more.
+/// Whether the other side has closed the connection.
 fn has_gone(stream: &UnixStream) -> bool {
     let mut fds = [PollFd::new(stream.as_fd(), PollFlags::empty())];
     let hung_up = PollFlags::POLLHUP | PollFlags::POLLERR;
@@ -153,8 +154,8 @@ fn has_gone(stream: &UnixStream) -> bool {
             .is_some_and(|events| events.intersects(hung_up))
 }
 
-/// What the supervisor of this process records of the whole job; `None` if no supervisor does so
-/// for us.
+/// The recording of the whole job by the supervisor of this process; `None` if no supervisor
+/// answers.
 pub fn record(
     token: &str,
     process: ProcessHandle,
@@ -164,19 +165,19 @@ pub fn record(
     ask(token, process, &Question::Record(wanted.clone()), limit)
 }
 
-/// What the supervisor of this process reads of it; `None` if no supervisor reads for us.
+/// The reading of this process by its supervisor; `None` if no supervisor answers.
 pub fn read(token: &str, process: ProcessHandle) -> Option<Reading> {
     ask(token, process, &Question::Stacks, ANSWER_LIMIT)
 }
 
-/// For how long a process has written nothing, as its supervisor tells. `None` if no supervisor
-/// knows.
+/// For how long a process has written nothing, according to its supervisor. `None` if no supervisor
+/// answers.
 pub fn silence(token: &str, process: ProcessHandle) -> Option<Duration> {
     let silent_ms: Option<u64> = ask(token, process, &Question::Silence, SILENCE_LIMIT)?;
     silent_ms.map(Duration::from_millis)
 }
 
-/// Asks the ancestors of a process for one that serves its job.
+/// Asks the ancestors of a process, one of which may be the supervisor of its job.
 fn ask<T: DeserializeOwned>(
     token: &str,
     process: ProcessHandle,
@@ -188,7 +189,7 @@ fn ask<T: DeserializeOwned>(
     let ask_one = |supervisor| {
         let name = name_of(token, supervisor);
         let answer = abstract_socket::ask(&name, &question, limit, PROFILES_BYTES).ok()??;
-        // a stranger who took the name beforehand is not believed
+        // another process may have taken the name
         let is_ours = answer.peer.uid() == nix::unistd::geteuid().as_raw();
         is_ours.then(|| serde_json::from_slice(&answer.bytes).ok())?
     };

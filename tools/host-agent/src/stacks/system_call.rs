@@ -1,5 +1,5 @@
-//! The system call in which a thread waits. The kernel tells it without stopping the thread; of a
-//! thread that computes it tells nothing.
+//! The system call in which a thread waits. The kernel reports it without stopping the thread, but
+//! not for a thread that computes.
 
 use crate::procfs;
 use nix::libc;
@@ -11,8 +11,7 @@ struct Blocked {
     stack_pointer: u64,
 }
 
-/// The system call in which a thread waits; `None` where it computes, has ended, or may not be
-/// read.
+/// The system call in which a thread waits; `None` if it computes, has ended or cannot be read.
 pub fn of_thread(pid: i32, tid: u32) -> Option<String> {
     blocked(pid, tid)?.name(pid, tid)
 }
@@ -29,8 +28,8 @@ fn blocked(pid: i32, tid: u32) -> Option<Blocked> {
     parse(&procfs::of_thread(pid, tid, "syscall")?)
 }
 
-/// `NUMBER SIX-ARGUMENTS STACK-POINTER PLACE`; `-1 STACK-POINTER PLACE` where it waits outside of
-/// any call, for a page of its memory say; `running`.
+/// Parses `NUMBER SIX-ARGUMENTS STACK-POINTER PROGRAM-COUNTER`; `-1 STACK-POINTER PROGRAM-COUNTER`
+/// if it waits outside of a call, for instance for a page of its memory; `running`.
 fn parse(text: &str) -> Option<Blocked> {
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
     let number = words.first()?.parse().ok()?;
@@ -45,8 +44,8 @@ fn parse(text: &str) -> Option<Blocked> {
 }
 
 impl Blocked {
-    /// The call's name. One that cannot be interrupted waits for a disk or a file server: the
-    /// kernel's own function tells which.
+    /// The name of the call. One that cannot be interrupted waits for a disk or a file server,
+    /// which the kernel's function identifies.
     fn name(&self, pid: i32, tid: u32) -> Option<String> {
         let name = match self.number {
             -1 => "none".to_owned(),

@@ -1,16 +1,15 @@
-//! Decides whether the job's processes on this host give signs of life, from one look to the next.
+//! Decides whether the job's processes on this host show activity, from one sample to the next.
 //!
-//! Signs are CPU time beyond what waiting takes, bytes read from or written to files, and
-//! bytes that the processes' own TCP sockets move, to other hosts or to this one. All of these are
-//! summed up over several looks, because little in a short time tells nothing: the kernel counts
-//! CPU time in hundredths of a second, and disks move pages. Sockets are examined only while
-//! nothing else moves, so that a busy job costs little. What other programs do on the host does not
-//! count.
+//! Activity is CPU time beyond that of waiting, bytes read from or written to files, and bytes over
+//! the processes' TCP sockets, to any host. It is summed up over several samples, because short
+//! intervals are too coarse: the kernel counts CPU time in hundredths of a second, and disks
+//! transfer pages. Sockets are only read while there is no other activity, so that a busy job costs
+//! little. Other programs on the host do not count.
 //!
-//! Processor time alone does not prove that a process moves: it may wait, spinning. Nor do small
-//! messages over a connection: it may ask again and again whether the others have come, as a rank
-//! of torch does that waits for its group. Whether such a process has left its position is found by
-//! its stack ([`super::position_watch`]).
+//! Processor time alone does not prove progress: a process may spin while it waits. Nor do small
+//! messages over a connection: it may poll whether the others have arrived, as a rank of torch does
+//! that waits for its group. Stacks show whether such a process has left its position
+//! ([`super::position_watch`]).
 
 use super::members::{Running, families, own_pid};
 use crate::netlink::{self, Traffic};
@@ -21,35 +20,33 @@ use record::Sign;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-/// For so long signs are summed up before it begins anew. In a window shorter than
-/// [`SHORTEST_STALL`], as much is a sign as in that time.
+/// The length of a window over which activity is summed up. In a window shorter than
+/// [`SHORTEST_STALL`], as much is required as in that time.
 const LONGEST_WINDOW: Duration = Duration::from_secs(10);
-/// Processor time above this is a sign, in milliseconds a second for a process with all its
-/// threads. A trainer of DGL 1.0 that waits in a barrier of DGL's or of gloo takes 0 to 4 with its
+/// Processor time above this is activity, in milliseconds per second for a process with all its
+/// threads. A trainer of DGL 1.0 that waits in a barrier of DGL or gloo uses 0 to 4 with its
 /// sampler, a server none.
 const CPU_RATE: u64 = 10;
-/// Bytes a second above which disk input and output are a sign: a page in four seconds.
+/// Bytes per second above which disk input and output are activity: a page in four seconds.
 const DISK_RATE: u64 = 1 << 10;
-/// Bytes a second above which read(2) and write(2) are a sign. They include pipes and events
-/// between threads, and programs that watch their host read some KiB a second in /proc.
+/// Bytes per second above which read(2) and write(2) are activity. They include pipes and events
+/// between threads, and programs that watch their host read some KiB per second in /proc.
 const FILE_RATE: u64 = 64 << 10;
-/// Bytes a second above which traffic over connections is a sign. torchrun's rendezvous exchanges
-/// some hundred bytes in five seconds.
+/// Bytes per second above which traffic over connections is activity. torchrun's rendezvous
+/// exchanges some hundred bytes in five seconds.
 const NET_RATE: u64 = 1 << 10;
-/// Messages whose segments have fewer bytes than this on average may be questions asked again and
-/// again: those to torch's store have 20 to 150. Contents fill their segments, of 1448 bytes or
-/// more.
+/// Messages whose segments have fewer bytes than this on average may be polling: those to torch's
+/// store have 20 to 150. Content fills its segments, of 1448 bytes or more.
 const SMALL_SEGMENT: u64 = 512;
-/// The same over the host's network interfaces, if the kernel does not tell which process moved
-/// them.
+/// The same over the host's network interfaces, if the kernel does not report which process
+/// transferred them.
 const HOST_NET_RATE: u64 = 64 << 10;
-/// A look that comes this many times later than it should says nothing: the host or this program
-/// was stopped.
+/// A sample that is late by this factor proves nothing: the host or this program was stopped.
 const LATE: u32 = 3;
-/// The index of processes that have left their parents and came to us.
+/// The index of processes whose parents have ended and that this process has adopted.
 const STRAYS: u32 = u32::MAX;
 
-/// The windows over which signs are summed up, and the last signs.
+/// The windows over which activity is summed up, and the last activity.
 #[derive(Debug)]
 pub struct ActivityWatch {
     pace: Duration,
@@ -58,20 +55,20 @@ pub struct ActivityWatch {
     processor: HashMap<ProcessHandle, Window<ProcessorTime>>,
     /// The files of each process and its children.
     files: HashMap<u32, Window<FileCounts>>,
-    /// Their sockets, from when these were first examined.
+    /// Their sockets, since they were first read.
     net: HashMap<u32, Window<NetCounts>>,
     latest_signs: HashMap<u32, Instant>,
-    /// The time from which processes count as silent that have given no sign.
+    /// The time from which processes without activity count as idle.
     begun: Instant,
-    /// The last sign that proves that something moves, which CPU time does not.
+    /// The last activity that proves progress, which CPU time does not.
     last_moved: Instant,
-    /// Who gave it; `None` if nobody did since all silences were started anew.
+    /// The process that showed it; `None` after a reset.
     moved_by: Option<(u32, Sign)>,
-    /// The processes that have computed since then and are alive.
+    /// The live processes that have computed since then.
     computed: HashMap<ProcessHandle, Computed>,
 }
 
-/// When something began to be summed up, and what was counted until then.
+/// The begin of a window, and the counters at that time.
 #[derive(Debug)]
 struct Window<C> {
     begun: Instant,
@@ -83,7 +80,7 @@ impl<C> Window<C> {
         now.saturating_duration_since(self.begun)
     }
 
-    /// Begins anew after a sign, or when it has become too long.
+    /// Begins a new window after activity, or when this one is too long.
     fn go_on(&mut self, is_sign: bool, counts: C, now: Instant) {
         if is_sign || self.length(now) >= LONGEST_WINDOW {
             *self = Window { begun: now, counts };
@@ -91,27 +88,27 @@ impl<C> Window<C> {
     }
 }
 
-/// The CPU time of a process, and of those of its children that have ended, in clock ticks.
+/// The CPU time of a process, and of its children that have ended, in clock ticks.
 #[derive(Clone, Copy, Debug, Default)]
 struct ProcessorTime {
-    own: u64,
+    process: u64,
     children: u64,
 }
 
-/// When a process last computed, and with which of the job's processes it counts.
+/// When a process last computed, and the process of the job to which it belongs.
 #[derive(Clone, Copy, Debug)]
 struct Computed {
     index: u32,
-    at: Instant,
+    time: Instant,
 }
 
-/// Since when nothing has moved.
+/// For how long there has been no progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rest {
     pub since: Instant,
-    /// The process that moved last, and its sign, if that is known.
+    /// The process that last showed activity, and which, if that is known.
     pub by: Option<(u32, Sign)>,
-    /// The processes that have computed since, and not moved.
+    /// The processes that have computed since without progress.
     pub computing: Vec<ProcessHandle>,
 }
 
@@ -121,12 +118,14 @@ struct FileCounts(HashMap<ProcessHandle, Option<IoCounts>>);
 
 impl FileCounts {
     fn now(family: &[ProcessHandle]) -> FileCounts {
-        // the kernel refuses it to a process that takes other rights, for a moment
-        let counts = family.iter().map(|one| (*one, procfs::io(one.pid)));
+        // the kernel denies access to a process for a moment while it changes its user
+        let counts = family
+            .iter()
+            .map(|process| (*process, procfs::io(process.pid)));
         FileCounts(counts.collect())
     }
 
-    /// Keeps what is known of before, where the kernel refuses to tell.
+    /// Keeps the earlier counters where the kernel has denied access.
     fn fill_gaps(&mut self, before: &FileCounts) {
         for (process, io) in &mut self.0 {
             *io = io.or_else(|| *before.0.get(process)?);
@@ -145,21 +144,21 @@ impl FileCounts {
     }
 }
 
-/// What was moved over the network until a look, by the inode of each socket; or by the whole host,
-/// where the kernel does not tell which process moved it.
+/// The network traffic until a sample, by the inode of each socket; or of the whole host, if the
+/// kernel does not report sockets.
 #[derive(Clone, Debug)]
 struct NetCounts {
     sockets: HashMap<u64, Traffic>,
     is_host: bool,
 }
 
-/// What traffic since an earlier look proves.
+/// What the traffic since an earlier sample proves.
 #[derive(Debug, PartialEq, Eq)]
 enum NetSign {
     None,
     /// Small messages over these sockets.
     Small(BTreeSet<u64>),
-    /// Contents.
+    /// Content.
     Contents,
 }
 
@@ -176,7 +175,7 @@ impl NetCounts {
         }
     }
 
-    /// Those of these sockets, unless the counts are of the whole host.
+    /// The counts of these sockets, unless the counts are of the whole host.
     fn of(&self, held: &BTreeSet<u64>) -> NetCounts {
         let mut counts = self.clone();
         if !self.is_host {
@@ -185,7 +184,7 @@ impl NetCounts {
         counts
     }
 
-    /// What has been moved since then.
+    /// The traffic since then.
     fn sign(&self, before: &NetCounts, window: Duration) -> NetSign {
         let rate = match self.is_host {
             true => HOST_NET_RATE,
@@ -196,7 +195,7 @@ impl NetCounts {
             let then = before.sockets.get(inode).copied().unwrap_or_default();
             let moved = traffic.since(then);
             total += moved.bytes;
-            // an old kernel counts no segments
+            // an old kernel does not count segments
             let mean = moved.bytes.checked_div(u64::from(moved.segments));
             match mean.is_none_or(|mean| mean >= SMALL_SEGMENT) {
                 true => contents += moved.bytes,
@@ -215,7 +214,7 @@ impl NetCounts {
 }
 
 impl ActivityWatch {
-    /// Starts to watch now.
+    /// Begins to watch now.
     pub fn begin(pace: Duration, now: Instant) -> ActivityWatch {
         ActivityWatch {
             pace,
@@ -231,61 +230,66 @@ impl ActivityWatch {
         }
     }
 
-    /// Whether it is time to look again.
+    /// Whether the next sample is due.
     pub fn is_due(&self, now: Instant) -> bool {
         now >= self.looked + self.pace
     }
 
-    /// Notes a sign of life of a process.
+    /// Notes activity of a process.
     pub fn sign(&mut self, index: u32, sign: Sign, now: Instant) {
         self.latest_signs.insert(index, now);
-        self.move_at(now, Some((index, sign)));
+        self.note_progress(now, Some((index, sign)));
     }
 
-    /// Notes that a process is not silent, which proves nothing about the job.
+    /// Notes that a process is not idle, which proves nothing about the job.
     pub fn note(&mut self, index: u32, now: Instant) {
         self.latest_signs.insert(index, now);
     }
 
-    /// Something has moved, before which it no longer matters who computed.
-    fn move_at(&mut self, at: Instant, by: Option<(u32, Sign)>) {
-        if at >= self.last_moved {
-            (self.last_moved, self.moved_by) = (at, by);
-            self.computed.retain(|_, computed| computed.at > at);
+    /// Notes progress at a time, before which it no longer matters which processes computed.
+    fn note_progress(&mut self, time: Instant, by: Option<(u32, Sign)>) {
+        if time >= self.last_moved {
+            (self.last_moved, self.moved_by) = (time, by);
+            self.computed.retain(|_, computed| computed.time > time);
         }
     }
 
-    /// Starts all silences anew, because something else prevents signs of life.
-    pub fn excuse(&mut self, now: Instant) {
+    /// Starts all idle times again, because something else prevents activity.
+    pub fn reset_idle(&mut self, now: Instant) {
         self.begun = now;
-        self.move_at(now, None);
+        self.note_progress(now, None);
         self.latest_signs.clear();
     }
 
-    /// The last sign other than CPU time.
+    /// The last activity other than CPU time.
     pub fn last_moved(&self) -> Instant {
         self.last_moved
     }
 
-    /// The processes that have computed since the last other sign.
+    /// The processes that have computed since the last other activity.
     pub fn computed(&self) -> Vec<ProcessHandle> {
         self.computed.keys().copied().collect()
     }
 
-    /// Since when nothing has moved. Of a process that computed at a time, `unchanged_since` says
-    /// since when it has not left its position, if that is known.
+    /// Since when there was no progress. `unchanged_since` returns since when a process that
+    /// computed at a time has not left its position, if that is known.
     pub fn rest(
         &self,
         unchanged_since: impl Fn(ProcessHandle, Instant) -> Option<Instant>,
     ) -> Rest {
         let (mut since, mut by) = (self.last_moved, self.moved_by);
-        for (process, Computed { index, at }) in &self.computed {
-            let left = unchanged_since(*process, *at).map_or(*at, |since| since.min(*at));
+        for (process, Computed { index, time }) in &self.computed {
+            let unchanged = unchanged_since(*process, *time);
+            let left = unchanged.map_or(*time, |since| since.min(*time));
             if left > since {
                 (since, by) = (left, Some((*index, Sign::Processor)));
             }
         }
-        let computing = self.computed.iter().filter(|(_, one)| one.at > since);
+        let is_later = |computed: &Computed| computed.time > since;
+        let computing = self
+            .computed
+            .iter()
+            .filter(|(_, computed)| is_later(computed));
         Rest {
             since,
             by: by.filter(|(index, _)| *index != STRAYS),
@@ -293,27 +297,27 @@ impl ActivityWatch {
         }
     }
 
-    /// For how long this process has given no sign.
+    /// For how long this process has shown no activity.
     pub fn idle_of(&self, index: u32, now: Instant) -> Duration {
         let sign = self.latest_signs.get(&index).copied().unwrap_or(self.begun);
         now.saturating_duration_since(sign)
     }
 
-    /// Looks for signs of all processes together, and of each process in `wanted`.
+    /// Samples the activity of all processes together, and of each process in `wanted`.
     pub fn examine(&mut self, running: &[Running], wanted: &BTreeSet<u32>, now: Instant) {
         let looked = std::mem::replace(&mut self.looked, now);
         let stats = procfs::stats();
-        let roots = running.iter().map(|one| (one.index, one.pid));
+        let roots = running.iter().map(|process| (process.index, process.pid));
         let mut families = families(&stats, roots.chain([(STRAYS, own_pid())]));
         if let Some(strays) = families.get_mut(&STRAYS) {
-            // our own questions about the host
+            // programs that this process runs to examine the host
             strays.retain(|pid| *pid != own_pid() && !processes::is_outside(*pid));
         }
-        // what serves others works only for its clients, which would move too; a graph server
-        // whose client has died spins for ever
+        // a process that serves others works only for its clients, which would be active, too; a
+        // graph server whose client has died spins for ever
         let computes = |index: u32| {
-            let process = running.iter().find(|one| one.index == index);
-            process.is_none_or(|one| !one.serves)
+            let process = running.iter().find(|process| process.index == index);
+            process.is_none_or(|process| !process.serves)
         };
         self.forget_ended(&stats);
         let mut resting = BTreeSet::new();
@@ -343,11 +347,11 @@ impl ActivityWatch {
             }
         }
         if now.saturating_duration_since(looked) > self.pace * LATE {
-            self.excuse(now);
+            self.reset_idle(now);
         }
     }
 
-    /// Of a process that has ended nobody can tell any more whether it had moved.
+    /// Counts the last CPU time of an ended process as progress, because its position is unknown.
     fn forget_ended(&mut self, stats: &BTreeMap<i32, Stat>) {
         let is_alive = |process: &ProcessHandle| {
             let stat = stats.get(&process.pid);
@@ -356,14 +360,15 @@ impl ActivityWatch {
         self.processor.retain(|process, _| is_alive(process));
         let computed = self.computed.iter();
         let ended = computed.filter(|(process, _)| !is_alive(process));
-        let last = ended.map(|(_, one)| *one).max_by_key(|one| one.at);
+        let ended = ended.map(|(_, computed)| *computed);
+        let last = ended.max_by_key(|computed| computed.time);
         self.computed.retain(|process, _| is_alive(process));
-        if let Some(Computed { index, at }) = last {
-            self.move_at(at, Some((index, Sign::Processor)));
+        if let Some(Computed { index, time }) = last {
+            self.note_progress(time, Some((index, Sign::Processor)));
         }
     }
 
-    /// Whether a process computes. That its children did which have ended is a sign that it moves.
+    /// Whether a process computes. CPU time of children that have ended proves progress.
     fn examine_processor(
         &mut self,
         index: u32,
@@ -375,21 +380,24 @@ impl ActivityWatch {
             begun: looked,
             counts: ProcessorTime::default(),
         });
-        let time = ProcessorTime {
-            own: stat.cpu_ticks,
+        let counted = ProcessorTime {
+            process: stat.cpu_ticks,
             children: stat.children_ticks,
         };
-        let own = time.own.saturating_sub(window.counts.own);
-        let children = time.children.saturating_sub(window.counts.children);
+        let process_ticks = counted.process.saturating_sub(window.counts.process);
+        let children = counted.children.saturating_sub(window.counts.children);
         let length = window.length(now);
         let is_sign = |ticks| is_above(procfs::ticks_to_ms(ticks), CPU_RATE, length);
-        let (computes, moves) = (is_sign(own.saturating_add(children)), is_sign(children));
-        window.go_on(computes, time, now);
+        let (computes, moves) = (
+            is_sign(process_ticks.saturating_add(children)),
+            is_sign(children),
+        );
+        window.go_on(computes, counted, now);
         if moves {
             self.sign(index, Sign::Processor, now);
         } else if computes {
             self.latest_signs.insert(index, now);
-            self.computed.insert(process, Computed { index, at: now });
+            self.computed.insert(process, Computed { index, time: now });
         }
         computes
     }
@@ -415,9 +423,9 @@ impl ActivityWatch {
         is_sign
     }
 
-    /// Notes whether a family moves bytes over the network. Sockets that were never examined count
-    /// as moving, because nothing is known about them. Small messages count only for a process that
-    /// does not serve others (`computes`).
+    /// Notes whether a family transfers bytes over the network. Sockets that were not read before
+    /// count as active, because nothing is known about them. Small messages count only for a
+    /// process that does not serve others (`computes`).
     fn examine_net(
         &mut self,
         index: u32,
@@ -448,7 +456,8 @@ impl ActivityWatch {
                     held(process).iter().any(|inode| sockets.contains(inode))
                 };
                 for process in family.iter().filter(asks) {
-                    self.computed.insert(*process, Computed { index, at: now });
+                    self.computed
+                        .insert(*process, Computed { index, time: now });
                 }
             }
             _ => {}
@@ -456,7 +465,7 @@ impl ActivityWatch {
     }
 }
 
-/// Whether this is more than `rate` a second, as a sign must be.
+/// Whether this is more than `rate` per second.
 fn is_above(amount: u64, rate: u64, window: Duration) -> bool {
     let window = window.max(SHORTEST_STALL).as_millis();
     let window_ms = u64::try_from(window).unwrap_or(u64::MAX);
@@ -497,7 +506,7 @@ mod tests {
             }
         }
 
-        /// Has it go on, and waits until it has done the next thing.
+        /// Lets it continue, and waits until it has taken the next step.
         fn go_on(&mut self) {
             self.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
             self.0
@@ -516,8 +525,8 @@ mod tests {
         }
     }
 
-    /// Looks again and again, a second of its clock later each, and says after each look whether
-    /// there was a sign.
+    /// Samples repeatedly, with a clock that advances by a second, and reports after each sample
+    /// whether there was activity.
     struct Looks(ActivityWatch, Instant);
 
     impl Looks {
@@ -532,11 +541,11 @@ mod tests {
             self.0.idle_of(0, self.1).is_zero()
         }
 
-        /// Until two looks have found nothing.
+        /// Samples until two samples have found no activity.
         fn settle(&mut self, watched: Running) {
             let begun = Instant::now();
             while self.examine(watched) || self.examine(watched) {
-                assert!(begun.elapsed().as_secs() < 30, "it never rests");
+                assert!(begun.elapsed().as_secs() < 30, "it is never idle");
                 std::thread::sleep(Duration::from_millis(100));
             }
         }
@@ -566,7 +575,7 @@ mod tests {
         start_ticks: 1,
     };
 
-    /// A process that has used so many hundredths of a second, and its children that have ended.
+    /// A process that has used this many hundredths of a second, as have its ended children.
     fn stat(cpu_ticks: u64, children_ticks: u64) -> Stat {
         Stat {
             state: 'R',
@@ -580,8 +589,8 @@ mod tests {
     }
 
     #[test]
-    fn who_computes_may_stand_still_unless_children_come_and_go() {
-        // hundredths of a second; whether it computes, and whether it moves
+    fn a_process_that_computes_proves_progress_only_by_children_that_end() {
+        // hundredths of a second; whether it computes, and whether that is progress
         let table = [
             (1, 0, false, false),
             (50, 0, true, false),
@@ -591,21 +600,21 @@ mod tests {
         ];
         let begun = Instant::now();
         let now = begun + Duration::from_secs(1);
-        for (own, children, computes, moves) in table {
+        for (ticks, children, computes, moves) in table {
             let mut watch = ActivityWatch::begin(Duration::from_secs(1), begun);
-            let stat = stat(own, children);
+            let stat = stat(ticks, children);
             let found = watch.examine_processor(0, PROCESS, &stat, (begun, now));
             let has_computed = watch.computed() == [PROCESS];
             assert_eq!(
                 (found, watch.last_moved() == now, has_computed),
                 (computes, moves, computes && !moves),
-                "{own} {children}"
+                "{ticks} {children}"
             );
         }
     }
 
     #[test]
-    fn who_has_computed_and_ended_has_moved() {
+    fn a_process_that_computed_and_ended_made_progress() {
         let begun = Instant::now();
         let now = begun + Duration::from_secs(1);
         for (alive, moves) in [(vec![(PROCESS.pid, stat(50, 0))], false), (vec![], true)] {
@@ -622,8 +631,9 @@ mod tests {
     #[test]
     fn processor_time_is_no_sign_of_a_process_that_stays_at_its_position() {
         let (files, processor) = (Some((1, Sign::Files)), Some((0, Sign::Processor)));
-        // when something else moved, when the process computed, since when it is at its position;
-        // then since when nothing moves, who did last, and whether it computes since
+        // when there was other activity, when the process computed, since when it is at its
+        // position; then since when there is no progress, who made the last, and whether the
+        // process computes since
         let table = [
             (0, None, None, 0, files, false),
             (0, Some(50), None, 50, processor, false),
@@ -632,18 +642,19 @@ mod tests {
             (0, Some(50), Some(60), 50, processor, false),
         ];
         let begun = Instant::now();
-        let at = |seconds| begun + Duration::from_secs(seconds);
+        let after = |seconds| begun + Duration::from_secs(seconds);
         for (moved, computed, unchanged, since, by, computes) in table {
             let mut watch = ActivityWatch::begin(Duration::from_secs(1), begun);
-            watch.sign(1, Sign::Files, at(moved));
+            watch.sign(1, Sign::Files, after(moved));
             let computed = computed.map(|computed| Computed {
                 index: 0,
-                at: at(computed),
+                time: after(computed),
             });
-            watch.computed.extend(computed.map(|one| (PROCESS, one)));
-            let rest = watch.rest(|_, _| unchanged.map(at));
+            let computed = computed.map(|computed| (PROCESS, computed));
+            watch.computed.extend(computed);
+            let rest = watch.rest(|_, _| unchanged.map(after));
             let expected = Rest {
-                since: at(since),
+                since: after(since),
                 by,
                 computing: if computes { vec![PROCESS] } else { Vec::new() },
             };
@@ -652,7 +663,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_gives_a_sign() {
+    fn reading_is_activity() {
         let mut shell = Shell::run("exec cat");
         let (watched, mut samples) = (shell.watched(true), Looks::begin());
         samples.settle(watched);

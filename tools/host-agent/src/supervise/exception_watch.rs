@@ -1,9 +1,9 @@
 //! Finds processes that have written a traceback and nothing since, and do not end: DGL's clients
 //! wait at its exit barrier for all others, which wait for them.
 //!
-//! stderr does not tell whether somebody caught the exception, but the process itself does: while
-//! the main thread of a Python works or waits in its script, its stack has a `<module>`; after it
-//! has left the script and runs its exit handlers, it has none.
+//! stderr does not show whether the exception was caught, but the stack of the process does: while
+//! the main thread of a Python is in its script, its stack has a `<module>`; when it has left the
+//! script and runs its exit handlers, it has none.
 
 use record::stacks;
 use record::term::millis;
@@ -15,33 +15,33 @@ use wire::stacks::ProcessStacks;
 use wire::supervise::{ProcessStream, Raised};
 
 /// Output within this time after the exception belongs to it: the rest of its message, or DGL's
-/// message that the client leaves. A process that writes later has continued.
+/// message that the client exits. A process that writes later has continued.
 const AFTERTHOUGHT: Duration = Duration::from_secs(2);
 /// How many bytes of a line are examined.
 const LINE_BYTES: usize = 4 << 10;
 /// How many characters of a line are reported.
 const REPORTED_CHARS: usize = 500;
 
-/// The processes of a host.
+/// The exceptions of the processes of a host.
 #[derive(Debug)]
 pub struct ExceptionWatch {
     /// How long a process must be silent after its traceback to be reported.
     after: Duration,
     /// Whether a process that has left its script is reported at once.
     early: bool,
-    /// By their numbers on the host.
+    /// The processes by their indices on the host.
     processes: BTreeMap<u32, Watched>,
 }
 
 #[derive(Debug, Default)]
 struct Watched {
     evidence: Evidence,
-    /// A line of stderr whose end has not come.
+    /// An incomplete line of stderr.
     line: Vec<u8>,
     pending: Option<Pending>,
 }
 
-/// An exception after which nothing was written.
+/// An exception without later output.
 #[derive(Debug)]
 struct Pending {
     exception: String,
@@ -51,27 +51,26 @@ struct Pending {
     wrote: Instant,
     /// How long it must be silent before its stack is read.
     examine_after: Duration,
-    /// Whether its stack is being read, which takes a while on a busy host.
+    /// Whether its stack is being read, which takes long on a busy host.
     is_being_read: bool,
-    /// Whether it had left its script when its stack was last read; `None` before that.
+    /// Whether it had left its script when its stack was last read; `None` before the first
+    /// reading.
     left_script: Option<bool>,
     frames: Vec<String>,
     is_reported: bool,
 }
 
-/// What is to be done about a process.
+/// The next step for a process.
 #[derive(Debug, PartialEq)]
 pub enum ExceptionStep {
-    /// Its stacks are to be read; nothing more is due about it until
-    /// [`ExceptionWatch::take_stacks`].
+    /// Read its stacks. No other step follows before [`ExceptionWatch::take_stacks`].
     ReadStacks(u32),
-    /// It is to be reported.
+    /// Report it.
     Report(Raised),
 }
 
 impl ExceptionWatch {
-    /// `stall` is the time after which a job without a sign of life stalls; zero if nobody wants to
-    /// know.
+    /// `stall` is the stall timeout; zero without detection of stalls.
     pub fn new(stall: Duration, early: bool) -> ExceptionWatch {
         let minute = Duration::from_secs(60);
         ExceptionWatch {
@@ -85,7 +84,7 @@ impl ExceptionWatch {
         }
     }
 
-    /// A process has written something.
+    /// Handles output of a process.
     pub fn wrote(&mut self, index: u32, stream: ProcessStream, bytes: &[u8], now: Instant) {
         let examine_after = if self.early { AFTERTHOUGHT } else { self.after };
         let watched = self.processes.entry(index).or_default();
@@ -112,38 +111,45 @@ impl ExceptionWatch {
         }
     }
 
-    /// A process has ended.
+    /// Notes that a process has ended.
     pub fn ended(&mut self, index: u32) {
         self.processes.remove(&index);
     }
 
-    /// The processes about which something is still to be found out.
+    /// The processes with an exception that was not reported.
     pub fn pending(&self) -> BTreeSet<u32> {
-        let is_open = |one: &Watched| one.pending.as_ref().is_some_and(|one| !one.is_reported);
-        let open = self.processes.iter().filter(|(_, one)| is_open(one));
+        let is_open = |watched: &Watched| {
+            let pending = watched.pending.as_ref();
+            pending.is_some_and(|pending| !pending.is_reported)
+        };
+        let open = self
+            .processes
+            .iter()
+            .filter(|(_, watched)| is_open(watched));
         open.map(|(index, _)| *index).collect()
     }
 
-    /// The steps that are due now. `idle` tells for how long a process has given no sign of life.
+    /// The steps that are due now. `idle` returns for how long a process has shown no activity.
     pub fn steps(&mut self, now: Instant, idle: impl Fn(u32) -> Duration) -> Vec<ExceptionStep> {
         let (after, early) = (self.after, self.early);
-        let all = self.processes.iter_mut();
-        let pending = all.filter_map(|(index, one)| Some((*index, one.pending.as_mut()?)));
+        let processes = self.processes.iter_mut();
+        let pending =
+            processes.filter_map(|(index, watched)| Some((*index, watched.pending.as_mut()?)));
         pending
-            .filter_map(|(index, one)| one.step(index, (after, early), idle(index), now))
+            .filter_map(|(index, pending)| pending.step(index, (after, early), idle(index), now))
             .collect()
     }
 
-    /// The stacks of a process and its children were read, which answers an
-    /// [`ExceptionStep::ReadStacks`]; there are none where they could not be.
+    /// Handles the stacks of a process and its children, the result of an
+    /// [`ExceptionStep::ReadStacks`]; empty if they could not be read.
     pub fn take_stacks(&mut self, index: u32, stacks: &[ProcessStacks]) {
         let watched = self.processes.get_mut(&index);
-        let Some(pending) = watched.and_then(|one| one.pending.as_mut()) else {
+        let Some(pending) = watched.and_then(|watched| watched.pending.as_mut()) else {
             return;
         };
         pending.is_being_read = false;
         let mains: Vec<&[String]> = stacks.iter().filter_map(main_frames).collect();
-        // where nothing could be read, what an earlier look has found still holds
+        // if nothing could be read, the result of an earlier reading still holds
         if mains.is_empty() {
             return;
         }
@@ -151,12 +157,12 @@ impl ExceptionWatch {
         pending.left_script = Some(left.is_some());
         pending.frames = left
             .or(mains.first())
-            .map_or(Vec::new(), |one| one.to_vec());
+            .map_or(Vec::new(), |frames| frames.to_vec());
     }
 }
 
 impl Watched {
-    /// The exceptions that are named by lines which end in this piece of stderr.
+    /// The exceptions that are named by lines that end in this piece of stderr.
     fn lines(&mut self, bytes: &[u8]) -> Vec<(Raiser, String)> {
         let mut found = Vec::new();
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -193,7 +199,7 @@ impl Pending {
         let is_main = self.raiser == Raiser::Main;
         let is_late = quiet >= after;
         if is_main && self.left_script != Some(true) && quiet >= self.examine_after {
-            // a last look precedes the report
+            // the stacks are read again before the report
             self.examine_after = if is_late {
                 quiet * 2
             } else {
@@ -202,8 +208,8 @@ impl Pending {
             self.is_being_read = true;
             return Some(ExceptionStep::ReadStacks(index));
         }
-        // what a process did when it raised is seen a while later; one that has not left its script
-        // may be computing silently
+        // activity is measured with a delay; a process that has not left its script may compute
+        // silently
         let rests = idle * 2 >= quiet;
         let is_certain = self.left_script == Some(true) && (early || is_late);
         if !(is_certain || is_late && rests) {
@@ -227,7 +233,7 @@ fn main_frames(stack: &ProcessStacks) -> Option<&[String]> {
     (!is_child && !frames.is_empty()).then_some(frames)
 }
 
-/// Whether a main thread has left the script that it was to run.
+/// Whether a main thread has left its script.
 fn has_left_script(frames: &[String]) -> bool {
     !frames.iter().any(|frame| syntax::is_module(frame))
 }
@@ -239,7 +245,7 @@ mod tests {
 
     const TRACE: &[u8] = b"Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n";
 
-    /// What a trainer does, in seconds since the beginning.
+    /// A trainer; times are seconds since its beginning.
     struct Trainer(ExceptionWatch, Instant);
 
     impl Trainer {
@@ -247,20 +253,20 @@ mod tests {
             Trainer(ExceptionWatch::new(Duration::ZERO, early), Instant::now())
         }
 
-        fn writes(&mut self, at: u64, stream: ProcessStream, text: &[u8]) {
+        fn writes(&mut self, second: u64, stream: ProcessStream, text: &[u8]) {
             self.0
-                .wrote(0, stream, text, self.1 + Duration::from_secs(at));
+                .wrote(0, stream, text, self.1 + Duration::from_secs(second));
         }
 
-        fn raises(&mut self, at: u64) {
-            self.writes(at, ProcessStream::Stderr, TRACE);
-            self.writes(at, ProcessStream::Stderr, b"ValueError: no\n");
+        fn raises(&mut self, second: u64) {
+            self.writes(second, ProcessStream::Stderr, TRACE);
+            self.writes(second, ProcessStream::Stderr, b"ValueError: no\n");
         }
 
-        /// What is to be done at that time, where it has been idle for so long; a look finds these
+        /// The steps at that second if it has been idle for this long and its stack has these
         /// frames.
-        fn steps(&mut self, at: u64, idle: u64, frames: &[&str]) -> Vec<ExceptionStep> {
-            let now = self.1 + Duration::from_secs(at);
+        fn steps(&mut self, second: u64, idle: u64, frames: &[&str]) -> Vec<ExceptionStep> {
+            let now = self.1 + Duration::from_secs(second);
             let idle = |_| Duration::from_secs(idle);
             let mut steps = self.0.steps(now, idle);
             if steps == [ExceptionStep::ReadStacks(0)] {
@@ -288,7 +294,11 @@ mod tests {
     ];
     const AT_WORK: &[&str] = &["all_reduce (c10d.py:9)", "<module> (train.py:131)"];
 
-    fn steps_after_look(left: Option<bool>, silent_s: u64, frames: &[&str]) -> Vec<ExceptionStep> {
+    fn steps_after_reading(
+        left: Option<bool>,
+        silent_s: u64,
+        frames: &[&str],
+    ) -> Vec<ExceptionStep> {
         vec![ExceptionStep::Report(Raised {
             index: 0,
             exception: "ValueError: no".to_owned(),
@@ -310,7 +320,7 @@ mod tests {
         assert_eq!(trainer.steps(60, 58, EXIT), []);
         assert_eq!(
             trainer.steps(61, 50, EXIT),
-            steps_after_look(Some(true), 60, EXIT)
+            steps_after_reading(Some(true), 60, EXIT)
         );
         assert_eq!(trainer.steps(300, 290, EXIT), []);
         assert!(trainer.0.pending().is_empty());
@@ -319,7 +329,7 @@ mod tests {
         assert_eq!(early.steps(1, 0, EXIT), []);
         assert_eq!(
             early.steps(2, 0, EXIT),
-            steps_after_look(Some(true), 2, EXIT)
+            steps_after_reading(Some(true), 2, EXIT)
         );
         let mut nameless = stack(EXIT);
         nameless.record.threads[0].name = None;
@@ -327,19 +337,19 @@ mod tests {
     }
 
     #[test]
-    fn who_caught_it_and_goes_on_is_not_told_of() {
+    fn a_process_that_caught_its_exception_is_not_reported() {
         type TrainerAction = fn(&mut Trainer);
         let table: [(&str, TrainerAction); 5] = [
-            ("writes later", |one| {
-                one.writes(30, ProcessStream::Stdout, b"epoch 2\n");
+            ("writes later", |trainer| {
+                trainer.writes(30, ProcessStream::Stdout, b"epoch 2\n");
             }),
-            ("has ended", |one| one.0.ended(0)),
-            ("a destructor's", |one| {
-                one.writes(1, ProcessStream::Stderr, b"Exception ignored in: <f>\n");
-                one.raises(1);
+            ("has ended", |trainer| trainer.0.ended(0)),
+            ("a destructor's", |trainer| {
+                trainer.writes(1, ProcessStream::Stderr, b"Exception ignored in: <f>\n");
+                trainer.raises(1);
             }),
-            ("never raised", |one| {
-                one.0 = ExceptionWatch::new(Duration::ZERO, true);
+            ("never raised", |trainer| {
+                trainer.0 = ExceptionWatch::new(Duration::ZERO, true);
             }),
             ("computes in its script", |_| {}),
         ];
@@ -347,49 +357,52 @@ mod tests {
             let mut trainer = Trainer::new(true);
             trainer.raises(0);
             then(&mut trainer);
-            for at in [2, 5, 40, 120] {
-                assert_eq!(trainer.steps(at, 0, AT_WORK), [], "{case} {at}");
+            for second in [2, 5, 40, 120] {
+                assert_eq!(trainer.steps(second, 0, AT_WORK), [], "{case} {second}");
             }
         }
     }
 
     #[test]
-    fn one_that_waits_in_its_script_is_told_of_after_a_minute() {
+    fn a_process_that_waits_in_its_script_is_reported_after_a_minute() {
         let mut trainer = Trainer::new(true);
         trainer.raises(0);
         assert_eq!(trainer.steps(5, 5, AT_WORK), []);
         assert_eq!(
             trainer.steps(60, 50, AT_WORK),
-            steps_after_look(Some(false), 60, AT_WORK)
+            steps_after_reading(Some(false), 60, AT_WORK)
         );
         let mut unreadable = Trainer::new(true);
         unreadable.raises(0);
         assert_eq!(
             unreadable.steps(60, 50, &[]),
-            steps_after_look(None, 60, &[])
+            steps_after_reading(None, 60, &[])
         );
         let mut once_readable = Trainer::new(true);
         once_readable.raises(0);
         assert_eq!(once_readable.steps(2, 2, AT_WORK), []);
         assert_eq!(
             once_readable.steps(60, 50, &[]),
-            steps_after_look(Some(false), 60, AT_WORK)
+            steps_after_reading(Some(false), 60, AT_WORK)
         );
         let mut thread = Trainer::new(true);
         thread.writes(0, ProcessStream::Stderr, b"Exception in thread Thread-1:\n");
         thread.raises(0);
         assert_eq!(thread.steps(30, 30, EXIT), []);
-        assert_eq!(thread.steps(60, 50, EXIT), steps_after_look(None, 60, &[]));
+        assert_eq!(
+            thread.steps(60, 50, EXIT),
+            steps_after_reading(None, 60, &[])
+        );
     }
 
     #[test]
-    fn nothing_is_told_while_a_stack_is_being_read() {
+    fn nothing_is_reported_while_a_stack_is_being_read() {
         let mut trainer = Trainer::new(false);
         trainer.raises(0);
         let begun = trainer.1;
-        let mut steps = |at| {
-            let now = begun + Duration::from_secs(at);
-            trainer.0.steps(now, |_| Duration::from_secs(at))
+        let mut steps = |second| {
+            let now = begun + Duration::from_secs(second);
+            trainer.0.steps(now, |_| Duration::from_secs(second))
         };
         assert_eq!(steps(60), [ExceptionStep::ReadStacks(0)]);
         assert_eq!(steps(61), []);
@@ -397,7 +410,7 @@ mod tests {
         trainer.0.take_stacks(0, &[stack(EXIT)]);
         assert_eq!(
             trainer.steps(131, 130, &[]),
-            steps_after_look(Some(true), 131, EXIT)
+            steps_after_reading(Some(true), 131, EXIT)
         );
     }
 
@@ -410,7 +423,7 @@ mod tests {
         }
         assert_eq!(
             trainer.steps(3, 3, EXIT),
-            steps_after_look(Some(true), 3, EXIT)
+            steps_after_reading(Some(true), 3, EXIT)
         );
     }
 }

@@ -1,6 +1,7 @@
-//! What NVIDIA's GPUs do, by nvidia-smi where that is there. It runs beside us, its output is read
-//! when it has ended, and one that takes too long is ended itself. [`crate::command`] is not used,
-//! because it waits for its child, and the supervisor collects the status of all children.
+//! The state of NVIDIA's GPUs, by nvidia-smi if it is installed. It runs in the background; its
+//! output is read when it has ended, and it is killed if it takes too long. [`crate::command`] is
+//! not used, because it waits for its child, but the supervisor collects the statuses of all
+//! children.
 
 use crate::nvidia::{self, FORMAT, LIMIT, MAX_CARDS};
 use crate::processes::{OUTSIDE, ProcessHandle, TOKEN};
@@ -25,7 +26,7 @@ pub struct GpuWatch {
     query: Option<Query>,
 }
 
-/// An nvidia-smi that was started.
+/// A running nvidia-smi.
 #[derive(Debug)]
 struct Query {
     process: ProcessHandle,
@@ -34,25 +35,26 @@ struct Query {
 }
 
 impl GpuWatch {
-    /// Asks for the first time; `None` if there is no nvidia-smi.
+    /// Runs it for the first time; `None` if there is no nvidia-smi.
     pub fn begin() -> Option<GpuWatch> {
         let program = nvidia::program()?;
         let query = Query::begin(&program).ok();
         Some(GpuWatch { program, query })
     }
 
-    /// The result since the last look, empty if it takes longer; then asks again.
+    /// The result since the last call, empty if there is none yet; then runs it again.
     pub fn sample(&mut self) -> Vec<Gpu> {
         let mut gpus = Vec::new();
         if let Some(query) = &mut self.query {
             if query.process.is_alive() {
-                // where a driver hangs even KILL does not end it, and more would only pile up
+                // if a driver hangs, even KILL does not end it, and more of them would only
+                // accumulate
                 if query.begun.elapsed() >= LIMIT {
                     query.process.signal(Signal::SIGKILL);
                 }
                 return gpus;
             }
-            // another process that holds the pipe is not waited for
+            // does not wait for other processes that hold the pipe
             let mut text = Vec::new();
             let _ = query.stdout.read_to_end(&mut text);
             gpus = cards(&String::from_utf8_lossy(&text));
@@ -63,9 +65,9 @@ impl GpuWatch {
 }
 
 impl Query {
-    /// Starts nvidia-smi. It is not a process of the job, and has nothing of the job in its
-    /// environment. Its exit status is collected with that of all children. It writes less than a
-    /// pipe holds.
+    /// Starts nvidia-smi. It is not a process of the job, so the job's variables are removed from
+    /// its environment. Its exit status is collected with those of all children. It writes less
+    /// than a pipe holds.
     fn begin(program: &Path) -> io::Result<Query> {
         let (stdout, writer) = io::pipe()?;
         fcntl(&stdout, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
@@ -91,8 +93,8 @@ impl Drop for Query {
     }
 }
 
-/// A card a line: `0, 97, 30123, 81559`. One that does not tell all of it, as one in parts, is left
-/// out.
+/// Parses a GPU per line: `0, 97, 30123, 81559`. A GPU without all values, such as one with MIG, is
+/// left out.
 fn cards(text: &str) -> Vec<Gpu> {
     let card = |row: &StringRecord| {
         Some(Gpu {
@@ -114,12 +116,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nvidia_smi_says() {
-        let gpu = |index, util_percent: u8, used: u64, all: u64| Gpu {
+    fn output_of_nvidia_smi() {
+        let gpu = |index, util_percent: u8, used: u64, total: u64| Gpu {
             index,
             util_percent: f64::from(util_percent),
             mem_used_bytes: used << 20,
-            mem_bytes: all << 20,
+            mem_bytes: total << 20,
         };
         let table = [
             (
@@ -153,7 +155,7 @@ mod tests {
         assert!(watch.sample().is_empty());
         let asked = watch.query.as_ref().unwrap().process;
         assert_ne!(asked, process);
-        // nobody else waits for it here
+        // in this test, no supervisor waits for it
         let _ = nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(asked.pid), None);
     }
 }

@@ -1,6 +1,6 @@
-//! Whether the job moves, as far as this host sees it: reports about processes that are idle, that
-//! have raised an exception, and where they stand. What that means for the job is decided by
-//! whoever sees all hosts ([`job::StallWatch`]).
+//! The activity of the job on this host: reports about idle processes, exceptions and stacks. The
+//! launcher, which has the reports of all hosts, decides what they mean for the job
+//! ([`job::StallWatch`]).
 
 use super::activity_watch::{ActivityWatch, Rest};
 use super::exception_watch::{ExceptionStep, ExceptionWatch};
@@ -17,21 +17,21 @@ use wire::job::Job;
 use wire::stacks::ProcessStacks;
 use wire::supervise::{Activity, Computing, ProcessStream, StacksReported, Start};
 
-/// The pace of looks is a tenth of the stall timeout within these limits. Slower ones would notice
-/// a stall too late.
+/// The limits of the interval of samples, a tenth of the stall timeout. Longer ones would detect a
+/// stall too late.
 const QUICKEST: Duration = Duration::from_secs(1);
 const SLOWEST: Duration = Duration::from_secs(10);
 
-/// The signs of life of all processes of the host.
+/// The activity of all processes of the host.
 #[derive(Debug)]
 pub struct Liveness {
-    /// The stall timeout; zero if nobody wants to know about stalls.
+    /// The stall timeout; zero without detection of stalls.
     stall: Duration,
     activity: ActivityWatch,
     positions: PositionWatch,
     exceptions: ExceptionWatch,
     stack_jobs: StackJobs,
-    /// Whether the launcher believes that everything is idle.
+    /// Whether the last report to the launcher was that everything is idle.
     reported_idle: bool,
 }
 
@@ -53,8 +53,8 @@ impl Liveness {
         self.activity.sign(index, sign, Instant::now());
     }
 
-    /// Notes that a process wrote something. What one writes that serves others says nothing about
-    /// them: it may log now and then that it runs.
+    /// Notes that a process wrote something. Output of a process that serves others is no activity
+    /// of the job: it may regularly log that it runs.
     pub fn wrote(&mut self, index: u32, serves: bool, stream: ProcessStream, bytes: &[u8]) {
         let now = Instant::now();
         match serves {
@@ -70,26 +70,25 @@ impl Liveness {
         self.exceptions.ended(index);
     }
 
-    /// Notes that the launcher reads nothing at the moment, so that a process that cannot write is
-    /// not to blame.
-    pub fn excuse(&mut self) {
-        self.activity.excuse(Instant::now());
+    /// Notes that the launcher reads slowly, so that processes may be blocked on their output.
+    pub fn reset_idle(&mut self) {
+        self.activity.reset_idle(Instant::now());
         self.positions.clear();
     }
 
-    /// Notes that the launcher wants the stacks of all processes.
+    /// Notes that the launcher requests the stacks of all processes.
     pub fn ask(&mut self) {
         self.stack_jobs.ask(StackSubject::All);
     }
 
-    /// Begins to read the stacks of all processes, because the job has failed and is about to be
-    /// ended; [`Liveness::take_stacks`] has them.
+    /// Begins to read the stacks of all processes, because the job has failed and will be ended;
+    /// [`Liveness::take_stacks`] returns them.
     pub fn survey(&mut self, job: &Job, running: &[Running]) {
         self.stack_jobs.ask(StackSubject::AtEnd);
         self.stack_jobs.begin(job, running);
     }
 
-    /// Whether what [`Liveness::survey`] began goes on.
+    /// Whether the reading of [`Liveness::survey`] continues.
     pub fn is_surveying(&self) -> bool {
         self.stack_jobs.is_at_end()
     }
@@ -130,7 +129,7 @@ impl Liveness {
         events
     }
 
-    /// Looks where those stand that compute while nothing else moves, if that is due.
+    /// Samples the positions of processes that compute without other activity, if that is due.
     fn sample_positions(&mut self, now: Instant) {
         if self.needs_positions(now) && self.positions.is_due(now) {
             let computed = self.activity.computed();
@@ -140,21 +139,20 @@ impl Liveness {
         }
     }
 
-    /// Whether nothing but CPU time has been a sign of life for a while.
+    /// Whether CPU time has been the only activity for a while.
     fn needs_positions(&self, now: Instant) -> bool {
         let quiet = now.saturating_duration_since(self.activity.last_moved());
         let is_quiet = !self.stall.is_zero() && quiet >= self.positions.pace();
         is_quiet && !self.activity.computed().is_empty()
     }
 
-    /// Since when nothing has moved.
+    /// Since when there has been no progress.
     fn rest(&self) -> Rest {
         self.activity
             .rest(|process, computed| self.positions.unchanged_since(process, computed))
     }
 
-    /// The process that moves again, if that is to be reported because the launcher believes that
-    /// all are idle.
+    /// The report that a process is active again, if the last report was that all are idle.
     pub fn move_again(&mut self) -> Option<Activity> {
         if !self.reported_idle {
             return None;
@@ -173,14 +171,14 @@ impl Liveness {
         })
     }
 
-    /// Whether this must be called more often than once a second: [`Liveness::take_stacks`] will
-    /// soon have some, or looks follow each other faster.
+    /// Whether this must be called more often than once a second, because stacks are being read or
+    /// samples are more frequent.
     pub fn is_hurried(&self) -> bool {
         let has_short_limit = self.positions.pace() < Duration::from_secs(1);
         self.stack_jobs.is_reading() || has_short_limit && self.needs_positions(Instant::now())
     }
 
-    /// Takes the stacks that have been read; returns the events to report.
+    /// Handles stacks that have been read; returns the events to report.
     pub fn take_stacks(&mut self, running: &[Running]) -> Vec<Event> {
         let Some(taken) = self.stack_jobs.take() else {
             return Vec::new();
@@ -205,8 +203,11 @@ impl Liveness {
             StackSubject::All => {}
         }
         let stats = procfs::stats();
-        let families = families(&stats, running.iter().map(|one| (one.index, one.pid)));
-        // a shell may stand before the trainer
+        let families = families(
+            &stats,
+            running.iter().map(|process| (process.index, process.pid)),
+        );
+        // a shell may be the parent of the trainer
         let is_stopped = |pid: &i32| matches!(stats[pid].state, 'T' | 't');
         let stopped = families
             .into_iter()
@@ -226,17 +227,17 @@ impl Liveness {
     }
 }
 
-/// What those do that compute and stand still.
+/// What the processes do that compute at an unchanged position.
 fn computing(processes: &[ProcessHandle], stacks: &[ProcessStacks]) -> Option<Computing> {
     let waits = |process: &ProcessHandle| {
-        let is_its = |stack: &&ProcessStacks| stack.record.pid.cast_signed() == process.pid;
-        let stack = stacks.iter().find(is_its)?;
+        let belongs = |stack: &&ProcessStacks| stack.record.pid.cast_signed() == process.pid;
+        let stack = stacks.iter().find(belongs)?;
         stacks::wait(stack.record.main_frames()?)
     };
     let works = |process| waits(process).is_none_or(stacks::Wait::may_be_work);
     match processes {
         [] => None,
-        all if all.iter().any(works) => Some(Computing::MayWork),
+        processes if processes.iter().any(works) => Some(Computing::MayWork),
         _ => Some(Computing::Waits),
     }
 }

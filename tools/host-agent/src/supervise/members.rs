@@ -1,56 +1,55 @@
-//! The processes of a job: those that descend from this one, and those that carry the job's token.
+//! The processes of a job: descendants of this process, and processes with the job's token.
 //!
-//! A process that becomes a daemon comes back to us, because we are its subreaper, whatever it did
-//! to its environment and its session. A process that another daemon has started is found by the
-//! token.
+//! This process is a subreaper, so it adopts daemons, whatever they did to their environment and
+//! session. Processes that another daemon has started are found by the token.
 
 use crate::processes::{self, ProcessHandle};
 use crate::procfs::{self, Stat};
 use job::Role;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A process that the supervisor has started and that runs.
+/// A running process that the supervisor has started.
 #[derive(Clone, Copy, Debug)]
 pub struct Running {
-    /// The number of the process on its host.
+    /// The index of the process on its host.
     pub index: u32,
     pub pid: i32,
     pub role: Role,
     pub rank: u32,
-    /// Whether it works only for other processes now: a graph server that listens, or one of a
-    /// service.
+    /// Whether it now works only for other processes: a graph server that listens, or a service.
     pub serves: bool,
 }
 
-/// All processes of the job that are alive and this process's to end; never this process itself. If
-/// the job has several hosts on this machine, each of their supervisors ends what it started, and
-/// the oldest what comes from none of them: a signal must not come twice.
+/// All live processes of the job that this process must end, without itself. If several hosts of
+/// the job are on this machine, each supervisor ends its descendants, and the oldest one the
+/// processes that descend from none of them, so that no signal is sent twice.
 pub fn of_job(token: &str) -> BTreeSet<ProcessHandle> {
-    let own = own_pid();
-    let below = processes::find_below(own)
+    let own_pid = own_pid();
+    let below = processes::find_below(own_pid)
         .into_iter()
         .filter(|process| !processes::is_outside(process.pid));
     let mut found: BTreeSet<ProcessHandle> = below.chain(processes::find_by_token(token)).collect();
     let mut others = processes::supervisors_of(&BTreeSet::from([token.to_owned()]));
-    others.retain(|other| other.pid != own);
+    others.retain(|other| other.pid != own_pid);
     if others.is_empty() {
         return found;
     }
-    let own_start = procfs::stat(own).map(|stat| stat.start_ticks);
+    let own_start = procfs::stat(own_pid).map(|stat| stat.start_ticks);
     let is_oldest = others
         .iter()
         .all(|other| own_start < Some(other.start_ticks));
     let stats = procfs::stats();
     found.retain(|process| {
-        let is_supervisor = |pid: &i32| *pid == own || others.iter().any(|other| other.pid == *pid);
+        let is_supervisor =
+            |pid: &i32| *pid == own_pid || others.iter().any(|other| other.pid == *pid);
         let nearest = processes::line_of(&stats, process.pid).find(is_supervisor);
-        nearest.map_or(is_oldest, |pid| pid == own)
+        nearest.map_or(is_oldest, |pid| pid == own_pid)
     });
     found
 }
 
-/// Each of these processes, given by index and process id, with its descendants. A process that was
-/// started below another one of them counts with the closest.
+/// The descendants of each of these processes, given by index and process id, including itself. A
+/// descendant of several of them belongs to the closest.
 pub fn families(
     stats: &BTreeMap<i32, Stat>,
     roots: impl IntoIterator<Item = (u32, i32)>,
@@ -69,8 +68,8 @@ pub fn families(
     families
 }
 
-/// Whether the process or one of its descendants listens on a port: a server's socket must be its
-/// own, not just any on that port.
+/// Whether the process or one of its descendants listens on a port; another process may listen on
+/// it, too.
 pub fn listens(pid: i32, port: u16) -> bool {
     let sockets = procfs::listening_sockets();
     let wanted: Vec<u64> = sockets
@@ -78,18 +77,19 @@ pub fn listens(pid: i32, port: u16) -> bool {
         .filter(|(_, other)| *other == port)
         .map(|(inode, _)| inode)
         .collect();
-    let holds_one = |pid: i32| {
+    let holds_socket = |pid: i32| {
         let inodes = procfs::socket_inodes(pid);
         inodes.iter().any(|inode| wanted.contains(inode))
     };
     let below = || processes::find_below(pid);
-    !wanted.is_empty() && (holds_one(pid) || below().iter().any(|one| holds_one(one.pid)))
+    !wanted.is_empty()
+        && (holds_socket(pid) || below().iter().any(|process| holds_socket(process.pid)))
 }
 
-/// A child of this process that has ended and whose status nobody has asked for.
+/// A child of this process that has ended and was not waited for.
 pub fn dead_child() -> Option<i32> {
-    let own = own_pid();
-    let is_dead_child = |stat: &Stat| stat.has_ended() && stat.parent == own;
+    let own_pid = own_pid();
+    let is_dead_child = |stat: &Stat| stat.has_ended() && stat.parent == own_pid;
     let mut stats = procfs::stats().into_iter();
     stats.find_map(|(pid, stat)| is_dead_child(&stat).then_some(pid))
 }

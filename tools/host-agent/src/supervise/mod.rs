@@ -1,11 +1,11 @@
-//! The processes of a job while they live: started, watched, relayed, ended. Nothing of them is
+//! Starts the processes of a job, watches them, relays their output and ends them. None of them is
 //! left, whichever process is killed.
 //!
 //!     launcher ══ stdin, stdout ══> supervisor ──> host-agent run, which becomes the process
 //!
-//! [`supervisor`] is an event loop, and what a session becomes that was asked to start a job; its
-//! watcher ends the job should it die. [`members`] finds the processes of the job; [`liveness`]
-//! reports whether they give signs of life.
+//! [`supervisor`] is an event loop, into which a session turns that was asked to start a job; its
+//! watcher ends the job if it dies. [`members`] finds the processes of the job, and [`liveness`]
+//! reports their activity.
 
 mod activity_watch;
 mod exception_watch;

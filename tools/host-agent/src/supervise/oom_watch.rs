@@ -1,5 +1,5 @@
-//! Finds out whether the kernel killed a process because memory ran out, by the kernel's own
-//! counter, that of the process' cgroup if there is one.
+//! Detects whether the kernel killed a process because memory ran out, by the kernel's counter, of
+//! the process's cgroup if there is one.
 
 use crate::procfs::{self, cgroup::memory_groups};
 use std::collections::BTreeMap;
@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 /// The file with the kernel's counter for the whole host.
 const HOST: &str = "/proc/vmstat";
 
-/// How long a kill stays news: it is counted before its process has ended, and a large process or
-/// one that waits for a disk takes a while to end.
+/// How long a kill may explain a death: it is counted before the process has ended, and a process
+/// that is large or waits for a disk takes long to end.
 const NEWS: Duration = Duration::from_secs(3);
 
-/// The counters at the last time of aging and at the one before: a younger kill may belong to a
-/// death that was not reported yet.
+/// The counters at the last two times of aging: a more recent kill may explain a death that was not
+/// reported yet.
 #[derive(Debug, Default)]
 pub struct OomWatch {
     counts: BTreeMap<PathBuf, [u64; 2]>,
     /// When the counters were last taken.
     aged: Option<Instant>,
-    /// The file with the counter of each process, by its number on the host.
+    /// The file with the counter of each process, by its index on the host.
     counter_of: BTreeMap<u32, PathBuf>,
 }
 
@@ -35,7 +35,7 @@ impl OomWatch {
         self.counter_of.insert(index, path);
     }
 
-    /// Time has passed; kills that were counted long ago are no news.
+    /// Ages the counters, so that old kills no longer explain deaths.
     pub fn age(&mut self, now: Instant) {
         if self.aged.is_some_and(|aged| now < aged + NEWS) {
             return;
@@ -46,7 +46,8 @@ impl OomWatch {
         }
     }
 
-    /// Whether the kernel killed this process, which ended by KILL and not by ours.
+    /// Whether the kernel killed this process, which ended by KILL but not by that of the
+    /// supervisor.
     pub fn killed(&mut self, index: u32) -> bool {
         let path = self.counter_of.get(&index);
         let Some((path, counts)) = path.and_then(|path| Some((path, self.counts.get_mut(path)?)))
@@ -78,7 +79,7 @@ fn read(path: &Path) -> Option<u64> {
     procfs::number_of(&fs::read_to_string(path).ok()?, "oom_kill ")
 }
 
-/// The files with counters that may count for a process, the closest first.
+/// The files that may have a counter for a process, the closest first.
 fn counters(cgroup: &str, mounts: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for group in memory_groups(cgroup, mounts) {
@@ -134,7 +135,7 @@ mod tests {
         watch.counts.insert(file.clone(), [4, 4]);
         watch.counter_of = BTreeMap::from([(0, file.clone()), (1, file.clone())]);
         watch.age(begun);
-        assert!(!watch.killed(0), "nothing was counted");
+        assert!(!watch.killed(0), "no kill was counted");
         counted(5);
         for second in 1..=5 {
             watch.age(after(second));

@@ -1,24 +1,25 @@
-//! For how long processes that compute have stood at one position ([`crate::stacks::position`]),
-//! from one sample of their stacks to the next.
+//! For how long processes that compute have been at one position ([`crate::stacks::position`]), by
+//! samples of their stacks.
 
 use crate::processes::ProcessHandle;
 use crate::stacks::position::Position;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Samples in the stall timeout. Of [`ENOUGH_SAMPLES`] two may be late or fail.
+/// Samples per stall timeout. Two of them may be late or fail, see [`ENOUGH_SAMPLES`].
 const SAMPLES: u32 = 12;
-/// So many samples must have found a process at one position. One that is at a line for 9 tenths of
-/// its time is found there by 10 samples in a row in 35 of 100 cases, but its variables change too.
+/// How many samples must have found a process at one position. A process that spends 9 tenths of
+/// its time at one line is found there by 10 samples in a row in 35 of 100 cases, but its variables
+/// change, too.
 const ENOUGH_SAMPLES: u32 = 10;
-/// The shortest time between two samples: a sample reads a Python in about 25 ms, and the job must
-/// not feel it.
+/// The shortest time between two samples: reading a Python takes about 25 ms, and the job must not
+/// become slower.
 const QUICKEST: Duration = Duration::from_millis(400);
-/// A sample this late says nothing about the time since the last one, nor does it if it fails, on a
-/// host that has much else to do. It is three times the time between two samples if that is longer.
+/// A sample that is this late, or fails, proves nothing about the time since the last one. The
+/// limit is three times the time between two samples if that is longer.
 const LATE: Duration = Duration::from_secs(5);
 
-/// The positions of the processes of a host that compute.
+/// The positions of a host's processes that compute.
 #[derive(Debug)]
 pub struct PositionWatch {
     pace: Duration,
@@ -57,16 +58,16 @@ impl PositionWatch {
         !self.is_sampling && self.begun.is_none_or(|begun| now >= begun + self.pace)
     }
 
-    /// A sample begins.
+    /// Notes that a sample begins.
     pub fn begin_sample(&mut self, now: Instant) {
         (self.begun, self.is_sampling) = (Some(now), true);
     }
 
-    /// A sample has found these processes at these positions.
+    /// Handles a sample, which has found these processes at these positions.
     pub fn end_sample(&mut self, positions: &[(ProcessHandle, Position)], now: Instant) {
         self.is_sampling = false;
         let late = self.late();
-        // whoever has ended is not found again
+        // drops processes that have ended
         self.seen.retain(|_, seen| now <= seen.latest + late);
         for (process, position) in positions {
             let seen = self.seen.entry(*process).or_insert(Seen {
@@ -83,8 +84,8 @@ impl PositionWatch {
         }
     }
 
-    /// Since when a process that computed at this time has stood at one position, if enough samples
-    /// have shown it.
+    /// Since when a process that computed at this time has been at one position, if enough samples
+    /// show it.
     pub fn unchanged_since(&self, process: ProcessHandle, computed: Instant) -> Option<Instant> {
         let seen = self.seen.get(&process)?;
         let is_known = seen.samples >= ENOUGH_SAMPLES && computed <= seen.latest + self.late();
@@ -110,20 +111,21 @@ mod tests {
         start_ticks: 1,
     };
 
-    /// Samples at these seconds, with the position found or `None`; a stall takes 120 s. Says since
-    /// which second the process has stood at its position, if it computed at the last sample.
+    /// Samples at these seconds, with the found position or `None`; the stall timeout is 120 s.
+    /// Returns since which second the process has been at its position, if it computed at the last
+    /// sample.
     fn unchanged(samples: &[(u64, Option<u64>)]) -> Option<u64> {
         let mut watch = PositionWatch::new(Duration::from_secs(120));
         let begun = Instant::now();
-        let at = |seconds| begun + Duration::from_secs(seconds);
+        let after = |seconds| begun + Duration::from_secs(seconds);
         for (second, position) in samples {
-            assert!(watch.is_due(at(*second)), "{samples:?}");
-            watch.begin_sample(at(*second));
-            assert!(!watch.is_due(at(second + 60)));
+            assert!(watch.is_due(after(*second)), "{samples:?}");
+            watch.begin_sample(after(*second));
+            assert!(!watch.is_due(after(second + 60)));
             let position = position.map(|position| (PROCESS, Position::of(position)));
-            watch.end_sample(position.as_slice(), at(*second));
+            watch.end_sample(position.as_slice(), after(*second));
         }
-        let since = watch.unchanged_since(PROCESS, at(samples.last()?.0))?;
+        let since = watch.unchanged_since(PROCESS, after(samples.last()?.0))?;
         Some(since.duration_since(begun).as_secs())
     }
 
@@ -141,12 +143,12 @@ mod tests {
             ("too few samples", steady(0, 9, 1), None),
             ("enough", steady(0, 10, 1), Some(0)),
             (
-                "it went on at the last sample",
+                "it made progress at the last sample",
                 [steady(0, 11, 1), steady(110, 1, 2)].concat(),
                 None,
             ),
             (
-                "it went on, and has stood still since",
+                "it made progress, but not since",
                 [steady(0, 3, 1), steady(30, 10, 2)].concat(),
                 Some(30),
             ),
@@ -156,7 +158,7 @@ mod tests {
                 Some(0),
             ),
             (
-                "nobody looked for long",
+                "there was no sample for long",
                 [steady(0, 11, 1), steady(140, 9, 1)].concat(),
                 None,
             ),

@@ -1,5 +1,5 @@
-//! A /dev/shm of the job's own, in a mount namespace, and for an ordinary user in a user namespace
-//! around it, in which the uid stays the same. It disappears with the last process that sees it.
+//! A private /dev/shm of a job, in a mount namespace; an ordinary user needs a user namespace
+//! around it, which keeps the uid. It disappears with the last process that uses it.
 
 #![expect(clippy::disallowed_methods, reason = "files of /proc")]
 
@@ -8,20 +8,20 @@ use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getegid, geteuid};
 use std::fs;
 
-/// Gives this process and its descendants a /dev/shm of their own. The process must have only one
+/// Gives this process and its descendants a private /dev/shm. The process must have only one
 /// thread.
 pub fn make_shm() -> Result<(), String> {
     let (uid, gid) = (geteuid(), getegid());
-    let step = |what: &'static str| {
+    let failed = |step: &'static str| {
         move |error: nix::Error| match error {
-            nix::Error::EPERM => format!("not permitted ({what})"),
-            other => format!("{what}: {}", other.desc()),
+            nix::Error::EPERM => format!("not permitted ({step})"),
+            other => format!("{step}: {}", other.desc()),
         }
     };
     if uid.is_root() {
-        unshare(CloneFlags::CLONE_NEWNS).map_err(step("unshare"))?;
+        unshare(CloneFlags::CLONE_NEWNS).map_err(failed("unshare"))?;
     } else {
-        unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUSER).map_err(step("unshare"))?;
+        unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUSER).map_err(failed("unshare"))?;
         let write = |file: &str, text: String| {
             fs::write(format!("/proc/self/{file}"), text)
                 .map_err(|error| format!("{file}: {error}"))
@@ -31,7 +31,7 @@ pub fn make_shm() -> Result<(), String> {
         write("uid_map", format!("{uid} {uid} 1"))?;
         write("gid_map", format!("{gid} {gid} 1"))?;
     }
-    // a slave still sees later mounts of the host, such as homes by autofs
+    // a slave mount still sees later mounts of the host, such as homes by autofs
     mount(
         None::<&str>,
         "/",
@@ -39,7 +39,7 @@ pub fn make_shm() -> Result<(), String> {
         MsFlags::MS_REC | MsFlags::MS_SLAVE,
         None::<&str>,
     )
-    .map_err(step("mount"))?;
+    .map_err(failed("mount"))?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount(
         Some("shm"),
@@ -48,5 +48,5 @@ pub fn make_shm() -> Result<(), String> {
         flags,
         Some("mode=1777"),
     )
-    .map_err(step("mount /dev/shm"))
+    .map_err(failed("mount /dev/shm"))
 }

@@ -1,9 +1,8 @@
-//! Remembers the job's files in /dev/shm while it lives, because a process that was killed cannot
-//! be asked.
+//! Remembers the job's files in /dev/shm while it runs, because killed processes cannot be asked.
 //!
-//! inotify tells of a new name, not of who made it. Who maps it is seen by a look at the job's
-//! processes, a moment after the file was made and then at ever longer intervals, because it may be
-//! mapped much later.
+//! inotify reports a new name, but not the process that created it. The mappings of the job's
+//! processes show that; they are read a moment after a file was created and then at growing
+//! intervals, because it may be mapped much later.
 
 use crate::processes::ProcessHandle;
 use crate::shm::{self, ShmFile};
@@ -16,37 +15,38 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 const FOLDER: &str = "/dev/shm";
-/// How long after the names changed the first look is: a file is mapped right after it was made.
+/// The delay of the first scan after a change of the names: a file is mapped right after its
+/// creation.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
-/// How often to look in any case, because files that an earlier job left may be opened at any time.
+/// How often to scan in any case, because files of an earlier job may be opened at any time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// How often to compare the names if the host has no inotify left to give.
+/// How often to compare the names if the host has no more inotify instances.
 const WITHOUT_EVENTS: Duration = Duration::from_millis(200);
-/// Looks may take one part in this of a processor, however fast others make and remove files; but
-/// they are never further apart than the second number while names change.
+/// Scans may use this fraction of a processor, however fast other programs create and remove files;
+/// but while names change, they are never further apart than the second number.
 const SHARE: u32 = 20;
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
 /// The files of a job.
 pub struct ShmWatch {
     files: BTreeSet<ShmFile>,
-    /// Files of DGL that existed before the job and that nobody mapped.
+    /// Files of DGL that existed before the job and that no process mapped.
     before: BTreeSet<ShmFile>,
-    /// Tells of new names; `None` if there is no inotify to be had.
+    /// Reports new names; `None` if the host has no more inotify instances.
     events: Option<Inotify>,
-    /// Whether it has told of one since the names were read.
+    /// Whether it has reported one since the names were read.
     has_new_name: bool,
-    /// The names when they were last read, and since when they are the same.
+    /// The names when they were last read, and since when they are unchanged.
     names: Vec<OsString>,
     changed: Instant,
-    /// When to look even if no name changes.
+    /// When to scan even if no name changes.
     next_scan: Instant,
-    /// Not to look before this, even if one does.
+    /// When to scan at the earliest, even if a name changes.
     earliest: Instant,
 }
 
 impl ShmWatch {
-    /// Starts to watch now.
+    /// Begins to watch now.
     pub fn begin() -> ShmWatch {
         let now = Instant::now();
         ShmWatch {
@@ -61,19 +61,19 @@ impl ShmWatch {
         }
     }
 
-    /// What is readable when there is a new name.
+    /// The descriptor that is readable when there is a new name.
     pub fn wait_for(&self) -> Option<BorrowedFd<'_>> {
         let events = self.events.as_ref().filter(|_| !self.has_new_name);
         events.map(AsFd::as_fd)
     }
 
-    /// There is a new name.
+    /// Notes that there is a new name.
     pub fn note_new_name(&mut self) {
         self.has_new_name = true;
         self.earliest = self.earliest.max(Instant::now() + SHORTEST_PAUSE);
     }
 
-    /// When [`ShmWatch::scan_if_due`] has something to do.
+    /// When [`ShmWatch::scan_if_due`] must be called.
     pub fn due(&self) -> Instant {
         match self.has_new_name || self.events.is_none() {
             true => self.earliest.min(self.next_scan),
@@ -81,7 +81,7 @@ impl ShmWatch {
         }
     }
 
-    /// Looks at the job's processes if it is time; returns the files that are new.
+    /// Scans the job's processes if that is due; returns new files.
     pub fn scan_if_due(
         &mut self,
         members: impl FnOnce() -> BTreeSet<ProcessHandle>,
@@ -106,7 +106,7 @@ impl ShmWatch {
         files
     }
 
-    /// Looks at the job's processes now; returns the files that are new.
+    /// Scans the job's processes now; returns new files.
     pub fn scan(&mut self, members: &BTreeSet<ProcessHandle>) -> Vec<ShmFile> {
         shm::mapped_shm(members.iter().map(|process| process.pid))
             .into_iter()
@@ -118,7 +118,7 @@ impl ShmWatch {
     fn read_names(&mut self, now: Instant) -> bool {
         self.has_new_name = false;
         match &self.events {
-            // if there are more, we are told again
+            // if there are more, the descriptor is readable again
             Some(events) => drop(events.read_events()),
             None => self.earliest = now + WITHOUT_EVENTS,
         }
@@ -131,21 +131,21 @@ impl ShmWatch {
         is_new
     }
 
-    /// Adds files of DGL that appeared while the job lived and that nobody maps: a server that
+    /// Adds files of DGL that appeared while the job ran and that no process maps: a server that
     /// failed while loading leaves such files.
     pub fn take_unseen(&mut self) {
         self.files
             .extend(shm::stale_files().difference(&self.before).cloned());
     }
 
-    /// Removes the files that nobody maps; returns how many.
+    /// Removes the files that no process maps; returns how many.
     pub fn remove(&mut self) -> u32 {
         shm::remove_unmapped(&self.files)
     }
 
-    /// Whether a process still maps one of them.
+    /// Whether some of the files still exist.
     pub fn are_left(&self) -> bool {
-        shm::are_there(&self.files)
+        shm::any_exists(&self.files)
     }
 }
 
@@ -154,7 +154,7 @@ fn used_cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Tells of files that are made in /dev/shm or renamed into it.
+/// Reports files that are created in /dev/shm or renamed into it.
 fn events() -> Option<Inotify> {
     let events = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).ok()?;
     let wanted = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO;

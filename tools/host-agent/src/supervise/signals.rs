@@ -2,8 +2,8 @@
 
 use nix::sys::signal::{SigSet, Signal};
 
-/// Blocks the signals that ask us to end, because they are meant for the processes, whose end we
-/// report. They are blocked, not ignored, because a started program would go on ignoring them.
+/// Blocks the signals that ask this process to end, because they are meant for the job's processes,
+/// whose end it must report. They are not ignored, because a started program would inherit that.
 pub fn block_signals() -> nix::Result<()> {
     asking_to_end().thread_block()
 }

@@ -1,6 +1,5 @@
-//! Reads where the job's processes stand. Their supervisor may do so because it is their ancestor
-//! (see [`crate::stacks::server`]). A thread reads, because that takes about 25 ms for each Python,
-//! while the supervisor goes on.
+//! Reads the stacks of the job's processes in the supervisor, which may do that as their ancestor
+//! (see [`crate::stacks::server`]), and in a thread, because it takes about 25 ms per Python.
 
 use super::members::{self, Running};
 use crate::processes::{self, ProcessHandle};
@@ -15,14 +14,14 @@ use std::time::{Duration, Instant};
 use wire::job::Job;
 use wire::stacks::ProcessStacks;
 
-/// How many questions about one process may wait; further ones are dropped.
+/// How many requests for one process may wait; further ones are dropped.
 const MAX_WAITING: usize = 16;
-/// All of a host are read in less, also where it has much else to do.
+/// How long reading all processes of a host may take; even a busy host needs less.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How many processes are read then: at 25 ms each, as many as fit.
+/// How many processes are read before the end of a job: as many as fit, at 25 ms each.
 const MAX_AT_END: usize = 64;
 
-/// What is to be read.
+/// What to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StackSubject {
     /// All processes, for the launcher.
@@ -45,7 +44,7 @@ impl StackSubject {
     }
 }
 
-/// What was read.
+/// The result of a reading.
 #[derive(Debug)]
 pub struct TakenStacks {
     pub subject: StackSubject,
@@ -53,19 +52,20 @@ pub struct TakenStacks {
     pub positions: Vec<(ProcessHandle, Position)>,
 }
 
-/// What a thread has read of one process.
+/// The result for one process.
 #[derive(Debug)]
 enum ReadByThread {
     Stack(Box<ProcessStacks>),
     Position(ProcessHandle, Position),
 }
 
-/// Reads for one subject at a time; others wait.
+/// The readings: one at a time, while others wait.
 #[derive(Debug, Default)]
 pub struct StackJobs {
     current: Option<StackJob>,
     waiting: VecDeque<StackSubject>,
-    /// One that took too long. While it hangs nothing is read: another one would hang too.
+    /// A thread that took too long. While it hangs, nothing is read, because another one would
+    /// hang, too.
     stuck: Option<JoinHandle<()>>,
 }
 
@@ -73,21 +73,20 @@ pub struct StackJobs {
 struct StackJob {
     subject: StackSubject,
     begun: Instant,
-    /// `None` where there could be none.
+    /// `None` if it could not be created.
     thread: Option<JoinHandle<()>>,
     found: Receiver<ReadByThread>,
 }
 
 impl StackJobs {
-    /// Asks for a reading as soon as possible; whether there will be one. Too many others may wait.
-    /// The question about all processes always has its turn, because whoever asks it waits for an
-    /// answer.
+    /// Requests a reading as soon as possible; returns `false` if too many others wait. A request
+    /// for all processes is never refused, because the launcher waits for its answer.
     pub fn ask(&mut self, subject: StackSubject) -> bool {
         if self.waiting.contains(&subject) {
             return true;
         }
         if let StackSubject::All | StackSubject::AtEnd = subject {
-            self.waiting.retain(|one| *one != StackSubject::All);
+            self.waiting.retain(|waiting| *waiting != StackSubject::All);
             self.waiting.push_front(subject);
             return true;
         }
@@ -98,7 +97,7 @@ impl StackJobs {
         has_room
     }
 
-    /// Begins with the next subject, unless there is none or one is being read.
+    /// Begins the next reading, unless there is none or one is running.
     pub fn begin(&mut self, job: &Job, running: &[Running]) {
         if self.current.is_some() {
             return;
@@ -124,17 +123,20 @@ impl StackJobs {
         self.current.is_some()
     }
 
-    /// Whether the reading before the end of the job has not come to its end.
+    /// Whether the reading before the end of the job is not finished.
     pub fn is_at_end(&self) -> bool {
         let current = self.current.iter().map(|job| &job.subject);
-        let mut all = current.chain(&self.waiting);
-        all.any(|subject| *subject == StackSubject::AtEnd)
+        let mut unfinished = current.chain(&self.waiting);
+        unfinished.any(|subject| *subject == StackSubject::AtEnd)
     }
 
-    /// What was read, once that is all, or takes so long that what there is of it must do. Nothing
-    /// where reading has failed.
+    /// Takes the result, once the reading is complete or takes too long, in which case it may be
+    /// incomplete; it is empty if reading has failed.
     pub fn take(&mut self) -> Option<TakenStacks> {
-        let reads = |job: &StackJob| job.thread.as_ref().is_some_and(|one| !one.is_finished());
+        let reads = |job: &StackJob| {
+            let thread = job.thread.as_ref();
+            thread.is_some_and(|thread| !thread.is_finished())
+        };
         let job = self
             .current
             .take_if(|job| !reads(job) || job.begun.elapsed() >= job.subject.limit())?;
@@ -158,7 +160,7 @@ impl StackJobs {
     }
 }
 
-/// Reads in a thread; `None` where there can be no more.
+/// Reads in a thread; `None` if none can be created.
 fn spawn(
     job: &Job,
     running: &[Running],
@@ -167,7 +169,7 @@ fn spawn(
 ) -> Option<JoinHandle<()>> {
     let (job, running) = (job.clone(), running.to_vec());
     let work = move || {
-        // signals are for the thread that deals with them
+        // the main thread handles signals
         let _ = SigSet::all().thread_block();
         if let StackSubject::Positions(processes) = subject {
             for process in processes {
@@ -190,15 +192,15 @@ fn known_processes(token: &str, running: &[Running], subject: &StackSubject) -> 
     let stats = procfs::stats();
     let root_of = |pid| {
         let mut line = processes::line_of(&stats, pid);
-        line.find_map(|pid| running.iter().find(|one| one.pid == pid))
+        line.find_map(|pid| running.iter().find(|root| root.pid == pid))
     };
     let known = |process: ProcessHandle| {
         let root = root_of(process.pid);
-        let is_meant = match subject {
+        let is_selected = match subject {
             StackSubject::One(index) => root.is_some_and(|root| root.index == *index),
             StackSubject::All | StackSubject::AtEnd | StackSubject::Positions(_) => true,
         };
-        is_meant.then(|| Known {
+        is_selected.then(|| Known {
             process,
             role: root.map(|root| root.role),
             rank: root.map(|root| root.rank),
@@ -206,8 +208,8 @@ fn known_processes(token: &str, running: &[Running], subject: &StackSubject) -> 
     };
     let mut members: Vec<ProcessHandle> = members::of_job(token).into_iter().collect();
     if *subject == StackSubject::AtEnd {
-        // the processes themselves come before their children
-        members.sort_by_key(|process| running.iter().all(|one| one.pid != process.pid));
+        // the started processes come before their children
+        members.sort_by_key(|process| running.iter().all(|root| root.pid != process.pid));
         members.truncate(MAX_AT_END);
     }
     members.into_iter().filter_map(known).collect()
@@ -218,13 +220,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_question_about_all_always_has_its_turn() {
+    fn a_request_for_all_processes_is_never_refused() {
         let mut jobs = StackJobs::default();
-        let one = (0..20).map(|index| jobs.ask(StackSubject::One(index)));
-        assert_eq!(one.filter(|has_turn| *has_turn).count(), MAX_WAITING);
+        let accepted = (0..20).map(|index| jobs.ask(StackSubject::One(index)));
+        let accepted = accepted.filter(|is_accepted| *is_accepted);
+        assert_eq!(accepted.count(), MAX_WAITING);
         assert!(jobs.ask(StackSubject::All) && jobs.ask(StackSubject::All));
-        let all: Vec<StackSubject> = jobs.waiting.iter().take(2).cloned().collect();
-        assert_eq!(all, [StackSubject::All, StackSubject::One(0)]);
+        let first: Vec<StackSubject> = jobs.waiting.iter().take(2).cloned().collect();
+        assert_eq!(first, [StackSubject::All, StackSubject::One(0)]);
     }
 
     #[test]
@@ -263,7 +266,11 @@ mod tests {
         };
         assert_eq!(ask(&mut jobs), (false, StackSubject::All));
         drop(go_on);
-        while jobs.stuck.as_ref().is_some_and(|one| !one.is_finished()) {
+        while jobs
+            .stuck
+            .as_ref()
+            .is_some_and(|thread| !thread.is_finished())
+        {
             thread::sleep(Duration::from_millis(5));
         }
         assert_eq!(ask(&mut jobs), (true, StackSubject::All));

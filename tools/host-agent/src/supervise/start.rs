@@ -1,6 +1,6 @@
 //! Starts a process of a job. Between fork and exec this program runs once more, as `host-agent
-//! run`: it does what must happen there (a session of its own, the working directory) and then
-//! becomes the command.
+//! run`: it does what must happen there (a new session, the working directory) and then becomes the
+//! command.
 
 use crate::job::HostProcess;
 use crate::processes::{JOB, TOKEN};
@@ -20,7 +20,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use wire::job::{Job, PROGRAM};
 use wire::supervise::ProcessStream;
 
-/// Stands in place of a list of processors.
+/// The argument in place of a list of processors.
 const EVERYWHERE: &str = "-";
 
 /// The open streams of a process, which are read without blocking.
@@ -33,7 +33,7 @@ pub fn start(job: &Job, process: &HostProcess) -> io::Result<(Child, Pipes)> {
     let mut command = command(job, process, "run");
     command.stdout(stdout_writer).stderr(stderr_writer);
     for reader in [&stdout, &stderr] {
-        // only our end; writers wait as usual
+        // only this end; the writers still block
         fcntl(reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     }
     let pipes = Pipes::from([
@@ -43,7 +43,7 @@ pub fn start(job: &Job, process: &HostProcess) -> io::Result<(Child, Pipes)> {
     Ok((command.spawn()?, pipes))
 }
 
-/// This program again, with the words and variables of a process.
+/// This program again, with the arguments and variables of a process.
 fn command(job: &Job, process: &HostProcess, act: &str) -> Command {
     let role = process.record.role;
     let mut command = Command::new("/proc/self/exe");
@@ -65,8 +65,8 @@ fn command(job: &Job, process: &HostProcess, act: &str) -> Command {
     command
 }
 
-/// Whether the kernel takes the words and variables of a process: it starts `host-agent fits` with
-/// them, which ends at once.
+/// Whether the kernel accepts the arguments and variables of a process: starts `host-agent fits`
+/// with them, which ends at once.
 pub fn fits(job: &Job, process: &HostProcess) -> bool {
     let status = command(job, process, "fits").status();
     !matches!(status, Err(error) if error.kind() == io::ErrorKind::ArgumentListTooLong)
@@ -75,12 +75,11 @@ pub fn fits(job: &Job, process: &HostProcess) -> bool {
 /// `host-agent run CPUS FOLDER WORD…`: becomes the command, bound to these processors (`-` for
 /// all), in a directory relative to that of the login.
 pub fn run(cpus: &OsStr, folder: &OsStr, words: &[OsString]) -> ExitCode {
-    // it may lead a group already if somebody runs this by hand; then it stays there
+    // if run by hand, it may lead a group already, and remains in it
     let _ = setsid();
-    // the supervisor has blocked signals that are meant for the processes, and a program inherits
-    // that
+    // the supervisor has blocked signals that are meant for the processes, which programs inherit
     let _ = SigSet::all().thread_unblock();
-    // a second safeguard beside the watcher, which ends everything that is left
+    // a second safeguard besides the watcher, which ends everything that is left
     let parent = getppid();
     let _ = prctl::set_pdeathsig(Signal::SIGTERM);
     if getppid() != parent {
@@ -106,7 +105,7 @@ pub fn run(cpus: &OsStr, folder: &OsStr, words: &[OsString]) -> ExitCode {
         "host-agent: {}: {error}",
         String::from_utf8_lossy(program.as_bytes())
     );
-    // the statuses of a shell: there is no such command, or it cannot be run
+    // the exit statuses of a shell for a missing command, and for one that cannot be executed
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound {
         127
     } else {
@@ -114,7 +113,7 @@ pub fn run(cpus: &OsStr, folder: &OsStr, words: &[OsString]) -> ExitCode {
     })
 }
 
-/// Binds this process, and whatever it becomes and starts, to processors.
+/// Binds this process and its descendants to processors.
 fn bind(list: &OsStr) -> Result<(), String> {
     if list == EVERYWHERE {
         return Ok(());

@@ -1,5 +1,5 @@
-//! The supervisor: one event loop, in which nothing blocks. Requests of the launcher come on stdin,
-//! events go to stdout. What is to be done is decided by [`Supervision`] and done by [`ThisHost`].
+//! The supervisor: one event loop, in which nothing blocks. It reads requests of the launcher on
+//! stdin and writes events to stdout. [`Supervision`] decides what to do, and [`ThisHost`] does it.
 
 use super::private_shm;
 use super::signals::block_signals;
@@ -24,12 +24,12 @@ use wire::job::Job;
 use wire::supervise::Start;
 use wire::{Event, Failure};
 
-/// What a session hands to the supervisor that it becomes: the job, its processes, how they are
-/// started, and what had come to stdin behind that.
+/// The description that a session leaves for the supervisor into which it turns: the job, its
+/// processes, their start, and the bytes that were read from stdin after that.
 pub type Description = (Job, Vec<Process>, Start, Vec<u8>);
 
-/// Makes a session the supervisor of a job: the same process, but as a program with one thread, as
-/// a namespace of its own needs it, and with a mark in its environment by which others find it.
+/// Turns a session into the supervisor of a job: the same process, but executed again, with one
+/// thread, as a new namespace requires, and with a mark in its environment by which others find it.
 /// Returns why that failed.
 pub fn become_supervisor(description: &Description, mut watcher: Watcher) -> Failure {
     let (job, ..) = description;
@@ -51,8 +51,8 @@ fn replace_with_supervisor(description: &Description, watcher: &Watcher) -> io::
     Ok(command.env(TOKEN, watch_mark(&job.token)).exec())
 }
 
-/// `host-agent supervise DESCRIPTION NOTES`: what a session becomes. The two arguments are
-/// descriptors: of a file in memory, and of the pipe to the watcher.
+/// `host-agent supervise DESCRIPTION NOTES`: the program into which a session turns. The arguments
+/// are descriptors of a file in memory and of the pipe to the watcher.
 pub fn supervise(description: &str, notes: &str) -> ExitCode {
     let supervision = match begin(description, notes) {
         Ok(supervision) => supervision,
@@ -75,7 +75,7 @@ pub fn supervise(description: &str, notes: &str) -> ExitCode {
 /// Reads the description of the job, and starts it.
 fn begin(description: &str, notes: &str) -> Result<Supervision<ThisHost>, Failure> {
     let fault =
-        |what: &'static str| move |error: io::Error| Failure::new(format!("{what}: {error}"));
+        |subject: &'static str| move |error: io::Error| Failure::new(format!("{subject}: {error}"));
     let watcher = getppid();
     block_signals().map_err(|error| fault("signals")(error.into()))?;
     let signals = signals().map_err(|error| fault("signals")(error.into()))?;
@@ -85,12 +85,12 @@ fn begin(description: &str, notes: &str) -> Result<Supervision<ThisHost>, Failur
     let (job, mut processes, start, rest) = read(description).map_err(fault("the job"))?;
     if job.private_shm {
         private_shm::make_shm()
-            .map_err(|why| Failure::new(format!("no /dev/shm of its own can be made: {why}")))?;
+            .map_err(|why| Failure::new(format!("a private /dev/shm cannot be created: {why}")))?;
     }
     open_files::raise_limit();
     for process in &mut processes {
         for (name, value) in &start.env {
-            // its own variables take precedence
+            // variables of its record take precedence
             if !process.env.contains_key(name) && !process.env_b64.contains_key(name) {
                 process.set_env(name, value.as_ref());
             }
@@ -105,7 +105,7 @@ fn begin(description: &str, notes: &str) -> Result<Supervision<ThisHost>, Failur
     ))
 }
 
-/// Runs to the end of the job.
+/// Runs until the end of the job.
 fn run(mut supervision: Supervision<ThisHost>) -> io::Result<()> {
     while !supervision.is_over() {
         let ready = wait(&mut supervision)?;
@@ -114,7 +114,7 @@ fn run(mut supervision: Supervision<ThisHost>) -> io::Result<()> {
             match ready {
                 Ready::Signal => supervision.reap(now),
                 Ready::Stdin => read_requests(&mut supervision, now),
-                // not through std's buffer, which would keep an incomplete line
+                // not through the buffer of std, which would keep an incomplete line
                 Ready::Stdout => supervision
                     .outbox
                     .write_some(|bytes| Ok(nix::unistd::write(io::stdout(), bytes)?)),
@@ -130,7 +130,7 @@ fn run(mut supervision: Supervision<ThisHost>) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until something can be done, or is due.
+/// Waits until an event or a due time.
 fn wait(supervision: &mut Supervision<ThisHost>) -> io::Result<Vec<Ready>> {
     let mut until = supervision.due();
     if !supervision.is_ending() {

@@ -1,5 +1,4 @@
-//! This host, as the supervision of a job needs it: its processes and their pipes, and what watches
-//! them.
+//! This host, for the supervision of a job: its processes and their pipes, and what watches them.
 
 use super::liveness::Liveness;
 use super::members::{self, Running};
@@ -35,7 +34,7 @@ use wire::servers::ServersEnded;
 use wire::supervise::{Exited, Listening, ProcessStream, Start};
 use wire::{Event, Request};
 
-/// How much is read of a pipe at once: as much as it holds.
+/// How much is read of a pipe at once: its whole content.
 const READ_AT_ONCE: usize = 64 << 10;
 
 /// A process of the job.
@@ -44,14 +43,14 @@ struct Supervised {
     /// `None` after its status was taken.
     child: Option<Child>,
     pid: u32,
-    /// Those of its streams that are open.
+    /// Its open streams.
     pipes: Pipes,
-    /// The port on which it is to listen and does not yet.
+    /// The port on which it does not listen yet.
     awaited: Option<u16>,
 }
 
 impl Supervised {
-    /// Whether it works only for others, which move too if it does. A graph server does once it
+    /// Whether it works only for others, which are active if it is. A graph server does once it
     /// listens.
     fn serves(&self) -> bool {
         let Process { service, port, .. } = self.process.record;
@@ -59,34 +58,34 @@ impl Supervised {
     }
 }
 
-/// This host.
+/// The host of the supervised processes.
 pub struct ThisHost {
     job: Job,
-    /// In the order of their numbers.
+    /// The processes, in the order of their indices.
     processes: Vec<Supervised>,
     signals: SignalFd,
-    /// A pipe to the watcher, for what it must know if we are killed.
+    /// The pipe for notes to the watcher, in case this process is killed.
     notes: File,
     watcher: Pid,
     shm: ShmWatch,
     oom: OomWatch,
     usage: Option<UsageWatch>,
     liveness: Liveness,
-    /// What is being recorded for the launcher.
+    /// The recording for the launcher.
     profiling: Option<Profiling>,
-    /// Where others ask us to read the stacks of our processes.
+    /// Reads stacks of these processes for other agents.
     stack_server: Option<StackServer>,
     /// The graph servers that the job uses, until their end was reported.
     used_servers: Option<UsedServers>,
     /// Whether the processes are persistent graph servers.
     stays: bool,
-    /// Tells their users about them.
+    /// Answers their clients.
     served: Option<ServedServers>,
-    /// The pipe that is read first; the next one has the next turn.
+    /// The index of the process whose pipes are read first, which changes in each round.
     first_pipe: usize,
 }
 
-/// What poll(2) reported as ready.
+/// Something that poll(2) reported as ready.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Ready {
     Signal,
@@ -96,7 +95,7 @@ pub enum Ready {
     Pipe(u32, ProcessStream),
 }
 
-/// What [`ThisHost`] alone serves.
+/// A descriptor that [`ThisHost`] serves itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Watch {
     Shm,
@@ -104,7 +103,7 @@ pub enum Watch {
 }
 
 impl ThisHost {
-    /// Watches the host for a job that is about to start.
+    /// Begins to watch the host for a job that is about to start.
     pub fn begin(
         job: Job,
         start: &Start,
@@ -131,19 +130,19 @@ impl ThisHost {
         }
     }
 
-    /// When [`ThisHost::note_files`] has something to do.
+    /// When [`ThisHost::note_files`] must be called.
     pub fn files_due(&self) -> Instant {
         self.shm.due()
     }
 
-    /// Waits until something can be done, or until the given time.
+    /// Waits until something is ready, or until the given time.
     pub fn wait(&mut self, outbox: &Outbox, until: Instant) -> io::Result<Vec<Ready>> {
         const READABLE: PollFlags = PollFlags::POLLIN;
         let (stdin, stdout) = (io::stdin(), io::stdout());
         let mut wanted = vec![(Ready::Signal, self.signals.as_fd(), READABLE)];
         if !outbox.is_closed() {
             wanted.push((Ready::Stdin, stdin.as_fd(), READABLE));
-            // even with nothing to write, poll(2) tells when nobody reads any longer
+            // even with nothing to write, poll(2) reports that the other side no longer reads
             let flags = match outbox.is_empty() {
                 true => PollFlags::empty(),
                 false => PollFlags::POLLOUT,
@@ -160,9 +159,9 @@ impl ThisHost {
             let count = self.processes.len();
             self.first_pipe = (self.first_pipe + 1) % count.max(1);
             for offset in 0..count {
-                let one = &self.processes[(self.first_pipe + offset) % count];
-                let pipe = |stream| Ready::Pipe(one.process.index, stream);
-                let pipes = one.pipes.iter();
+                let supervised = &self.processes[(self.first_pipe + offset) % count];
+                let pipe = |stream| Ready::Pipe(supervised.process.index, stream);
+                let pipes = supervised.pipes.iter();
                 wanted.extend(pipes.map(|(stream, fd)| (pipe(*stream), fd.as_fd(), READABLE)));
             }
         }
@@ -181,7 +180,7 @@ impl ThisHost {
         Ok(ready.map(|((ready, ..), _)| *ready).collect())
     }
 
-    /// Serves what was found ready.
+    /// Serves a ready descriptor.
     pub fn serve(&mut self, watch: Watch) {
         match watch {
             Watch::Shm => self.shm.note_new_name(),
@@ -189,14 +188,14 @@ impl ThisHost {
         }
     }
 
-    /// Looks for new files in /dev/shm, if it is time.
+    /// Scans for new files in /dev/shm, if that is due.
     pub fn note_files(&mut self) {
         let token = &self.job.token;
         let files = self.shm.scan_if_due(|| members::of_job(token));
         self.note(files);
     }
 
-    /// Notes new files in /dev/shm also for the watcher.
+    /// Sends notes about new files in /dev/shm to the watcher.
     fn note(&mut self, files: Vec<ShmFile>) {
         for file in files {
             let _ = tell(&self.notes, &Note::Shm(file));
@@ -205,34 +204,41 @@ impl ThisHost {
 
     fn supervised(&mut self, index: u32) -> Option<&mut Supervised> {
         let mut processes = self.processes.iter_mut();
-        processes.find(|one| one.process.index == index)
+        processes.find(|supervised| supervised.process.index == index)
     }
 
-    /// The running processes, as they are watched.
+    /// The running processes.
     fn running(&self) -> Vec<Running> {
-        let running = |one: &Supervised| Running {
-            index: one.process.index,
-            pid: one.pid.cast_signed(),
-            role: one.process.record.role,
-            rank: one.process.record.rank,
-            serves: one.serves(),
+        let running = |supervised: &Supervised| Running {
+            index: supervised.process.index,
+            pid: supervised.pid.cast_signed(),
+            role: supervised.process.record.role,
+            rank: supervised.process.record.rank,
+            serves: supervised.serves(),
         };
-        let alive = self.processes.iter().filter(|one| one.child.is_some());
+        let alive = self
+            .processes
+            .iter()
+            .filter(|supervised| supervised.child.is_some());
         alive.map(running).collect()
     }
 
-    /// The sockets on which processes are to listen and do now.
+    /// Reports the processes that have begun to listen.
     fn check_ports(&mut self, events: &mut Vec<Event>) {
-        for one in &mut self.processes {
-            let index = one.process.index;
-            let listens = |port| members::listens(one.pid.cast_signed(), port);
-            if one.awaited.is_some_and(listens) {
-                one.awaited = None;
+        for supervised in &mut self.processes {
+            let index = supervised.process.index;
+            let listens = |port| members::listens(supervised.pid.cast_signed(), port);
+            if supervised.awaited.is_some_and(listens) {
+                supervised.awaited = None;
                 self.liveness.moved(index, Sign::Listening);
                 events.push(Event::Listening(Listening { index }));
             }
         }
-        if self.processes.iter().all(|one| one.awaited.is_none()) {
+        if self
+            .processes
+            .iter()
+            .all(|supervised| supervised.awaited.is_none())
+        {
             self.served.iter().for_each(ServedServers::listen);
         }
     }
@@ -248,7 +254,7 @@ impl ThisHost {
         let running = self.running();
         events.extend(self.liveness.take_stacks(&running));
         if !has_room {
-            return self.liveness.excuse();
+            return self.liveness.reset_idle();
         }
         events.extend(self.liveness.examine(&self.job, &running));
     }
@@ -276,9 +282,9 @@ impl Machine for ThisHost {
     }
 
     fn read(&mut self, index: u32, stream: ProcessStream) -> Option<Vec<u8>> {
-        let one = self.supervised(index)?;
-        // it may have ended since it was found readable
-        let pipe = one.pipes.get_mut(&stream)?;
+        let supervised = self.supervised(index)?;
+        // the process may have ended since poll(2)
+        let pipe = supervised.pipes.get_mut(&stream)?;
         let mut buffer = vec![0; READ_AT_ONCE];
         match pipe.read(&mut buffer) {
             Ok(count) if count > 0 => buffer.truncate(count),
@@ -288,11 +294,11 @@ impl Machine for ThisHost {
                 return None;
             }
             _ => {
-                one.pipes.remove(&stream);
+                supervised.pipes.remove(&stream);
                 return Some(Vec::new());
             }
         }
-        let (pid, serves) = (one.pid, one.serves());
+        let (pid, serves) = (supervised.pid, supervised.serves());
         self.liveness.wrote(index, serves, stream, &buffer);
         self.stack_server
             .iter()
@@ -306,14 +312,15 @@ impl Machine for ThisHost {
             let pid = match waitid(Id::All, peek) {
                 Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) => pid,
                 Ok(_) | Err(Errno::ECHILD) => return None,
-                // a signal for which nix has no name, a real-time one
+                // nix has no name for the signal, a real-time one
                 Err(_) => Pid::from_raw(members::dead_child()?),
             };
-            let is_it =
-                |one: &&Supervised| one.child.is_some() && one.pid.cast_signed() == pid.as_raw();
-            match self.processes.iter().find(is_it) {
-                Some(one) => return Some(one.process.index),
-                // a process that came to us because its parent has ended
+            let is_started = |supervised: &&Supervised| {
+                supervised.child.is_some() && supervised.pid.cast_signed() == pid.as_raw()
+            };
+            match self.processes.iter().find(is_started) {
+                Some(supervised) => return Some(supervised.process.index),
+                // a process that was adopted because its parent has ended
                 None => drop(waitpid(pid, Some(WaitPidFlag::WNOHANG))),
             }
         }
@@ -321,9 +328,9 @@ impl Machine for ThisHost {
 
     fn take_status(&mut self, index: u32) -> io::Result<Exited> {
         self.liveness.ended(index);
-        let one = self.supervised(index).ok_or(ErrorKind::NotFound)?;
-        one.awaited = None;
-        let mut child = one.child.take().ok_or(ErrorKind::NotFound)?;
+        let supervised = self.supervised(index).ok_or(ErrorKind::NotFound)?;
+        supervised.awaited = None;
+        let mut child = supervised.child.take().ok_or(ErrorKind::NotFound)?;
         let used = loop {
             match child.wait4() {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -384,11 +391,15 @@ impl Machine for ThisHost {
         events.extend(profiles.map(|profile| Event::Profile(Box::new(profile))));
         self.check_ports(&mut events);
         events.extend(self.servers_ended(UsedServers::ending));
-        for one in self.processes.iter().filter(|one| one.child.is_some()) {
-            self.oom.examine(one.process.index, one.pid);
+        for supervised in self
+            .processes
+            .iter()
+            .filter(|supervised| supervised.child.is_some())
+        {
+            self.oom.examine(supervised.process.index, supervised.pid);
         }
         self.oom.age(Instant::now());
-        // output is worth more to a launcher that reads slowly
+        // output is more important to a launcher that reads slowly
         let running = self.running();
         let usage = self.usage.as_mut();
         if let Some(usage) = usage.filter(|usage| usage.is_due() && has_room) {
@@ -399,7 +410,11 @@ impl Machine for ThisHost {
     }
 
     fn is_hurried(&self) -> bool {
-        let awaits_port = || self.processes.iter().any(|one| one.awaited.is_some());
+        let awaits_port = || {
+            self.processes
+                .iter()
+                .any(|supervised| supervised.awaited.is_some())
+        };
         awaits_port() || self.liveness.is_hurried()
     }
 
@@ -426,7 +441,7 @@ impl Machine for ThisHost {
     }
 
     fn begin_end(&mut self) {
-        // while they live they can be asked for what they map
+        // their mappings can only be read while they live
         let files = self.shm.scan(&members::of_job(&self.job.token));
         self.note(files);
     }
@@ -435,13 +450,13 @@ impl Machine for ThisHost {
         if self
             .processes
             .iter()
-            .any(|one| one.process.record.port.is_some())
+            .any(|supervised| supervised.process.record.port.is_some())
         {
             self.shm.take_unseen();
         }
         let profiles = Profiling::take_at_end(&mut self.profiling).into_iter();
         let profiles = profiles.map(|profile| Event::Profile(Box::new(profile)));
-        // they may have ended a moment before the job that used them
+        // the servers may have ended a moment before the job that used them
         let ended = self.servers_ended(UsedServers::last_ending);
         profiles.chain(ended).collect()
     }
@@ -452,15 +467,15 @@ impl Machine for ThisHost {
 
     fn finish(&mut self) -> usize {
         let survivors = self.count();
-        // an nvidia-smi that hangs is killed before anybody hears that all has ended, but not
-        // before those that are left are counted: what is dead cannot be told from a process of the
-        // job
+        // an nvidia-smi that hangs is killed before the end is reported, but after the count,
+        // because a zombie could not be distinguished from a process of the job
         self.usage = None;
         survivors
     }
 }
 
-/// Ended by KILL; or a shell, conda or the like that says so of what it ran, by its status.
+/// Whether KILL ended the process or, by its exit status, the program that a shell, conda or the
+/// like ran.
 fn is_by_kill(end: ProcessEnd) -> bool {
     end.shell_code() == ProcessEnd::killed(SignalNumber::KILL).shell_code()
 }

@@ -1,6 +1,5 @@
-//! Measures the resources that the job's processes and their host use, from one look to the next,
-//! by reading /proc at a slow pace. Children count with the process that was started, as samplers
-//! with their trainer.
+//! Measures the resources that the job's processes and their host use, by reading /proc at long
+//! intervals. Children count as part of the started process, such as samplers of a trainer.
 
 use super::gpu_watch::GpuWatch;
 use super::members::{Running, families};
@@ -10,7 +9,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use wire::supervise::{HostUsage, ProcessUsage, Usage};
 
-/// The last look, and when the next one is due.
+/// The last sample, and when the next one is due.
 #[derive(Debug)]
 pub struct UsageWatch {
     pace: Duration,
@@ -23,7 +22,7 @@ pub struct UsageWatch {
 }
 
 impl UsageWatch {
-    /// Looks for the first time; `None` if nobody wants to know.
+    /// Takes the first sample; `None` if no usage was requested.
     pub fn begin(pace_ms: u64, gpus: bool) -> Option<UsageWatch> {
         (pace_ms > 0).then(|| UsageWatch {
             gpus: gpus.then(GpuWatch::begin).flatten(),
@@ -34,19 +33,22 @@ impl UsageWatch {
         })
     }
 
-    /// Whether it is time to look again.
+    /// Whether the next sample is due.
     pub fn is_due(&self) -> bool {
         self.looked.elapsed() >= self.pace
     }
 
-    /// The resources used since the last look by the host and by each of the processes.
+    /// The resources that the host and each process have used since the last sample.
     pub fn sample(&mut self, running: &[Running]) -> Usage {
         let interval = self.looked.elapsed();
         self.looked = Instant::now();
         let host = procfs::host_usage();
         let before = std::mem::replace(&mut self.host, host);
         let stats = procfs::stats();
-        let families = families(&stats, running.iter().map(|one| (one.index, one.pid)));
+        let families = families(
+            &stats,
+            running.iter().map(|process| (process.index, process.pid)),
+        );
         let mut seen = HashMap::new();
         let mut processes = Vec::with_capacity(families.len());
         for (index, family) in families {
@@ -98,24 +100,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_computes_is_seen_to() {
+    fn the_usage_of_a_process_that_computes_is_measured() {
         assert!(UsageWatch::begin(0, true).is_none());
         let mut watch = UsageWatch::begin(1, false).unwrap();
-        let own = Running {
+        let this_process = Running {
             index: 7,
             pid: std::process::id().cast_signed(),
             role: job::Role::Worker,
             rank: 0,
             serves: false,
         };
-        watch.sample(&[own]);
+        watch.sample(&[this_process]);
         let begun = Instant::now();
         // on a busy machine it may get no processor for a while
-        let own_ticks = || procfs::stat(own.pid).map_or(0, |stat| stat.cpu_ticks);
-        while begun.elapsed() < Duration::from_millis(200) || own_ticks() < 5 {
+        let used_ticks = || procfs::stat(this_process.pid).map_or(0, |stat| stat.cpu_ticks);
+        while begun.elapsed() < Duration::from_millis(200) || used_ticks() < 5 {
             std::hint::black_box(procfs::pids());
         }
-        let usage = watch.sample(&[own]);
+        let usage = watch.sample(&[this_process]);
         let process = usage.processes[0];
         assert_eq!(process.index, 7);
         assert!(process.cpu_ms > 0 && process.rss_bytes > 0, "{process:?}");
