@@ -312,9 +312,8 @@ fn a_host_that_reports_without_end_does_not_fill_the_memory_of_a_job() {
     write(&folder, "job", format!("{host}\n{process}\n"));
     let gpu = json!({"index": 0, "util_percent": 1, "mem_used_bytes": 1, "mem_bytes": 1});
     let frames = vec!["f (x.py:1)"; 40];
-    let usage = json!({"cpu_ms": 1, "cpus": 1, "mem_used_bytes": 1, "mem_bytes": 1,
-        "shm_used_bytes": 1, "net_rx_bytes": 1, "net_tx_bytes": 1, "disk_read_bytes": 1,
-        "disk_write_bytes": 1});
+    let usage = json!({"cpu_s": 1, "cpus": 1, "mem_used_bytes": 1, "mem_bytes": 1,
+        "net_rx_bytes": 1, "gpus": vec![gpu; 100]});
     let of_process = json!({"job": "flood", "host": 0, "pid": 1, "role": "worker", "rank": 0,
         "command": "t", "time_ms": 1, "threads": []});
     let mut stack = of_process.clone();
@@ -334,10 +333,7 @@ fn a_host_that_reports_without_end_does_not_fill_the_memory_of_a_job() {
     let table = [
         (
             "--sample 1s",
-            vec![
-                json!({"event": "usage", "interval_ms": 1, "host": usage, "processes": [],
-                "gpus": vec![gpu; 100]}),
-            ],
+            vec![json!({"event": "sampled", "interval_ms": 1, "host": usage, "processes": []})],
         ),
         ("--profile 1s@0s", vec![profile]),
         // it stalls and moves, and there is nobody else who could deny it

@@ -46,7 +46,7 @@ pub use process::{
 };
 pub use profile::Profile;
 pub use reap::{Found, Reaped};
-pub use sample::{Gpu, Sample};
+pub use sample::{Gpu, Sample, Usage};
 pub use stacks::{Stack, Thread};
 pub use stalled::{Culprit, Resumed, Sign, Stalled};
 

@@ -23,6 +23,25 @@ pub struct Sample {
     pub time_ms: u64,
     /// The length of the interval in milliseconds.
     pub interval_ms: Option<u64>,
+    /// The resources.
+    #[serde(flatten)]
+    pub usage: Usage,
+}
+
+impl Sample {
+    /// Whether the sample is of a host itself and not of one of its processes.
+    pub fn is_of_host(&self) -> bool {
+        self.id.is_none() && self.role.is_none()
+    }
+}
+
+/// The resources that a host used in an interval, or a process with its children. Fields that only
+/// the other has are absent.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Usage {
     /// Seconds of CPU time in the interval.
     pub cpu_s: Option<f64>,
     /// Resident memory of a process in bytes.
@@ -48,13 +67,6 @@ pub struct Sample {
     /// The NVIDIA GPUs of a host.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<Gpu>,
-}
-
-impl Sample {
-    /// Whether the sample is of a host itself and not of one of its processes.
-    pub fn is_of_host(&self) -> bool {
-        self.id.is_none() && self.role.is_none()
-    }
 }
 
 /// The state of a GPU at the time of a sample.

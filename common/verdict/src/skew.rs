@@ -143,7 +143,7 @@ const QUANTITIES: [ComparedQuantity; 7] = [
         factor: 2.0,
         least: 1.0,
         fix: None,
-        values: |job| means(job, |sample| sample.cpu_s),
+        values: |job| means(job, |sample| sample.usage.cpu_s),
         show: show_sample,
     },
     ComparedQuantity {
@@ -153,8 +153,10 @@ const QUANTITIES: [ComparedQuantity; 7] = [
         least: 10e6,
         fix: None,
         values: |job| {
-            let both = |one: &Sample| Some(one.net_rx_bytes? as f64 + one.net_tx_bytes? as f64);
-            means(job, both)
+            means(job, |sample| {
+                let usage = &sample.usage;
+                Some(usage.net_rx_bytes? as f64 + usage.net_tx_bytes? as f64)
+            })
         },
         show: show_sample,
     },
@@ -278,7 +280,7 @@ fn full_memory(job: &JobHistory) -> Option<JobFinding> {
     /// The share from which memory counts as full.
     const FULL: f64 = 0.95;
     let shares = host_samples(job).filter_map(|sample| {
-        let (used, all) = (sample.mem_used_bytes?, sample.mem_bytes?);
+        let (used, all) = (sample.usage.mem_used_bytes?, sample.usage.mem_bytes?);
         Some((used as f64 / all.max(1) as f64, used, all, sample))
     });
     let (share, used, all, sample) = shares.max_by(|one, other| one.0.total_cmp(&other.0))?;

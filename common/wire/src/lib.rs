@@ -119,7 +119,7 @@ pub enum Event {
     /// Shared memory that the job had left was removed.
     ShmRemoved(supervise::ShmRemoved),
     /// The resources that the host and the job's processes have used since the last such event.
-    Usage(supervise::Usage),
+    Sampled(Box<supervise::Sampled>),
     /// For how long the job's processes have shown no activity.
     Activity(supervise::Activity),
     /// All stacks were sent that [`Request::ReportStacks`] asks for.

@@ -8,7 +8,7 @@ use crate::cut;
 use crate::ending::Ending;
 use crate::stacks::{MAX_FRAMES, MAX_TEXT};
 use record::exit::ProcessEnd;
-use record::{Gpu, Sign};
+use record::{Sign, Usage};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -27,7 +27,7 @@ pub struct Start {
     /// The persistent graph servers that the processes use.
     /// [`Event::ServersEnded`](crate::Event::ServersEnded) reports their end.
     pub uses: Option<crate::job::JobOnHost>,
-    /// The interval of [`Event::Usage`](crate::Event::Usage) in milliseconds; 0 for never.
+    /// The interval of [`Event::Sampled`](crate::Event::Sampled) in milliseconds; 0 for never.
     pub usage_ms: u64,
     /// Whether usage includes NVIDIA GPUs.
     pub gpus: bool,
@@ -128,52 +128,13 @@ impl Exited {
 
 /// The resources used since the last such event.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Usage {
+pub struct Sampled {
     /// The time since then, in milliseconds.
     pub interval_ms: u64,
     /// The resources that the whole host used.
-    pub host: HostUsage,
-    /// The resources of the job's running processes, each with its children.
-    pub processes: Vec<ProcessUsage>,
-    /// The state of the host's NVIDIA GPUs, if requested.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub gpus: Vec<Gpu>,
-}
-
-/// The resources that a host used, by all of its processes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostUsage {
-    /// Processor time of all processors together, in milliseconds.
-    pub cpu_ms: u64,
-    /// The number of processors.
-    pub cpus: u32,
-    /// Main memory in use now, in bytes.
-    pub mem_used_bytes: u64,
-    /// Main memory, in bytes.
-    pub mem_bytes: u64,
-    /// Bytes that /dev/shm holds now.
-    pub shm_used_bytes: u64,
-    /// Bytes received over network interfaces.
-    pub net_rx_bytes: u64,
-    /// Bytes sent over network interfaces.
-    pub net_tx_bytes: u64,
-    /// Bytes read from disks.
-    pub disk_read_bytes: u64,
-    /// Bytes written to disks.
-    pub disk_write_bytes: u64,
-}
-
-/// The resources that a process and its children used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProcessUsage {
-    /// The number of the process on its host.
-    pub index: u32,
-    /// Processor time, in milliseconds.
-    pub cpu_ms: u64,
-    /// Their current memory in bytes; shared memory counts once.
-    pub rss_bytes: u64,
-    /// Bytes of that memory that are shared memory.
-    pub shm_bytes: u64,
+    pub host: Usage,
+    /// The numbers of the job's running processes, each with the resources of it and its children.
+    pub processes: Vec<(u32, Usage)>,
 }
 
 /// For how long none of the job's processes has shown activity: output, CPU time, bytes over the

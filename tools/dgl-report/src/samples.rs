@@ -64,29 +64,29 @@ type SampledQuantity = (&'static str, Unit, fn(&Sample) -> Option<f64>);
 const OF_HOSTS: [SampledQuantity; 6] = [
     ("Processors in use", Unit::Number, processors),
     ("Memory in use", Unit::Bytes, |sample| {
-        Some(sample.mem_used_bytes? as f64)
+        Some(sample.usage.mem_used_bytes? as f64)
     }),
     ("/dev/shm in use", Unit::Bytes, |sample| {
-        Some(sample.shm_used_bytes? as f64)
+        Some(sample.usage.shm_used_bytes? as f64)
     }),
     ("Network, in and out", Unit::Rate, |sample| {
-        let both = sample.net_rx_bytes? as f64 + sample.net_tx_bytes? as f64;
+        let both = sample.usage.net_rx_bytes? as f64 + sample.usage.net_tx_bytes? as f64;
         Some(both / seconds(sample)?)
     }),
     ("Disks, read and written", Unit::Rate, |sample| {
-        let both = sample.disk_read_bytes? as f64 + sample.disk_write_bytes? as f64;
+        let both = sample.usage.disk_read_bytes? as f64 + sample.usage.disk_write_bytes? as f64;
         Some(both / seconds(sample)?)
     }),
     ("GPUs at work", Unit::Percent, |sample| {
-        let sum: f64 = sample.gpus.iter().map(|gpu| gpu.util_percent).sum();
-        (!sample.gpus.is_empty()).then(|| sum / sample.gpus.len() as f64)
+        let sum: f64 = sample.usage.gpus.iter().map(|gpu| gpu.util_percent).sum();
+        (!sample.usage.gpus.is_empty()).then(|| sum / sample.usage.gpus.len() as f64)
     }),
 ];
 
 const OF_PROCESSES: [SampledQuantity; 2] = [
     ("Processors in use", Unit::Number, processors),
     ("Resident memory", Unit::Bytes, |sample| {
-        Some(sample.rss_bytes? as f64)
+        Some(sample.usage.rss_bytes? as f64)
     }),
 ];
 
@@ -98,7 +98,7 @@ pub fn seconds(sample: &Sample) -> Option<f64> {
 
 /// How many processors it used.
 pub fn processors(sample: &Sample) -> Option<f64> {
-    Some(sample.cpu_s? / seconds(sample)?)
+    Some(sample.usage.cpu_s? / seconds(sample)?)
 }
 
 /// The resources that hosts used: the quantities with samples.
@@ -177,13 +177,17 @@ fn top(most: f64, unit: Unit) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use record::Usage;
 
     fn sample(host: u32, time_ms: u64, cpu_s: f64) -> Sample {
         Sample {
             host,
             time_ms,
             interval_ms: Some(5000),
-            cpu_s: Some(cpu_s),
+            usage: Usage {
+                cpu_s: Some(cpu_s),
+                ..Usage::default()
+            },
             ..Sample::default()
         }
     }

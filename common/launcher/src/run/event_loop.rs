@@ -21,7 +21,7 @@ use record::term::now_ms;
 use record::{Process, Role};
 use session::SessionEvent;
 use std::time::{Duration, Instant};
-use wire::supervise::{self, Activity};
+use wire::supervise::{self, Activity, Sampled};
 use wire::{Event, Request};
 
 /// How often to check time limits and to update the status line.
@@ -258,7 +258,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     /// Handles a report of a host about all of its processes.
     fn handle_report(&mut self, host_index: usize, event: &Event) -> Result<(), ProtocolBreach> {
         match event {
-            Event::Usage(usage) => self.used(host_index, usage),
+            Event::Sampled(sampled) => self.used(host_index, sampled),
             Event::Stack(stack) => {
                 let host = self.hosts.sessions[host_index].host.id;
                 let stack = stack.clone().into_record(host, self.processes, now_ms());
@@ -293,17 +293,17 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     }
 
     /// Records the resources that a host and its processes have used.
-    fn used(&mut self, host_index: usize, usage: &supervise::Usage) -> Result<(), ProtocolBreach> {
-        let members = usage
+    fn used(&mut self, host_index: usize, sampled: &Sampled) -> Result<(), ProtocolBreach> {
+        let members = sampled
             .processes
             .iter()
-            .map(|process| self.table.of_host(host_index, process.index))
+            .map(|(index, _)| self.table.of_host(host_index, *index))
             .collect::<Result<Vec<_>, _>>()?;
         let host = self.hosts.sessions[host_index].host.id;
-        self.busiest.update(host, usage);
+        self.busiest.update(host, sampled);
         if self.plan.sample.is_some() {
             let owners = members.iter().map(|member| &self.processes[*member]);
-            for sample in usage::samples(host, owners, usage, now_ms()) {
+            for sample in usage::samples(host, owners, sampled, now_ms()) {
                 self.sink.report(host, &sample);
             }
         }

@@ -1,12 +1,34 @@
 //! The kernel's counters of the whole host.
 
-use super::field::{kib_of, ticks_to_ms};
+use super::field::kib_of;
 use nix::sys::statvfs::statvfs;
 use std::fs;
-use wire::supervise::HostUsage;
 
 /// The current use of the host, and its counters since the start of the machine; 0 if unreadable.
-pub fn host_usage() -> HostUsage {
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostCounters {
+    /// Processor time of all processors together, in clock ticks.
+    pub cpu_ticks: u64,
+    /// The number of processors.
+    pub cpus: u32,
+    /// Main memory in use now, in bytes.
+    pub mem_used_bytes: u64,
+    /// Main memory, in bytes.
+    pub mem_bytes: u64,
+    /// Bytes that /dev/shm holds now.
+    pub shm_used_bytes: u64,
+    /// Bytes received over network interfaces.
+    pub net_rx_bytes: u64,
+    /// Bytes sent over network interfaces.
+    pub net_tx_bytes: u64,
+    /// Bytes read from disks.
+    pub disk_read_bytes: u64,
+    /// Bytes written to disks.
+    pub disk_write_bytes: u64,
+}
+
+/// Reads the counters of this host.
+pub fn host_counters() -> HostCounters {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let (cpus, cpu_ticks) = processors(&text("/proc/stat"));
     let (mem_used_bytes, mem_bytes) = memory(&text("/proc/meminfo"));
@@ -19,8 +41,8 @@ pub fn host_usage() -> HostUsage {
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
     let (disk_read_bytes, disk_write_bytes) = disk_bytes(&text("/proc/diskstats"), &disks);
-    HostUsage {
-        cpu_ms: ticks_to_ms(cpu_ticks),
+    HostCounters {
+        cpu_ticks,
         cpus,
         mem_used_bytes,
         mem_bytes,

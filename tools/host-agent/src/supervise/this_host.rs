@@ -403,7 +403,7 @@ impl Machine for ThisHost {
         let running = self.running();
         let usage = self.usage.as_mut();
         if let Some(usage) = usage.filter(|usage| usage.is_due() && has_room) {
-            events.push(Event::Usage(usage.sample(&running)));
+            events.push(Event::Sampled(Box::new(usage.sample(&running))));
         }
         self.examine_liveness(has_room, &mut events);
         events

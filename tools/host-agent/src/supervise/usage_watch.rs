@@ -3,18 +3,19 @@
 
 use super::gpu_watch::GpuWatch;
 use super::members::{Running, families};
-use crate::procfs;
+use crate::procfs::{self, HostCounters};
+use record::Usage;
 use record::term::millis;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
-use wire::supervise::{HostUsage, ProcessUsage, Usage};
+use wire::supervise::Sampled;
 
 /// The last sample, and when the next one is due.
 #[derive(Debug)]
 pub struct UsageWatch {
     pace: Duration,
     looked: Instant,
-    host: HostUsage,
+    counters: HostCounters,
     /// The CPU time of each process of the job, by process id and start time.
     cpu_ticks: HashMap<(i32, u64), u64>,
     /// The GPU watch, if GPUs are wanted and there are any.
@@ -28,7 +29,7 @@ impl UsageWatch {
             gpus: gpus.then(GpuWatch::begin).flatten(),
             pace: Duration::from_millis(pace_ms),
             looked: Instant::now(),
-            host: procfs::host_usage(),
+            counters: procfs::host_counters(),
             cpu_ticks: HashMap::new(),
         })
     }
@@ -39,11 +40,11 @@ impl UsageWatch {
     }
 
     /// The resources that the host and each process have used since the last sample.
-    pub fn sample(&mut self, running: &[Running]) -> Usage {
+    pub fn sample(&mut self, running: &[Running]) -> Sampled {
         let interval = self.looked.elapsed();
         self.looked = Instant::now();
-        let host = procfs::host_usage();
-        let before = std::mem::replace(&mut self.host, host);
+        let counters = procfs::host_counters();
+        let before = std::mem::replace(&mut self.counters, counters);
         let stats = procfs::stats();
         let families = families(
             &stats,
@@ -67,32 +68,44 @@ impl UsageWatch {
                 // the members of a family share these pages
                 shm_bytes = status.shm_bytes.max(shm_bytes);
             }
-            processes.push(ProcessUsage {
-                index,
-                cpu_ms: procfs::ticks_to_ms(ticks),
-                rss_bytes: own_bytes + shm_bytes,
-                shm_bytes,
-            });
+            let usage = Usage {
+                cpu_s: Some(seconds(ticks)),
+                rss_bytes: Some(own_bytes + shm_bytes),
+                shm_bytes: Some(shm_bytes),
+                ..Usage::default()
+            };
+            processes.push((index, usage));
         }
         self.cpu_ticks = seen;
-        Usage {
+        Sampled {
             interval_ms: millis(interval),
-            host: difference(&before, &self.host),
+            host: Usage {
+                gpus: self.gpus.as_mut().map_or(Vec::new(), GpuWatch::sample),
+                ..usage_between(&before, &counters)
+            },
             processes,
-            gpus: self.gpus.as_mut().map_or(Vec::new(), GpuWatch::sample),
         }
     }
 }
 
-fn difference(before: &HostUsage, now: &HostUsage) -> HostUsage {
-    HostUsage {
-        cpu_ms: now.cpu_ms.saturating_sub(before.cpu_ms),
-        net_rx_bytes: now.net_rx_bytes.saturating_sub(before.net_rx_bytes),
-        net_tx_bytes: now.net_tx_bytes.saturating_sub(before.net_tx_bytes),
-        disk_read_bytes: now.disk_read_bytes.saturating_sub(before.disk_read_bytes),
-        disk_write_bytes: now.disk_write_bytes.saturating_sub(before.disk_write_bytes),
-        ..*now
+fn usage_between(before: &HostCounters, now: &HostCounters) -> Usage {
+    let grown = |counter: fn(&HostCounters) -> u64| counter(now).saturating_sub(counter(before));
+    Usage {
+        cpu_s: Some(seconds(grown(|host| host.cpu_ticks))),
+        cpus: Some(now.cpus),
+        mem_used_bytes: Some(now.mem_used_bytes),
+        mem_bytes: Some(now.mem_bytes),
+        shm_used_bytes: Some(now.shm_used_bytes),
+        net_rx_bytes: Some(grown(|host| host.net_rx_bytes)),
+        net_tx_bytes: Some(grown(|host| host.net_tx_bytes)),
+        disk_read_bytes: Some(grown(|host| host.disk_read_bytes)),
+        disk_write_bytes: Some(grown(|host| host.disk_write_bytes)),
+        ..Usage::default()
     }
+}
+
+fn seconds(ticks: u64) -> f64 {
+    Duration::from_millis(procfs::ticks_to_ms(ticks)).as_secs_f64()
 }
 
 #[cfg(test)]
@@ -117,14 +130,13 @@ mod tests {
         while begun.elapsed() < Duration::from_millis(200) || used_ticks() < 5 {
             std::hint::black_box(procfs::pids());
         }
-        let usage = watch.sample(&[this_process]);
-        let process = usage.processes[0];
-        assert_eq!(process.index, 7);
-        assert!(process.cpu_ms > 0 && process.rss_bytes > 0, "{process:?}");
-        assert!(usage.interval_ms >= 200 && usage.host.cpus > 0, "{usage:?}");
-        assert!(
-            usage.host.mem_used_bytes < usage.host.mem_bytes,
-            "{usage:?}"
-        );
+        let sampled = watch.sample(&[this_process]);
+        let [(index, process)] = &sampled.processes[..] else {
+            panic!("{sampled:?}");
+        };
+        assert_eq!(*index, 7);
+        assert!(process.cpu_s > Some(0.0) && process.rss_bytes > Some(0));
+        assert!(sampled.interval_ms >= 200 && sampled.host.cpus > Some(0));
+        assert!(sampled.host.mem_used_bytes < sampled.host.mem_bytes);
     }
 }
