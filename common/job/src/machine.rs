@@ -5,7 +5,7 @@ use crate::pause::heartbeat;
 use crate::stall::StallWatch;
 use record::Role;
 use record::exit::{ProcessEnd, SignalNumber};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use wire::ending::{Cause, Ending, JobFailure, Limit, Loss, Reason, Rules};
 
@@ -23,14 +23,18 @@ pub type ProcessId = (u32, u32);
 struct ProcessLife {
     member: JobMember,
     running: bool,
-    /// Whether it is a server that does not listen yet.
-    awaited: bool,
 }
 
 /// The state of a job.
 #[derive(Debug)]
 pub struct JobLife {
     processes: BTreeMap<ProcessId, ProcessLife>,
+    /// How many processes run, and how many of them do not only serve others.
+    running_count: usize,
+    running_clients: usize,
+    has_clients: bool,
+    /// The servers that do not listen yet.
+    awaited: BTreeSet<ProcessId>,
     pub(crate) rules: Rules,
     /// Decides whether the job stalls; `None` without detection of stalls.
     pub(crate) stall: Option<StallWatch>,
@@ -64,6 +68,10 @@ impl JobLife {
     ) -> JobLife {
         let mut job = JobLife {
             processes: BTreeMap::new(),
+            running_count: 0,
+            running_clients: 0,
+            has_clients: false,
+            awaited: BTreeSet::new(),
             rules,
             stall: None,
             begun: now,
@@ -74,26 +82,23 @@ impl JobLife {
             pause: None,
         };
         for (host, members) in hosts {
-            let states = (0..).zip(members).map(|(index, member)| {
-                let state = ProcessLife {
-                    member,
-                    running: true,
-                    awaited: member.awaited,
-                };
-                ((host, index), state)
-            });
-            job.processes.extend(states);
+            for (index, member) in (0..).zip(members) {
+                let id = (host, index);
+                let running = true;
+                job.processes.insert(id, ProcessLife { member, running });
+                job.running_count += 1;
+                job.running_clients += usize::from(!member.serves());
+                if member.awaited {
+                    job.awaited.insert(id);
+                }
+            }
         }
+        job.has_clients = job.running_clients > 0;
         // graph servers alone are idle until trainers connect, which is no stall
-        let rule = job.rules.stall.filter(|_| job.has_clients());
+        let rule = job.rules.stall.filter(|_| job.has_clients);
         let hosts = job.processes.keys().map(|(host, _)| *host);
         job.stall = rule.map(|rule| StallWatch::new(rule.limit, hosts));
         job
-    }
-
-    fn has_clients(&self) -> bool {
-        let mut states = self.processes.values();
-        states.any(|state| !state.member.serves())
     }
 
     /// Whether the job has this process.
@@ -101,20 +106,19 @@ impl JobLife {
         self.processes.contains_key(&id)
     }
 
-    fn process(&mut self, id: ProcessId) -> Option<&mut ProcessLife> {
-        self.processes.get_mut(&id)
-    }
-
     /// Notes that a server listens.
     pub fn listening(&mut self, id: ProcessId) {
-        if let Some(state) = self.process(id) {
-            state.awaited = false;
-        }
+        self.awaited.remove(&id);
     }
 
     /// Handles the end of a process.
     pub fn exited(&mut self, id: ProcessId, end: ProcessEnd, now: Instant) -> Option<JobAction> {
-        self.process(id)?.running = false;
+        let process = self.processes.get_mut(&id)?;
+        let member = process.member;
+        if std::mem::replace(&mut process.running, false) {
+            self.running_count -= 1;
+            self.running_clients -= usize::from(!member.serves());
+        }
         if !self.may_end() {
             return None;
         }
@@ -126,15 +130,15 @@ impl JobLife {
             }
             return self.fail(Cause::Process, id, Reason::Ended(end));
         }
-        if !self.is_running(|_| true) {
+        if self.running_count == 0 {
             return self.end_well();
         }
-        if !self.has_clients() {
+        if !self.has_clients {
             return None;
         }
-        if !self.is_running(|member| !member.serves()) {
+        if self.running_clients == 0 {
             self.linger.get_or_insert(now + SERVERS_LINGER);
-        } else if self.process(id)?.member.service {
+        } else if member.service {
             self.ended_early.get_or_insert((id, now + SERVERS_LINGER));
         }
         None
@@ -175,7 +179,7 @@ impl JobLife {
 
     /// Handles an uncaught exception of a process that does not end by itself.
     pub fn raised(&mut self, id: ProcessId, exception: String) -> Option<JobAction> {
-        self.process(id).filter(|state| state.running)?;
+        self.processes.get(&id).filter(|state| state.running)?;
         self.fail(Cause::Process, id, Reason::Raised(exception))
     }
 
@@ -217,8 +221,7 @@ impl JobLife {
         {
             return self.fail(Cause::Process, id, Reason::EndedEarly);
         }
-        let mut processes = self.processes.iter();
-        let awaited = processes.find_map(|(id, state)| state.awaited.then_some(*id));
+        let awaited = self.awaited.first().copied();
         let is_over = |limit: &&Limit| {
             let (Limit::Start(time) | Limit::Job(time)) = limit;
             // a limit beyond the range of the clock is never reached
@@ -254,9 +257,9 @@ impl JobLife {
     /// How far the job has come.
     pub fn progress(&self) -> Progress {
         let mut progress = Progress::default();
-        for state in self.processes.values() {
+        for (id, state) in &self.processes {
             if state.member.role == Role::Server {
-                let listens = state.running && state.member.awaited && !state.awaited;
+                let listens = state.running && state.member.awaited && !self.awaited.contains(id);
                 progress.servers += 1;
                 progress.listening += usize::from(listens);
             } else {
@@ -270,11 +273,6 @@ impl JobLife {
     /// Whether the end of the job has not begun.
     fn may_end(&self) -> bool {
         self.ending.is_none()
-    }
-
-    fn is_running(&self, wanted: impl Fn(JobMember) -> bool) -> bool {
-        let mut states = self.processes.values();
-        states.any(|state| state.running && wanted(state.member))
     }
 
     fn fail(

@@ -4,10 +4,11 @@
 use super::channel::{Channel, ChannelStream, Unsent};
 use super::reasons;
 use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 /// How much of the other side's stderr is kept; enough for its last lines.
@@ -294,7 +295,7 @@ impl Transport {
             .map(|(fd, flags)| PollFd::new(fd, flags))
             .collect();
         if let Some(wake) = wake {
-            fds.push(PollFd::new(wake.reader.as_fd(), PollFlags::POLLIN));
+            fds.push(PollFd::new(wake.as_fd(), PollFlags::POLLIN));
         }
         let result = ppoll(&mut fds, Some(limit.into()), None);
         let woken = wake.is_some() && fds.last().and_then(PollFd::any).unwrap_or(false);
@@ -322,35 +323,28 @@ pub fn last_words(stderr: &[u8]) -> String {
 }
 
 /// Interrupts a thread that waits for a host.
-pub struct Waker {
-    reader: OwnedFd,
-    writer: OwnedFd,
-}
+pub struct Waker(EventFd);
 
 impl Waker {
     /// Creates a waker.
     pub fn new() -> io::Result<Waker> {
-        let (reader, writer) =
-            nix::unistd::pipe2(nix::fcntl::OFlag::O_NONBLOCK | nix::fcntl::OFlag::O_CLOEXEC)?;
-        Ok(Waker { reader, writer })
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        Ok(Waker(EventFd::from_flags(flags)?))
     }
 
-    /// Wakes the thread. A full pipe wakes it as well.
+    /// Wakes the thread, unless it has been woken already.
     pub fn wake(&self) {
-        let _ = nix::unistd::write(&self.writer, b"w");
+        let _ = self.0.write(1);
     }
 
     fn drain(&self) {
-        let mut buffer = [0u8; 64];
-        while matches!(nix::unistd::read(&self.reader, &mut buffer),
-            Ok(count) if count == buffer.len())
-        {}
+        let _ = self.0.read();
     }
 }
 
 impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.reader.as_fd()
+        self.0.as_fd()
     }
 }
 

@@ -14,6 +14,7 @@ enum HostState {
 /// The hosts of a job, by their indices.
 pub struct HostStates {
     states: Vec<HostState>,
+    up_count: usize,
     /// Faults of processes that could not be ended.
     faults: Report,
 }
@@ -23,14 +24,14 @@ impl HostStates {
     pub fn new(count: usize) -> HostStates {
         HostStates {
             states: vec![HostState::Up; count],
+            up_count: count,
             faults: Report::default(),
         }
     }
 
     /// How many hosts are up.
     pub fn up_count(&self) -> usize {
-        let up = self.states.iter().filter(|state| **state == HostState::Up);
-        up.count()
+        self.up_count
     }
 
     /// Whether a host is lost or has reported everything.
@@ -38,9 +39,15 @@ impl HostStates {
         self.states[index] == HostState::Over
     }
 
+    fn set_over(&mut self, index: usize) {
+        if std::mem::replace(&mut self.states[index], HostState::Over) == HostState::Up {
+            self.up_count -= 1;
+        }
+    }
+
     /// Notes that all processes on a host have ended, except for this number.
     pub fn end(&mut self, index: usize, host: &Host, survivors: u32) {
-        self.states[index] = HostState::Over;
+        self.set_over(index);
         if survivors > 0 {
             let problem = format!("{survivors} of the job's processes could not be ended");
             let fault = Fault::item(host.location(), problem);
@@ -50,7 +57,7 @@ impl HostStates {
 
     /// Notes the loss of a host; `is_fault` is whether to report it as a fault.
     pub fn lose(&mut self, index: usize, host: &Host, why: &str, is_fault: bool) {
-        self.states[index] = HostState::Over;
+        self.set_over(index);
         if is_fault {
             let problem = format!("lost while the job was ended: {why}");
             let fix = "its agent's watcher ends the job there; check with dgl-reap --list";

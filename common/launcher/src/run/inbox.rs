@@ -41,8 +41,8 @@ pub struct Inbox {
 struct Queues {
     signals: VecDeque<RunEvent>,
     hosts: Vec<HostQueue>,
-    /// The host whose turn it is.
-    turn: usize,
+    /// The hosts that have events, in the order of their turns.
+    turns: VecDeque<usize>,
     /// The number of the round. Events of earlier rounds are dropped.
     round: u32,
 }
@@ -66,7 +66,7 @@ impl Inbox {
     pub fn begin_round(&self, hosts: usize) -> u32 {
         let mut state = self.state.lock();
         state.hosts = (0..hosts).map(|_| HostQueue::default()).collect();
-        state.turn = 0;
+        state.turns.clear();
         state.round += 1;
         self.room.notify_all();
         state.round
@@ -94,8 +94,13 @@ impl Inbox {
     pub fn push(&self, round: u32, host_index: usize, event: SessionEvent, bytes: u64) {
         let mut state = self.state.lock();
         if state.round == round {
-            state.hosts[host_index].bytes += bytes;
-            state.hosts[host_index].events.push_back((event, bytes));
+            let host = &mut state.hosts[host_index];
+            let was_empty = host.events.is_empty();
+            host.bytes += bytes;
+            host.events.push_back((event, bytes));
+            if was_empty {
+                state.turns.push_back(host_index);
+            }
             self.arrived.notify_one();
         }
     }
@@ -122,14 +127,14 @@ impl Inbox {
         if let Some(signal) = state.signals.pop_front() {
             return Some(signal);
         }
-        let count = state.hosts.len();
-        let host_index = (0..count)
-            .map(|offset| (state.turn + offset) % count)
-            .find(|host_index| !state.hosts[*host_index].events.is_empty())?;
-        state.turn = (host_index + 1) % count;
-        let was_full = state.hosts[host_index].is_full();
-        let (event, bytes) = state.hosts[host_index].events.pop_front()?;
-        state.hosts[host_index].bytes -= bytes;
+        let host_index = state.turns.pop_front()?;
+        let host = &mut state.hosts[host_index];
+        let was_full = host.is_full();
+        let (event, bytes) = host.events.pop_front()?;
+        host.bytes -= bytes;
+        if !host.events.is_empty() {
+            state.turns.push_back(host_index);
+        }
         if was_full {
             self.room.notify_all();
         }
@@ -139,7 +144,7 @@ impl Inbox {
 
 impl Queues {
     fn is_empty(&self) -> bool {
-        self.signals.is_empty() && self.hosts.iter().all(|host| host.events.is_empty())
+        self.signals.is_empty() && self.turns.is_empty()
     }
 }
 

@@ -21,6 +21,8 @@ struct ProcessState {
 pub struct ProcessTable<'a> {
     processes: &'a [Process],
     states: Vec<ProcessState>,
+    /// How many were started.
+    started_count: usize,
     /// The number of each host, and the indices of its processes.
     hosts: Vec<(u32, Vec<usize>)>,
 }
@@ -32,6 +34,7 @@ impl<'a> ProcessTable<'a> {
         ProcessTable {
             processes,
             states: processes.iter().map(|_| ProcessState::default()).collect(),
+            started_count: 0,
             hosts: hosts
                 .map(|session| (session.host.id, session.members.clone()))
                 .collect(),
@@ -57,7 +60,7 @@ impl<'a> ProcessTable<'a> {
 
     /// Whether all processes were started.
     pub fn are_all_started(&self) -> bool {
-        self.states.iter().all(|state| state.started.is_some())
+        self.started_count == self.states.len()
     }
 
     /// Whether a process has exited.
@@ -93,6 +96,7 @@ impl<'a> ProcessTable<'a> {
         if state.started.replace(now).is_some() || state.exited {
             return Err("a process started twice");
         }
+        self.started_count += 1;
         let Process {
             id,
             host,
