@@ -3,7 +3,7 @@
 use crate::host::By;
 use crate::host::heartbeat;
 use crate::schedule::Schedule;
-use crate::time::{FOREVER, Micros, SECOND, micros};
+use crate::time::{Micros, SECOND, micros};
 use crate::world::{Truth, World};
 use job::{Cause, Limit};
 use launcher::run::outcome::{JobOutcome, Stopped};
@@ -59,16 +59,10 @@ pub fn latest_end(world: &World, decided: Option<Micros>) -> Micros {
     if let Some(decided) = decided {
         return decided.max(world.faults_end) + schedule.grace + END;
     }
-    let habits = schedule
-        .hosts
-        .iter()
-        .flatten()
-        .map(|(_, habits)| habits.runs);
-    let runs = habits.filter(|runs| *runs < FOREVER).max().unwrap_or(0);
     // processes that hang for ever are ended by a signal, which is a fault too
     let last_fault = schedule.faults.last().map_or(0, |(time, _)| *time);
     let faults_end = world.faults_end.max(last_fault);
-    let end = (world.begun + runs).max(faults_end) + world.hung_for;
+    let end = (world.begun + schedule.longest_run).max(faults_end) + world.hung_for;
     end + LINGER + 2 * schedule.patience + schedule.grace + END
 }
 

@@ -164,7 +164,6 @@ fn one_try(world: &mut World, plan: &plan::JobPlan, hosts: &[Host], processes: &
     let (mut connected, loops) =
         ConnectedHosts::with_loops(sessions.collect(), plan.host_timeout, Arc::clone(&inbox))
             .unwrap();
-    world.loops = loops.into_iter().map(Some).collect();
     let start = Start {
         stall_ms: plan
             .rules
@@ -180,7 +179,7 @@ fn one_try(world: &mut World, plan: &plan::JobPlan, hosts: &[Host], processes: &
         &mut sink,
         world.launcher_time(),
     );
-    world.wake_loops();
+    world.begin_loops(loops);
     let ran = run_event_loop(world, main, &inbox);
     drop(connected);
     if world.launcher_lives {
@@ -267,9 +266,7 @@ fn turn_event_loop(world: &mut World, main: &mut EventLoop<'_, '_>, inbox: &Inbo
         may_send |= note_event(world, &event);
         main.handle(event, now);
     }
-    if may_send || had_begun != main.ending().is_some() {
-        world.wake_loops();
-    }
+    world.wake_loops(may_send || had_begun != main.ending().is_some());
     let limit = micros(main.limit(now)).max(1);
     world.wake(Actor::Launcher, world.now + limit);
     true

@@ -99,6 +99,8 @@ pub struct Schedule {
     pub peers_fail: u64,
     /// Whether the faults stay within what is documented to end no job.
     pub is_mild: bool,
+    /// The longest time that a process runs by itself, but for those that run for ever.
+    pub longest_run: Micros,
     pub faults: Vec<(Micros, Fault)>,
 }
 
@@ -119,6 +121,11 @@ impl Schedule {
             let habits = |is_server| (is_server, habits(is_server, length, is_mild, &mut random));
             hosts.push(roles.map(habits).collect());
         }
+        let runs = hosts
+            .iter()
+            .flatten()
+            .map(|(_, habits): &(bool, Habits)| habits.runs);
+        let longest_run = runs.filter(|runs| *runs < FOREVER).max().unwrap_or(0);
         let seconds = |micros| Duration::from_micros(micros);
         let mut limits = Vec::new();
         if !is_mild && random.percent(20) {
@@ -145,6 +152,7 @@ impl Schedule {
             detached: random.percent(30),
             peers_fail: random.pick(&[0, 50, 100]),
             is_mild,
+            longest_run,
             faults: Vec::new(),
         };
         schedule.faults = match is_mild {

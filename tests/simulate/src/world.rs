@@ -8,6 +8,7 @@ use crate::schedule::{Fault, Schedule};
 use crate::time::{Clock, FOREVER, MS, Micros, SECOND};
 use job::{Supervision, Termination, TerminationStep};
 use launcher::run::host_loop::{HostLoop, LoopStep};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signal::Signal;
 use record::exit::{ProcessEnd, SignalNumber};
 use session::Session;
@@ -101,6 +102,10 @@ pub enum Truth {
     Paused(Micros),
 }
 
+/// In a job with at most so many hosts, all loops turn after the event loop has, also those that
+/// were not woken: more can go wrong then.
+const FEW_HOSTS: usize = 64;
+
 pub struct World {
     pub schedule: Schedule,
     pub now: Micros,
@@ -124,6 +129,8 @@ pub struct World {
     pub launcher_lives: bool,
     /// When its machine was started anew or it was killed.
     pub loops: Vec<Option<HostLoop>>,
+    /// Which loops the event loop has woken, in jobs with many hosts.
+    woken: Option<Epoll>,
     /// Loops of tries that are over, with the time until which they send what is left.
     closing: Vec<(usize, HostLoop, Shared, Micros)>,
     pub signals: Vec<i32>,
@@ -185,6 +192,7 @@ impl World {
             launcher_wake_at: FOREVER,
             launcher_lives: true,
             loops: Vec::new(),
+            woken: None,
             closing: Vec::new(),
             signals: Vec::new(),
             truths: Vec::new(),
@@ -212,11 +220,50 @@ impl World {
         self.hangs.clear();
     }
 
-    pub fn wake_loops(&mut self) {
+    /// Takes the loops of a try, which all have something to send.
+    pub fn begin_loops(&mut self, loops: Vec<HostLoop>) {
+        self.woken = (loops.len() > FEW_HOSTS).then(|| {
+            let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
+            for (host, host_loop) in (0..).zip(&loops) {
+                let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
+                let event = EpollEvent::new(flags, host);
+                epoll.add(host_loop.waker(), event).unwrap();
+            }
+            epoll
+        });
+        self.loops = loops.into_iter().map(Some).collect();
+        self.wake_all_loops();
+    }
+
+    fn wake_all_loops(&mut self) {
         for host in 0..self.loops.len() {
             self.wake(Actor::Loop(host), self.now);
         }
         self.wake(Actor::Launcher, self.now);
+    }
+
+    /// The event loop has turned, and may have sent something.
+    pub fn wake_loops(&mut self, may_have_sent: bool) {
+        let Some(epoll) = self.woken.take() else {
+            if may_have_sent {
+                self.wake_all_loops();
+            }
+            return;
+        };
+        let mut events = [EpollEvent::empty(); 1024];
+        loop {
+            let count = epoll.wait(&mut events, EpollTimeout::ZERO).unwrap();
+            for event in &events[..count] {
+                self.wake(
+                    Actor::Loop(usize::try_from(event.data()).unwrap()),
+                    self.now,
+                );
+            }
+            if count < events.len() {
+                break;
+            }
+        }
+        self.woken = Some(epoll);
     }
 
     /// Until when the launcher did not run.

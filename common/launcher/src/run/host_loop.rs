@@ -82,6 +82,11 @@ impl HostLoop {
         }
     }
 
+    /// What wakes the loop when the launcher has something to send.
+    pub fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
     /// The conversation with the host.
     pub fn session(&mut self) -> &mut Session {
         &mut self.session
