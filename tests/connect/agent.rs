@@ -159,7 +159,7 @@ fn below_any_login_shell_and_its_noise() {
     let host = Host::new();
     host.log_in("exec yes")
         .ends(74)
-        .err_has("says more than")
+        .err_has("prints more than")
         .err_has("~/.bashrc");
 }
 

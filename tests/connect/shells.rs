@@ -40,7 +40,7 @@ const STARTS: [(&str, &str, Result<(), &str>); 9] = [
     (
         "exit",
         "exit 3",
-        Err("its login shell ended before it ran anything"),
+        Err("its login shell ended before it ran a command"),
     ),
 ];
 

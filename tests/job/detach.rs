@@ -129,7 +129,7 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
         .on(2, &elsewhere)
         .out_has("trainer 1] trainer 1 begins")
         .out_has("status 124")
-        .err_has("job kept goes on");
+        .err_has("job kept continues");
 
     // who goes back to it may leave it again
     cluster
@@ -140,7 +140,7 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
         )
         .out_has("server 2] server is up")
         .out_has("trainer 1] trainer 1 begins")
-        .err_has("job kept goes on");
+        .err_has("job kept continues");
 
     // its end, well: seen by who follows it, and by who comes later
     (1..=HOSTS).for_each(|host| go(host, "well"));

@@ -15,7 +15,7 @@ use verdict::silence::Silence;
 /// A job that was asked while something was wrong, or nothing; trials.py writes it.
 #[derive(Deserialize)]
 struct Trial {
-    /// What the processes are: gloo, dgl, glt, mpi or perl.
+    /// What the processes are: gloo, dgl, mpi or perl.
     program: String,
     /// What all ranks do again and again.
     operation: String,
