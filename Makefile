@@ -18,7 +18,7 @@ export OPENSSL_NO_VENDOR ?= $(shell pkg-config --exists openssl 2>/dev/null && e
 # processor, so both are built at the same time.
 build:
 	@packaging/agent.sh & agent=$$!; \
-		cargo build --release --locked --workspace --exclude host-agent --exclude dgl-tools; tools=$$?; \
+		cargo build --release --locked $(TOOLS:%=-p %); tools=$$?; \
 		wait $$agent && exit $$tools
 
 # For hosts of another machine type too: make agent TARGET=aarch64-unknown-linux-gnu; `make install` then takes it along.
