@@ -28,7 +28,7 @@ partition() { # PARTS
     printf 'tail -n 1 "data/part$RANK/graph.dgl"; echo; echo "$1"\n' >'code/run it.sh'
 }
 
-# A graph record of so many partitions.
+# A graph record of this many partitions.
 of_graph() { # PARTS
     printf '{"type":"graph","graph_name":"g","num_parts":%d,"files":0,"workspace":"/ws","part_config":"data/g.json","ip_config":"ip.txt"}\n' "$1"
 }

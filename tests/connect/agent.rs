@@ -365,7 +365,7 @@ fn what_a_cut_leaves_is_removed_later() {
 }
 
 /// A link that takes in whatever it is given at once, as the buffers of pipes, ssh and sockets do,
-/// and lets a number of bytes a second through; after the last of so many it stands still.
+/// and lets a number of bytes a second through; after the last of them it stands still.
 const LINK: &str = r#"
 import os, sys, threading, time
 

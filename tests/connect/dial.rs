@@ -19,7 +19,7 @@ struct Lab {
 }
 
 impl Lab {
-    /// A directory with the stand-in, and the records of so many hosts, which are known by their
+    /// A directory with the stand-in, and the records of this many hosts, which are known by their
     /// names alone.
     fn new(hosts: u32) -> Lab {
         let folder = scratch();

@@ -1183,8 +1183,8 @@ fn a_host_that_claims_the_workspaces_of_others_harms_nobody_else() {
     }
 }
 
-/// A way to this machine that hands on so many bytes of what it is sent, and the rest when there is
-/// a file `on`; the first connection alone.
+/// A way to this machine that hands on this many bytes of what it is sent, and the rest when there
+/// is a file `on`; the first connection alone.
 fn slow_way(folder: &Path, bytes: u32) {
     let route = format!(
         "#!/bin/sh\necho x >>way.log\n[ $(wc -l <way.log) = 1 ] || exec \"$@\"\n\

@@ -230,8 +230,8 @@ fn memory_does_not_grow_with_what_a_job_wrote() {
     }
 }
 
-/// Writes the records of a worker on each of so many addresses of this machine, with a home of the
-/// test's own: hosts to hosts.jsonl, all to job.jsonl.
+/// Writes the records of a worker on each of this many addresses of this machine, with a home of
+/// the test's own: hosts to hosts.jsonl, all to job.jsonl.
 fn workers(folder: &Path, hosts: u32, command: &str) {
     let (mut all, mut own) = (String::new(), String::new());
     for id in 0..hosts {

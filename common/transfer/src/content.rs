@@ -22,7 +22,7 @@ pub fn sum(content: &[u8]) -> Sum {
 pub struct FileSum(blake3::Hasher);
 
 impl FileSum {
-    /// Adds what follows in the file: this content, or so many zeros.
+    /// Adds what follows in the file: this content, or this many zeros.
     pub fn add(&mut self, length: u64, content: Option<&[u8]>) {
         static ZEROS: [u8; GRAIN as usize] = [0; GRAIN as usize];
         if let Some(content) = content {
@@ -69,7 +69,7 @@ pub fn plain(content: &[u8]) -> Content {
     }
 }
 
-/// The description of so many zeros.
+/// The description of this many zeros.
 pub fn zeros(length: u64) -> Content {
     Content {
         length: u32::try_from(length).unwrap_or(u32::MAX),

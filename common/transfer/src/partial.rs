@@ -22,7 +22,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use wire::files::FileFault;
 
-/// Parts that arrive in any order are noted after this many bytes, and at most so many are sent
+/// Parts that arrive in any order are noted after this many bytes, and at most this many are sent
 /// again after a loss of power.
 const NOTED: u64 = 4 << 20;
 /// How much is copied at once where the kernel cannot copy from file to file.

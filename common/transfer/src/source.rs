@@ -111,7 +111,7 @@ pub struct SourcePiece {
 }
 
 impl Pieces<'_> {
-    /// The pieces of so many bytes from an offset on.
+    /// The pieces of this many bytes from an offset on.
     pub fn new(file: &File, offset: u64, length: u64) -> Pieces<'_> {
         let end = offset.saturating_add(length);
         Pieces { file, offset, end }

@@ -102,7 +102,7 @@ pub enum Truth {
     Paused(Micros),
 }
 
-/// In a job with at most so many hosts, all loops turn after the event loop has, also those that
+/// In a job with at most this many hosts, all loops turn after the event loop has, also those that
 /// were not woken: more can go wrong then.
 const FEW_HOSTS: usize = 64;
 

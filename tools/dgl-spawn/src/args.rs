@@ -242,7 +242,7 @@ fn shown(text: &str) -> Result<ShownProcesses, String> {
     Ok(ShownProcesses { role, rank })
 }
 
-/// Parses a span of time of at least so many seconds.
+/// Parses a span of time of at least this many seconds.
 fn at_least(text: &str, seconds: u64) -> Result<Duration, String> {
     let time = duration(text)?;
     match time >= Duration::from_secs(seconds) {

@@ -65,7 +65,7 @@ impl Compression {
         }
     }
 
-    /// Whether the next block is compressed, when so many bytes have left this machine.
+    /// Whether the next block is compressed, when this many bytes have left this machine.
     pub fn pays(&mut self, block: &[u8], gone: u64) -> bool {
         if self.rate.is_none() || self.wish.is_some() {
             return self.wish.unwrap_or(false);

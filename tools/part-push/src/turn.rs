@@ -21,7 +21,7 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// How soon a host is asked again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Threads for so many hosts.
+/// Threads for this many hosts.
 pub fn threads(hosts: usize) -> Result<rayon::ThreadPool, Report> {
     remote::threads(hosts.min(ASKED_AT_ONCE))
 }
