@@ -37,9 +37,10 @@ pub enum StallStep {
 #[derive(Debug)]
 pub struct StallWatch {
     limit: Duration,
-    /// The hosts that have processes of the job, and for how long each was idle when it last
-    /// reported.
-    hosts: BTreeMap<u32, Duration>,
+    /// The hosts that have processes of the job, and those of them that have not reported that they
+    /// are idle.
+    hosts: BTreeSet<u32>,
+    active: BTreeSet<u32>,
     phase: StallPhase,
     /// The hosts that have not answered the last question. The next one waits for their answers.
     asked: BTreeSet<u32>,
@@ -57,12 +58,11 @@ enum StallPhase {
 impl StallWatch {
     /// Begins to watch a job that was just started on these hosts.
     pub fn new(limit: Duration, hosts: impl IntoIterator<Item = u32>) -> StallWatch {
+        let hosts: BTreeSet<u32> = hosts.into_iter().collect();
         StallWatch {
             limit,
-            hosts: hosts
-                .into_iter()
-                .map(|host| (host, Duration::ZERO))
-                .collect(),
+            active: hosts.clone(),
+            hosts,
             phase: StallPhase::Watching,
             asked: BTreeSet::new(),
         }
@@ -70,18 +70,20 @@ impl StallWatch {
 
     /// Handles the report of a host that its processes have been idle for this long.
     pub fn idle(&mut self, host: u32, time: Duration) -> Option<StallStep> {
-        *self.hosts.get_mut(&host)? = time;
+        self.hosts.get(&host)?;
         if time < self.limit {
+            self.active.insert(host);
             return match std::mem::replace(&mut self.phase, StallPhase::Watching) {
                 StallPhase::Stalled => Some(StallStep::Resumed),
                 StallPhase::Watching | StallPhase::Asking(_) => None,
             };
         }
-        let are_idle = self.hosts.values().all(|time| *time >= self.limit);
-        if !matches!(self.phase, StallPhase::Watching) || !are_idle || !self.asked.is_empty() {
+        self.active.remove(&host);
+        let may_ask = matches!(self.phase, StallPhase::Watching) && self.asked.is_empty();
+        if !may_ask || !self.active.is_empty() {
             return None;
         }
-        self.asked = self.hosts.keys().copied().collect();
+        self.asked = self.hosts.clone();
         self.phase = StallPhase::Asking(BTreeMap::new());
         Some(StallStep::Ask)
     }
@@ -108,7 +110,8 @@ impl StallWatch {
 
     /// Notes that a host no longer has processes of the job.
     pub fn gone(&mut self, host: u32) -> Option<StallStep> {
-        self.hosts.remove(&host)?;
+        self.hosts.take(&host)?;
+        self.active.remove(&host);
         self.asked.remove(&host);
         self.conclude()
     }
@@ -118,10 +121,10 @@ impl StallWatch {
         let StallPhase::Asking(answers) = &self.phase else {
             return None;
         };
-        if !self.hosts.keys().all(|host| answers.contains_key(host)) {
+        if !self.asked.is_empty() {
             return None;
         }
-        let of_hosts = || self.hosts.keys().filter_map(|host| answers.get(host));
+        let of_hosts = || self.hosts.iter().filter_map(|host| answers.get(host));
         let silent = of_hosts().map(|(idle, _)| *idle).min()?;
         let computing = of_hosts().filter_map(|(_, computing)| *computing).max();
         self.phase = StallPhase::Stalled;
