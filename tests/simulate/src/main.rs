@@ -1,5 +1,6 @@
 //! Runs schedules of faults: `simulate [--seeds N] [--hosts M] [--first SEED] [--trace]`.
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use simulate::run::{Run, run};
 use simulate::schedule::Schedule;
 use std::collections::BTreeMap;
@@ -18,6 +19,9 @@ fn main() -> ExitCode {
         number("--first", 0),
         words.iter().any(|word| word == "--trace"),
     );
+    // the launcher's loop for each host has a descriptor
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
     let begun = Instant::now();
     let (mut failed, mut steps, mut hours) = (0, 0, 0.0);
     let mut ends: BTreeMap<String, u32> = BTreeMap::new();

@@ -151,9 +151,10 @@ fn one_try(world: &mut World, plan: &plan::JobPlan, hosts: &[Host], processes: &
         .iter()
         .zip(world.connect())
         .map(|(host, mut session)| {
-            let of_host = processes.iter().enumerate();
-            let members = of_host.filter(|(_, process)| process.host == host.id);
-            let members: Vec<usize> = members.map(|(position, _)| position).collect();
+            let position = host.id as usize;
+            let first = world.id_of(position, 0) as usize;
+            let count = world.schedule.hosts[position].len();
+            let members: Vec<usize> = (first..first + count).collect();
             session.send(&Request::Job(spec::job(plan, host, hosts.len())));
             for member in &members {
                 let process = processes[*member].clone();

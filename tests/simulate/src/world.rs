@@ -103,7 +103,7 @@ pub enum Truth {
 }
 
 /// In a job with at most this many hosts, all loops turn after the event loop has, also those that
-/// were not woken: more can go wrong then.
+/// were not woken, and all processes are peers: more can go wrong then.
 const FEW_HOSTS: usize = 64;
 
 pub struct World {
@@ -113,6 +113,12 @@ pub struct World {
     queue: BinaryHeap<Reverse<(Micros, u64, Task)>>,
     sequence: u64,
     pub hosts: Vec<Host>,
+    /// The id of the first process of each host in records.
+    first_ids: Vec<u32>,
+    /// A host on which clients were alive when it was last looked for one.
+    client_host: usize,
+    /// Whether the servers of a job with many hosts have noticed that no client is left.
+    are_clients_over: bool,
     pub random: Random,
     pub attempt: u32,
     /// When the try began.
@@ -174,7 +180,16 @@ impl World {
     pub fn new(schedule: Schedule, keep_trace: bool) -> World {
         let random = Random::new(schedule.seed ^ 0x5eed);
         let base = Instant::now();
+        let counts = schedule.hosts.iter().map(Vec::len);
+        let first_ids = counts.scan(0, |next, count| {
+            let first = *next;
+            *next += u32::try_from(count).unwrap();
+            Some(first)
+        });
         let mut world = World {
+            first_ids: first_ids.collect(),
+            client_host: 0,
+            are_clients_over: false,
             schedule,
             now: 0,
             base,
@@ -218,6 +233,7 @@ impl World {
         self.truths.clear();
         (self.hung_from, self.hung_for) = (None, 0);
         self.hangs.clear();
+        self.are_clients_over = false;
     }
 
     /// Takes the loops of a try, which all have something to send.
@@ -282,8 +298,7 @@ impl World {
 
     /// The id of a process in records.
     pub fn id_of(&self, host: usize, index: u32) -> u32 {
-        let before: usize = self.schedule.hosts[..host].iter().map(Vec::len).sum();
-        u32::try_from(before).unwrap() + index
+        self.first_ids[host] + index
     }
 
     /// Whether no host sleeps.
@@ -743,7 +758,7 @@ impl World {
                 self.truths.push((self.now, failed));
             }
             if !status.is_success() {
-                self.peers_fail();
+                self.peers_fail(position);
             }
             self.clients_may_be_over();
         }
@@ -752,10 +767,23 @@ impl World {
         }
     }
 
+    /// The hosts whose processes notice that one on this host is gone. In a job with many hosts,
+    /// these are its neighbours in a ring and in a tree.
+    fn peers(&self, host: usize) -> Vec<usize> {
+        let count = self.hosts.len();
+        if count <= FEW_HOSTS {
+            return (0..count).collect();
+        }
+        let ring = [(host + count - 1) % count, host, (host + 1) % count];
+        let tree = [host.saturating_sub(1) / 2, 2 * host + 1, 2 * host + 2];
+        let tree = tree.into_iter().filter(|peer| *peer < count);
+        ring.into_iter().chain(tree).collect()
+    }
+
     /// The others notice that somebody is gone.
-    fn peers_fail(&mut self) {
+    fn peers_fail(&mut self, host: usize) {
         let percent = self.schedule.peers_fail;
-        for position in 0..self.hosts.len() {
+        for position in self.peers(host) {
             let mut state = self.hosts[position].state.borrow_mut();
             let pids: Vec<u32> = state.alive().map(|(pid, _)| *pid).collect();
             for pid in pids {
@@ -772,13 +800,20 @@ impl World {
 
     /// Servers end well after the last client, some by themselves.
     fn clients_may_be_over(&mut self) {
+        if self.are_clients_over {
+            return;
+        }
         let is_client_alive = |host: &Host| {
             let state = host.state.borrow();
             state.alive().any(|(_, one)| !one.serves)
         };
-        if self.hosts.iter().any(is_client_alive) {
+        let (before, after) = self.hosts.split_at(self.client_host);
+        let mut hosts = after.iter().chain(before);
+        if let Some(passed) = hosts.position(is_client_alive) {
+            self.client_host = (self.client_host + passed) % self.hosts.len();
             return;
         }
+        self.are_clients_over = self.hosts.len() > FEW_HOSTS;
         for position in 0..self.hosts.len() {
             let mut state = self.hosts[position].state.borrow_mut();
             let pids: Vec<u32> = state.alive().map(|(pid, _)| *pid).collect();

@@ -15,6 +15,11 @@ fn a_few_schedules_keep_all_invariants() {
 }
 
 #[test]
+fn a_schedule_of_many_hosts_keeps_all_invariants() {
+    keeps_all_invariants(0, 1000);
+}
+
+#[test]
 fn the_same_seed_gives_the_same_trace() {
     for seed in 0..10 {
         let trace = || run(Schedule::new(seed, 8), true).trace;
