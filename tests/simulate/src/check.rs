@@ -57,7 +57,8 @@ pub fn settling(schedule: &Schedule) -> Micros {
 pub fn latest_end(world: &World, decided: Option<Micros>) -> Micros {
     let schedule = &world.schedule;
     if let Some(decided) = decided {
-        return decided.max(world.faults_end) + schedule.grace + END;
+        let silences = 2 * schedule.patience;
+        return decided.max(world.faults_end) + schedule.grace + silences + END;
     }
     // processes that hang for ever are ended by a signal, which is a fault too
     let last_fault = schedule.faults.last().map_or(0, |(time, _)| *time);
@@ -97,10 +98,9 @@ pub fn of_try(world: &World, tried: &Try) -> Vec<String> {
     let Some(outcome) = tried.outcome.as_ref().filter(|outcome| outcome.started) else {
         return wrong;
     };
-    // a host that is silent while the job ends is given up 15 s after KILL, which is another fault
-    if world.schedule.is_mild && outcome.cause.is_some() {
+    if world.schedule.is_mild && outcome.exit.code() != 0 {
         wrong.push(format!(
-            "ended by faults within the limits: {}",
+            "faults within the limits had an effect: {}",
             words(outcome)
         ));
     }
@@ -215,8 +215,13 @@ fn named(world: &World, tried: &Try, outcome: &JobOutcome) -> Option<Micros> {
                 }
                 _ => false,
             };
+            // one that ends well after dgl-reap has acted has not done its work
+            let reaped = world
+                .reaped
+                .filter(|_| failure.end.reaped && outcome.reaped);
+            let reaped = reaped.filter(|time| failure.end.code == Some(0) && *time <= decided);
             // the agent of a host that was hit has ended its part itself
-            first(&is_it).or_else(|| hit(failure))
+            first(&is_it).or(reaped).or_else(|| hit(failure))
         }
         Some(Cause::Servers) => None,
     }

@@ -54,3 +54,17 @@ fn a_pause_right_after_the_start_is_a_pause() {
 fn a_host_that_is_paused_while_a_job_ends_waits_for_kill() {
     keeps_all_invariants(802_078, 8);
 }
+
+/// dgl-reap ended the trainers, and a server on the same host ended well because they were gone.
+#[test]
+fn a_server_that_ends_well_after_dgl_reap_was_reaped() {
+    keeps_all_invariants(1223, 4);
+}
+
+/// A host was silent for longer than KILL and the removal of files may take, but for less than
+/// `--host-timeout`, when all processes had ended well. The launcher gave it up.
+#[test]
+fn a_host_may_be_silent_for_its_time_while_a_job_ends() {
+    keeps_all_invariants(201_512, 3);
+    keeps_all_invariants(208_648, 3);
+}

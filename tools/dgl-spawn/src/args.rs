@@ -69,7 +69,7 @@ pub struct Args {
     /// If dgl-spawn receives nothing from a host for this time, the host is lost. If a host
     /// receives nothing from dgl-spawn for this time, it ends its part of the job; when dgl-spawn
     /// itself was stopped or its machine slept, the message says so, and no host counts as lost.
-    /// The minimum is 2s.
+    /// While a job ends, a host may be silent for this time, too. The minimum is 2s.
     #[arg(long, default_value = "30s", value_parser = host_timeout, value_name = "TIME")]
     pub host_timeout: Duration,
 

@@ -1,10 +1,12 @@
 //! The times of the steps of a job's end.
 
+use crate::plan::JobPlan;
 use std::time::{Duration, Instant};
 use wire::Request;
 use wire::supervise::End;
 
-/// How long the end may take after the grace time, for KILL and the removal of shared memory.
+/// How long the end may take on a host after the grace time, for KILL and the removal of shared
+/// memory.
 const END_LIMIT: Duration = Duration::from_secs(15);
 /// The time between ABRT and TERM.
 const STACKS: Duration = Duration::from_secs(1);
@@ -18,7 +20,8 @@ pub struct EndTimes(Option<Times>);
 struct Times {
     /// When KILL is sent to processes that have not ended.
     kill_at: Instant,
-    /// When the launcher gives up processes that have not ended.
+    /// When the launcher gives up hosts that still report something, but not their end. Those that
+    /// are silent are lost before.
     give_up_at: Instant,
     /// When to report that the end takes long; `None` after the report.
     notice_at: Option<Instant>,
@@ -26,10 +29,13 @@ struct Times {
 
 impl EndTimes {
     /// Notes a request that was sent to all hosts and may begin or shorten the end.
-    pub fn note(&mut self, request: &Request, grace: Duration, now: Instant) {
+    pub fn note(&mut self, request: &Request, plan: &JobPlan, now: Instant) {
+        let grace = plan.rules.grace;
         let kill_at = match (request, &mut self.0) {
             (Request::Kill, Some(times)) => {
                 (times.kill_at, times.notice_at) = (now, None);
+                // somebody is impatient
+                times.give_up_at = times.give_up_at.min(now + END_LIMIT);
                 return;
             }
             (Request::Kill, None) => now + grace,
@@ -39,9 +45,12 @@ impl EndTimes {
             }
             _ => return,
         };
+        // a host may be silent for its whole time before it gets the request, and again before its
+        // report arrives
+        let silences = plan.host_timeout * 2;
         self.0 = Some(Times {
             kill_at,
-            give_up_at: kill_at + END_LIMIT,
+            give_up_at: kill_at + silences + END_LIMIT,
             notice_at: Some(now + NOTICE_AFTER),
         });
     }
@@ -51,7 +60,7 @@ impl EndTimes {
         self.0.is_some()
     }
 
-    /// Whether the launcher gives up processes that have not ended.
+    /// Whether the launcher gives up hosts that have not reported their end.
     pub fn are_over(&self, now: Instant) -> bool {
         self.0.as_ref().is_some_and(|times| now >= times.give_up_at)
     }

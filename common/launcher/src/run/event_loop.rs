@@ -364,8 +364,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                         self.stalls.ask();
                     }
                     self.hosts.send_all(&request);
-                    self.end_times
-                        .note(&request, self.plan.rules.grace, self.now);
+                    self.end_times.note(&request, self.plan, self.now);
                 }
             }
         }
