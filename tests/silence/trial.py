@@ -67,8 +67,9 @@ def go_wrong(fault, number, rank):
     elif fault == "save":
         save_until(released, rank)
     elif fault == "load":
-        queue = multiprocessing.Queue()
-        child = multiprocessing.Process(target=load, args=(queue, released))
+        fork = multiprocessing.get_context("fork")
+        queue = fork.Queue()
+        child = fork.Process(target=load, args=(queue, released))
         child.start()
         queue.get()
         child.join()

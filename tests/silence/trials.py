@@ -2,7 +2,7 @@
 """Tries what dgl-stacks concludes from connections: jobs on hosts of host-lab, in which one process does not come, or the network
 loses data, or nothing is wrong. README.md describes the programs, the faults and what is recorded.
 
-Usage: trials.py OUT [--program gloo|dgl|mpi|perl] [--hosts N] [--per-host N] [--trials N] [--seed N] [--delay MS]
+Usage: trials.py OUT [--program gloo|dgl|glt|mpi|perl] [--hosts N] [--per-host N] [--trials N] [--seed N] [--delay MS]
                      [--operations LIST] [--faults LIST] [--python PYTHON]
 
 Each trial becomes a line of OUT, as common/verdict/tests/silence.rs reads it."""
@@ -25,6 +25,7 @@ LAB = os.path.join(ROOT, "tools/host-lab/host-lab")
 OPERATIONS = {
     "gloo": ["all_reduce", "barrier", "all_to_all", "all_gather", "neighbours", "pipeline", "broadcast", "reduce"],
     "dgl": ["train", "barrier"],
+    "glt": ["train", "sample"],
     "mpi": ["allreduce", "barrier", "alltoall", "allgather", "bcast", "reduce", "ring"],
     "perl": ["ring", "hub", "exchange", "stream"],
 }
@@ -63,7 +64,7 @@ def options():
     return parser.parse_args()
 
 
-def wait_for(path, seconds=300):
+def wait_for(path, seconds=600):
     begun = time.monotonic()
     while not os.path.exists(path):
         if time.monotonic() - begun > seconds:
@@ -74,12 +75,34 @@ def wait_for(path, seconds=300):
 class Recording:
     """What the rule reads of stacks. Ports are numbered, and addresses are those of hosts."""
 
+    # Of more connections between two processes, those are kept that carried data last. GLT's samplers have dozens.
+    BETWEEN_TWO = 4
+
     def __init__(self, stacks):
         self.numbers = {}
-        self.ends = {(link["local"], link["peer"]) for one in stacks for link in one.get("connections", [])}
         members = [one for one in stacks if "rank" in one]
-        # a shell that stands before a program has nothing to be read
-        self.processes = [one for one in map(self.process, members) if one["links"] or one["frames"] is not None]
+        self.ends = {(link["local"], link["peer"]): one["pid"] for one in stacks for link in one.get("connections", [])}
+        self.kept = self.kept_connections(link for one in members for link in one.get("connections", []))
+        # a shell that stands before a program has nothing to be read, nor has a child without connections
+        rows = map(self.process, members)
+        self.processes = [one for one in rows if one["links"] or one["frames"] is not None and "is_child" not in one]
+
+    def kept_connections(self, links):
+        """The addresses of the connections that are kept, by the processes between which they are."""
+        of_two = {}
+        for link in links:
+            ends = frozenset([link["local"], link["peer"]])
+            pids = [self.ends.get(ends) for ends in [(link["local"], link["peer"]), (link["peer"], link["local"])]]
+            moved = min(link.get("since_sent_ms", 1 << 32), link.get("since_received_ms", 1 << 32))
+            if link["unread_bytes"] or link["unacknowledged_bytes"]:
+                moved = -1
+            connections = of_two.setdefault(frozenset(pids), {})
+            connections[ends] = min(moved, connections.get(ends, moved))
+        kept = set()
+        for connections in of_two.values():
+            ranked = sorted(connections, key=connections.get)
+            kept.update(ends for n, ends in enumerate(ranked) if n < self.BETWEEN_TWO or connections[ends] < 0)
+        return kept
 
     def process(self, stack):
         threads = stack["threads"]
@@ -94,14 +117,18 @@ class Recording:
     def is_read(self, link):
         """Connections within the job, and to hosts that do not answer."""
         is_lost = link["unacknowledged_bytes"] > 0 and link["peer"].startswith("10.77.0.")
-        return is_lost or (link["peer"], link["local"]) in self.ends
+        is_kept = frozenset([link["local"], link["peer"]]) in self.kept
+        return is_lost or is_kept and (link["peer"], link["local"]) in self.ends
 
     def link(self, link, host):
         local, peer = (link[side].rsplit(":", 1) for side in ("local", "peer"))
         is_own = peer[0] == local[0] or not peer[0].startswith("10.77.0.")
         peer_host = host if is_own else int(peer[0].rsplit(".", 1)[1]) - 1
         port = lambda host, port: self.numbers.setdefault((host, port), len(self.numbers))
-        return [port(host, local[1]), peer_host, port(peer_host, peer[1])] + [link.get(name) for name in MEASURED]
+        row = [port(host, local[1]), peer_host, port(peer_host, peer[1])] + [link.get(name) for name in MEASURED]
+        while not row[-1]:
+            row.pop()
+        return row
 
 
 class Job:
@@ -155,6 +182,15 @@ class Job:
             host-probe --workspace /srv/job --python {python} |
             dgl-env --num-trainers {self.options.per_host} --num-servers 1 --num-omp-threads 1 --env TRIALS={self.trials} \
             -- {python} {HERE}/dgl_rpc.py ip_config.txt data/g.json"""
+
+    def glt(self):
+        venv = os.path.dirname(os.path.dirname(self.options.python))
+        options = " ".join(
+            f"--{option}" for option in ["num_nodes {num_hosts}", "node_rank {rank}", "master_addr {master_addr}",
+                                         "training_pg_master_port {master_port}", "train_loader_master_port {port:train}"])
+        return f"""{self.options.python} {ROOT}/tests/glt/graph.py graph {len(self.addresses)} >&2 &&
+            ipconf-check ip_config.txt | host-probe --venv {venv} | part-map --partitions graph --workspace /srv/job | part-push |
+            dgl-env --role worker --num-omp-threads 1 --env TRIALS={self.trials} -- {self.options.python} {HERE}/glt.py worker {options}"""
 
     def path(self, name):
         return os.path.join(self.trials, name)
@@ -248,7 +284,7 @@ def trial_of(chosen, fault, chance, size):
     elif fault in HEALTHY + OF_NETWORK + ["stop_server"]:
         trial["rank"] = -1
     if fault in ["none", "stop_server"] + OF_NETWORK:
-        trial["steps"] = 400
+        trial["steps"] = 100 if chosen.program == "glt" or chosen.delay else 400
     if fault in OF_NETWORK:
         trial["elements"] = max(trial["elements"], 1000)
         trial["host"] = trial["host"] if fault == "cut" else 1

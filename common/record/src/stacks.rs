@@ -117,6 +117,8 @@ pub enum Wait {
     ServersStart,
     /// An answer from graph servers.
     Servers,
+    /// The requests of a graph server's clients.
+    Requests,
     /// Threads that its script has left running.
     Threads,
 }
@@ -136,6 +138,7 @@ impl Wait {
             Wait::Samplers => "waits for its samplers",
             Wait::ServersStart => "waits for the graph servers to be there",
             Wait::Servers => "waits for an answer of the graph servers",
+            Wait::Requests => "waits for requests",
             Wait::Threads => "waits, after the end of its script, for its own threads",
         }
     }
@@ -147,8 +150,8 @@ impl Wait {
 
     /// Whether the process waits for other trainers or workers.
     pub fn is_for_others(self) -> bool {
-        use Wait::{Samplers, Servers, ServersStart, Threads};
-        !matches!(self, Samplers | ServersStart | Servers | Threads)
+        use Wait::{Requests, Samplers, Servers, ServersStart, Threads};
+        !matches!(self, Samplers | ServersStart | Servers | Requests | Threads)
     }
 }
 
@@ -186,7 +189,12 @@ pub fn wait(frames: &[String]) -> Option<Wait> {
         }
         () if has(&["client_barrier", "barrier", "monitored_barrier"]) => Wait::Barrier,
         () if has(&["connect_to_server", "_wait_for_server"]) => Wait::ServersStart,
-        () if has(&["recv_response", "remote_call", "wait_for_response"]) => Wait::Servers,
+        () if has(&["recv_request"]) => Wait::Requests,
+        () if has(&["recv_response", "remote_call", "wait_for_response"])
+            || has_in(called, &["fast_pull"]) =>
+        {
+            Wait::Servers
+        }
         () if has(&["_next_data", "__next__"]) && (is_in("queues.py:") || is_in("queue.py:")) => {
             Wait::Samplers
         }
@@ -553,7 +561,7 @@ mod tests {
     #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn stacks_tell_what_is_waited_for() {
-        let table: [(&[&str], Option<Wait>); 18] = [
+        let table: [(&[&str], Option<Wait>); 20] = [
             (
                 &[
                     "barrier (torch/distributed/elastic/utils/store.py:67)",
@@ -589,6 +597,23 @@ mod tests {
             (
                 &["recv_response (rpc.py:822)", "pull (kvstore.py:9)"],
                 Some(Wait::Servers),
+            ),
+            (
+                &[
+                    "fast_pull (dgl/distributed/rpc.py:1166)",
+                    "pull (dgl/distributed/kvstore.py:1305)",
+                    "main (train.py:8)",
+                ],
+                Some(Wait::Servers),
+            ),
+            (
+                &[
+                    "recv_rpc_message (dgl/distributed/rpc.py:1101)",
+                    "recv_request (dgl/distributed/rpc.py:781)",
+                    "start_server (dgl/distributed/rpc_server.py:145)",
+                    "main (train.py:8)",
+                ],
+                Some(Wait::Requests),
             ),
             (LOOP, None),
             (&["_shutdown (threading.py:1590)"], Some(Wait::Threads)),

@@ -1,26 +1,26 @@
 //! Finds the process for which the others wait, from the times at which the kernel last saw data on
-//! each TCP connection between the processes of a job. It works without stacks and without Python.
+//! the TCP connections between the processes of a job. It works with programs without Python too.
 //!
-//! A process that computes, sleeps or is stopped between two operations has finished its part of
-//! the last one, and its peers have begun the next one: data arrived after it last sent any. All
-//! others have answered what they received, and wait. Both times belong to one end of a connection,
-//! or to the connections of one process, so they come from one clock. The clocks of the hosts may
-//! differ, and so may the times at which the hosts were asked.
+//! Data that a process has not read names it: it is not there to read it, or it waits for another
+//! process first, which then has not read what this one sent.
 //!
-//! Times are counted in ticks of the kernel, and at the end of an operation the last data may
-//! arrive a round trip after the last data was sent, so small differences count as none. If several
-//! processes let their peers wait, those that wait for another one of them are not the cause. If
-//! more than one is left, or a process has no connection to the job by which it can be judged, the
-//! result names none.
+//! Where everything was read, the kernel knows the order of events at each end: a process that
+//! sent data after the last data of its peer came in was not answered. Both times come from one
+//! clock and belong to one pair of processes, so the hosts' clocks may differ, they may have been
+//! asked at different moments, and the time that data takes between them does not matter. Times
+//! are counted in ticks of the kernel, and a peer that answers at once needs some too, so small
+//! differences count as none.
 //!
-//! It names none while data still moves either. Times alone do not show it: the last process of a
-//! stream receives and never answers, just as one that does not come. So stacks must confirm that
-//! the process itself does not wait for others, and that at least one other process does.
+//! That alone names nobody: the last process of a stream receives and never answers, just as one
+//! that does not come. So the stacks must show that one process does not wait for others, while all
+//! others do; one whose stack does not show it may wait for this process by its connections. And
+//! this process must not have answered one of them; or a graph server has not, which holds its
+//! answer back until this process has come too, as in a barrier.
 //!
-//! Data that a process has not read needs no stack: it is not there to read it, or it waits for
-//! another process first, which then has not read what this one sent.
+//! The result names none while data still moves, if the network loses data, or if a stack is
+//! unknown.
 
-use record::stacks::{self, Member};
+use record::stacks::{self, Member, Wait};
 use record::{Connection, Role, Stack, term};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -50,72 +50,53 @@ pub struct Silence {
     pub waits: Vec<Awaited>,
 }
 
-/// A connection of a process to another one of its job, as both see it.
-struct PeerLink<'a> {
-    own: &'a Connection,
-    peer: Member,
-    peers: &'a Connection,
-}
+/// A process of the job or one of its children: whose it is, and the index of its stack.
+type Party = (Member, usize);
 
-impl PeerLink<'_> {
-    /// How long ago the last data arrived at the peer, if it has not answered. A peer that never
-    /// sends anything over this connection does not answer by it.
-    fn awaited_ms(&self) -> Option<u32> {
-        let sent = self.peers.since_sent_ms?;
-        unanswered(Some(sent), self.peers)
-    }
-}
-
-/// The connections of a process to others of its job.
+/// What a process and one of its peers sent each other over all connections between them, because
+/// DGL has one for each direction.
 #[derive(Default)]
-struct ProcessLinks<'a> {
-    links: Vec<PeerLink<'a>>,
-    /// Whether it waits for its own answer, as rank 0 does, which has torch's store.
-    waits_for_itself: bool,
+struct Exchange {
+    since_sent_ms: Option<u32>,
+    since_received_ms: Option<u32>,
+    round_trip_us: u32,
+    unread_bytes: u64,
 }
 
-/// The processes of a job.
-type Nodes<'a> = BTreeMap<Member, ProcessLinks<'a>>;
-
-impl ProcessLinks<'_> {
-    /// How long ago data arrived after the process last sent any, if it cannot be the answer to
-    /// that. `None` if this is unknown.
-    fn unanswered_ms(&self) -> Option<Option<u32>> {
-        let all = || self.links.iter().map(|link| link.own);
-        let sent = all()
-            .filter_map(|connection| connection.since_sent_ms)
-            .min()?;
-        let last = all().filter(|connection| connection.since_received_ms.is_some());
-        let last = last.min_by_key(|connection| connection.since_received_ms)?;
-        Some(unanswered(Some(sent), last))
+impl Exchange {
+    fn add(&mut self, connection: &Connection) {
+        let latest = |a: Option<u32>, b: Option<u32>| a.into_iter().chain(b).min();
+        self.since_sent_ms = latest(self.since_sent_ms, connection.since_sent_ms);
+        self.since_received_ms = latest(self.since_received_ms, connection.since_received_ms);
+        self.round_trip_us = self
+            .round_trip_us
+            .max(connection.round_trip_us.unwrap_or(0));
+        self.unread_bytes += u64::from(connection.unread_bytes);
     }
 
-    /// Whether the process waits: what it sent last was not answered.
-    fn waits(&self) -> bool {
-        let sent = self.links.iter().filter_map(|link| link.own.since_sent_ms);
-        let Some(last) = sent.min() else { return false };
-        let is_last = |link: &&PeerLink<'_>| {
-            let sent = link.own.since_sent_ms;
-            sent.is_some_and(|sent| sent.saturating_sub(last) <= TICK_MS)
-        };
-        let mut last = self.links.iter().filter(is_last);
-        last.any(|link| link.awaited_ms().is_some())
-    }
-
-    fn unread_bytes(&self) -> u64 {
-        let unread = self.links.iter().map(|link| link.own.unread_bytes);
-        unread.map(u64::from).sum()
+    /// Whether the process sent data after the last data of its peer had come in. A peer that never
+    /// sends anything does not answer.
+    fn is_unanswered(&self) -> bool {
+        is_later(self.since_sent_ms, self.since_received_ms, 0)
     }
 }
 
-/// How long ago the last data of a connection arrived, if it arrived after the other data was sent
-/// and is no answer to it.
-fn unanswered(since_sent_ms: Option<u32>, connection: &Connection) -> Option<u32> {
-    let received = connection.since_received_ms?;
-    let round_trip_ms = connection.round_trip_us.unwrap_or(0).div_ceil(1000);
-    let margin = TICK_MS.saturating_add(round_trip_ms.saturating_mul(ROUND_TRIPS));
-    let is_later = since_sent_ms.is_none_or(|sent| sent.saturating_sub(received) > margin);
-    is_later.then_some(received)
+/// Whether the first of two events was later than the second one, by more than these round trips
+/// explain. Both are given by how long ago they were.
+fn is_later(first_ms: Option<u32>, second_ms: Option<u32>, round_trips_us: u32) -> bool {
+    let margin = TICK_MS.saturating_add(round_trips_us.div_ceil(1000));
+    let both = first_ms.zip(second_ms);
+    both.is_some_and(|(first, second)| second.saturating_sub(first) > margin)
+}
+
+/// The connections between the processes of a job.
+#[derive(Default)]
+struct Exchanges {
+    /// What each process exchanged with each other one, by the clock of its own host.
+    of_two: BTreeMap<(Party, Party), Exchange>,
+    /// The processes that wait for their own answer, as rank 0 does, which has torch's store.
+    wait_for_themselves: BTreeSet<Member>,
+    lost: Vec<UnacknowledgedData>,
 }
 
 impl Silence {
@@ -124,12 +105,12 @@ impl Silence {
     /// watchdog, for instance, only ask repeatedly whether something has arrived.
     pub fn of(stacks: &[Stack], idle: Option<Duration>) -> Silence {
         let idle_ms = idle.map_or(0, term::millis);
-        let (nodes, lost) = nodes(stacks, u32::try_from(idle_ms).unwrap_or(u32::MAX));
-        let mut silence = Silence::of_nodes(&nodes, &lost);
-        if silence.sentences.is_empty() && !is_moving(&nodes) {
-            silence.culprit = culprit(&nodes, stacks);
+        let all = Exchanges::of(stacks, u32::try_from(idle_ms).unwrap_or(u32::MAX));
+        let mut silence = all.silence();
+        if silence.sentences.is_empty() && !all.is_moving() {
+            silence.culprit = all.culprit(stacks);
         }
-        let sentence = silence.culprit.map(|member| sentence(member, &nodes));
+        let sentence = silence.culprit.map(|member| all.sentence(member));
         silence.sentences.extend(sentence);
         silence
     }
@@ -137,44 +118,23 @@ impl Silence {
     /// Concludes from the connections of some processes of a job. One that is unknown may be the
     /// process for which the others wait, so none is named.
     pub fn of_some(stacks: &[Stack]) -> Silence {
-        let (nodes, lost) = nodes(stacks, 0);
-        Silence::of_nodes(&nodes, &lost)
-    }
-
-    /// Who waits for whom, and which data was lost.
-    fn of_nodes(nodes: &Nodes<'_>, lost: &[UnacknowledgedData]) -> Silence {
-        Silence {
-            culprit: None,
-            sentences: UnacknowledgedData::sentences(lost),
-            waits: if is_moving(nodes) {
-                Vec::new()
-            } else {
-                waits(nodes)
-            },
-        }
+        Exchanges::of(stacks, 0).silence()
     }
 }
 
-/// Whether data still moves between the processes.
-fn is_moving(nodes: &Nodes<'_>) -> bool {
-    let links = nodes.values().flat_map(|node| &node.links);
-    let moved_ms = links.filter_map(|link| link.own.since_moved_ms()).min();
-    moved_ms.is_some_and(|ms| ms < QUIET_MS)
-}
-
-/// Whether the stacks confirm that the others wait for this process: it does not wait for others
-/// itself, and another process waits. Between two operations that all have finished, some process
-/// has also received the last data; and who is at the end of a stream never answers.
-fn lets_others_wait(member: Member, stacks: &[Stack]) -> bool {
+/// Whether each process waits for others, according to its stack; `None` if one cannot be read.
+fn are_waiting(stacks: &[Stack]) -> Option<BTreeMap<Member, bool>> {
+    let is_for_others = |wait| !matches!(wait, Wait::Samplers | Wait::Threads);
     let known = stacks.iter().filter_map(|stack| {
-        let of = stack.member()?;
-        Some((of, stacks::wait(stack.main_frames()?)))
+        let member = stack.member()?;
+        let wait = stacks::wait(stack.main_frames()?);
+        Some((member, wait.is_some_and(is_for_others)))
     });
-    let (own, others): (Vec<_>, Vec<_>) = known.partition(|(of, _)| *of == member);
-    let waits_for_others =
-        |wait: stacks::Wait| wait.is_for_others() || wait == stacks::Wait::Servers;
-    let goes_on = |(_, wait): &(Member, Option<stacks::Wait>)| !wait.is_some_and(waits_for_others);
-    !own.is_empty() && own.iter().all(goes_on) && others.iter().any(|(_, wait)| wait.is_some())
+    let known: BTreeMap<Member, bool> = known.collect();
+    let mut members = stacks.iter().filter_map(|stack| stack.role.zip(stack.rank));
+    members
+        .all(|member| known.contains_key(&member))
+        .then_some(known)
 }
 
 /// A process, and all that wait for it.
@@ -213,6 +173,18 @@ struct UnacknowledgedData {
 }
 
 impl UnacknowledgedData {
+    fn of(sender: Member, connection: &Connection) -> Option<UnacknowledgedData> {
+        let is_lost = connection.unacknowledged_bytes > 0
+            && connection.since_acknowledged_ms >= UNACKNOWLEDGED_MS;
+        is_lost.then(|| UnacknowledgedData {
+            sender,
+            from: connection.local.ip(),
+            to: connection.peer.ip(),
+            bytes: connection.unacknowledged_bytes.into(),
+            since_ms: connection.since_acknowledged_ms,
+        })
+    }
+
     /// Describes all such data: by the host that is at one end of each of these connections, if
     /// there is a single one, and otherwise by the hosts to which it goes.
     fn sentences(lost: &[UnacknowledgedData]) -> Vec<String> {
@@ -253,131 +225,196 @@ impl UnacknowledgedData {
     }
 }
 
-/// The processes of the job with their connections to each other, and what was lost between them.
-fn nodes(stacks: &[Stack], idle_ms: u32) -> (Nodes<'_>, Vec<UnacknowledgedData>) {
-    /// The host, for addresses that every host has, such as 127.0.0.1; and both addresses.
-    type ConnectionKey = (Option<u32>, SocketAddr, SocketAddr);
-    let mut nodes = Nodes::new();
-    let mut ends: HashMap<ConnectionKey, Option<(Member, &Connection)>> = HashMap::new();
-    for stack in stacks {
-        let Some(member) = stack.role.zip(stack.rank) else {
-            continue;
-        };
-        nodes.entry(member).or_default();
-        for connection in &stack.connections {
-            let host = connection.local.ip().is_loopback().then_some(stack.host);
-            let end = ends.entry((host, connection.local, connection.peer));
-            let end = end.or_insert(Some((member, connection)));
-            // a child has its parent's connections too, so two processes may have this one
-            if end.is_some_and(|(other, _)| other != member) {
-                *end = None;
-            }
-        }
-    }
-    let mut lost = Vec::new();
-    for ((host, local, peer), end) in &ends {
-        let Some((member, connection)) = *end else {
-            continue;
-        };
-        let is_lost = connection.unacknowledged_bytes > 0
-            && connection.since_acknowledged_ms >= UNACKNOWLEDGED_MS;
-        if is_lost {
-            lost.push(UnacknowledgedData {
-                sender: member,
-                from: local.ip(),
-                to: peer.ip(),
-                bytes: connection.unacknowledged_bytes.into(),
-                since_ms: connection.since_acknowledged_ms,
-            });
-        }
-        let Some((peer, peers)) = ends.get(&(*host, *peer, *local)).copied().flatten() else {
-            continue;
-        };
-        if connection.since_moved_ms() < Some(idle_ms) {
-            continue;
-        }
-        let node = nodes.entry(member).or_default();
-        if peer == member {
-            node.waits_for_itself |= unanswered(connection.since_sent_ms, connection).is_some();
-        } else {
-            let own = connection;
-            node.links.push(PeerLink { own, peer, peers });
-        }
-    }
-    (nodes, lost)
-}
-
-/// The processes that have not read something, without those whose own data is not read by another
-/// one of them: these may wait for that one.
-fn who_does_not_read(nodes: &Nodes<'_>) -> Vec<Member> {
-    let links = nodes.values().flat_map(|node| &node.links);
-    let unread = links.filter(|link| link.own.unread_bytes > 0);
-    let waiting: BTreeSet<Member> = unread.map(|link| link.peer).collect();
-    let is_first = |(member, node): &(&Member, &ProcessLinks<'_>)| {
-        node.unread_bytes() > 0 && !waiting.contains(member)
-    };
-    let first = nodes.iter().filter(is_first);
-    first.map(|(member, _)| *member).collect()
-}
-
-/// The process for which all others wait.
-fn culprit(nodes: &Nodes<'_>, stacks: &[Stack]) -> Option<Member> {
-    if let [member] = who_does_not_read(nodes)[..] {
-        return Some(member);
-    }
-    let mut silent = Vec::new();
-    for (member, node) in nodes {
-        let is_silent = node.unanswered_ms()?.is_some() && !node.waits_for_itself && !node.waits();
-        if is_silent && lets_others_wait(*member, stacks) {
-            silent.push(*member);
-        }
-    }
-    let [member] = silent[..] else {
-        return None;
-    };
-    // a server may hold an answer back until the last trainer has arrived
-    let mut trainers = nodes.iter().filter(|(one, _)| one.0 != Role::Server);
-    let is_awaited = member.0 != Role::Server || trainers.all(|(_, node)| node.waits());
-    is_awaited.then_some(member)
-}
-
-/// Which processes wait for which, the longest wait first.
-fn waits(nodes: &Nodes<'_>) -> Vec<Awaited> {
-    let mut of_silent: BTreeMap<Member, Awaited> = BTreeMap::new();
-    for (member, node) in nodes {
-        for link in &node.links {
-            let Some(since_ms) = link.awaited_ms() else {
+impl Exchanges {
+    /// Concludes nothing from connections that carried data within `idle_ms`.
+    fn of(stacks: &[Stack], idle_ms: u32) -> Exchanges {
+        /// The host, for addresses that every host has, such as 127.0.0.1; and both addresses.
+        type ConnectionKey = (Option<u32>, SocketAddr, SocketAddr);
+        let mut ends: HashMap<ConnectionKey, Option<(Party, &Connection)>> = HashMap::new();
+        for (index, stack) in stacks.iter().enumerate() {
+            let Some(member) = stack.role.zip(stack.rank) else {
                 continue;
             };
-            let awaited = of_silent.entry(link.peer).or_insert_with(|| Awaited {
-                silent: link.peer,
+            for connection in &stack.connections {
+                let host = connection.local.ip().is_loopback().then_some(stack.host);
+                let end = ends.entry((host, connection.local, connection.peer));
+                let end = end.or_insert(Some(((member, index), connection)));
+                // a child has its parent's connections too; no other processes share one
+                if end.is_some_and(|((other, _), _)| other != member) {
+                    *end = None;
+                }
+            }
+        }
+        let mut all = Exchanges::default();
+        for ((host, local, peer), end) in &ends {
+            let Some((process, connection)) = *end else {
+                continue;
+            };
+            let lost = UnacknowledgedData::of(process.0, connection);
+            all.lost.extend(lost);
+            let Some((peer, _)) = ends.get(&(*host, *peer, *local)).copied().flatten() else {
+                continue;
+            };
+            if connection.since_moved_ms() < Some(idle_ms) {
+                continue;
+            }
+            if process.0 != peer.0 {
+                let exchange = all.of_two.entry((process, peer)).or_default();
+                exchange.add(connection);
+            } else if is_later(connection.since_received_ms, connection.since_sent_ms, 0) {
+                all.wait_for_themselves.insert(process.0);
+            }
+        }
+        all
+    }
+
+    /// Who waits for whom, and which data was lost.
+    fn silence(&self) -> Silence {
+        Silence {
+            culprit: None,
+            sentences: UnacknowledgedData::sentences(&self.lost),
+            waits: match self.is_moving() {
+                true => Vec::new(),
+                false => self.waits(),
+            },
+        }
+    }
+
+    /// Whether data still moves between the processes.
+    fn is_moving(&self) -> bool {
+        let sent = self.of_two.values().filter_map(|one| one.since_sent_ms);
+        sent.min().is_some_and(|ms| ms < QUIET_MS)
+    }
+
+    /// The process for which all others wait.
+    fn culprit(&self, stacks: &[Stack]) -> Option<Member> {
+        if let [member] = self.who_does_not_read()[..] {
+            return Some(member);
+        }
+        let are_waiting = are_waiting(stacks)?;
+        let (waiting, mut at_work): (Vec<Member>, Vec<Member>) =
+            are_waiting.keys().partition(|member| are_waiting[member]);
+        at_work.retain(|member| !self.wait_for_themselves.contains(member));
+        let is_only = |silent: &&Member| {
+            let mut others = at_work.iter().filter(|member| member != silent);
+            others.all(|member| self.waits_only_for(*member, **silent))
+        };
+        let only: Vec<&Member> = at_work.iter().filter(is_only).collect();
+        let [member] = only[..] else {
+            return None;
+        };
+        let is_client = |member: &Member| member.0 != Role::Server;
+        let holds_answers = |silent: &Member| !is_client(silent) && is_client(member);
+        let waits = self.waits();
+        let mut silent = waits.iter().map(|wait| wait.silent);
+        let is_silent = self.last_received(*member).is_some()
+            || silent.any(|silent| silent == *member || holds_answers(&silent));
+        (is_silent && waiting.iter().any(is_client)).then_some(*member)
+    }
+
+    /// The exchanges of a process and its children.
+    fn of_process(&self, member: Member) -> impl Iterator<Item = (Member, &Exchange)> {
+        let all = self.of_two.iter();
+        let own = all.filter(move |((process, _), _)| process.0 == member);
+        own.map(|((_, peer), exchange)| (peer.0, exchange))
+    }
+
+    /// How long ago the process last sent data.
+    fn since_sent_ms(&self, member: Member) -> Option<u32> {
+        let own = self.of_process(member);
+        own.filter_map(|(_, exchange)| exchange.since_sent_ms).min()
+    }
+
+    /// What came in last, if it came in later than the process sent any data, and is no answer to
+    /// that.
+    fn last_received(&self, member: Member) -> Option<u32> {
+        let own = self.of_process(member).map(|(_, exchange)| exchange);
+        let received = own.filter(|exchange| exchange.since_received_ms.is_some());
+        let last = received.min_by_key(|exchange| exchange.since_received_ms)?;
+        let round_trips_us = last.round_trip_us.saturating_mul(ROUND_TRIPS);
+        let is_later = is_later(
+            last.since_received_ms,
+            self.since_sent_ms(member),
+            round_trips_us,
+        );
+        last.since_received_ms.filter(|_| is_later)
+    }
+
+    /// Whether a process waits for that one alone, although its stack may not show it: of the data
+    /// that it sent last, only that to this one was not answered.
+    fn waits_only_for(&self, member: Member, silent: Member) -> bool {
+        let last_ms = self.since_sent_ms(member);
+        let last_ms = last_ms.map(|ms| ms.saturating_add(TICK_MS));
+        let own = self.of_process(member);
+        let last = own.filter(|(_, one)| one.is_unanswered() && one.since_sent_ms <= last_ms);
+        let silent_peers: BTreeSet<Member> = last.map(|(peer, _)| peer).collect();
+        silent_peers == BTreeSet::from([silent])
+    }
+
+    /// Who has not read what whom sent: the reader, the sender, and how many bytes.
+    fn unread(&self) -> impl Iterator<Item = (Member, Member, u64)> {
+        let all = self.of_two.iter();
+        let all = all.map(|((reader, sender), one)| (reader.0, sender.0, one.unread_bytes));
+        all.filter(|(.., bytes)| *bytes > 0)
+    }
+
+    /// The processes that have not read something, without those whose own data is not read by
+    /// another one of them: these may wait for that one.
+    fn who_does_not_read(&self) -> Vec<Member> {
+        let waiting: BTreeSet<Member> = self.unread().map(|(_, sender, _)| sender).collect();
+        let readers: BTreeSet<Member> = self.unread().map(|(reader, ..)| reader).collect();
+        readers.difference(&waiting).copied().collect()
+    }
+
+    /// Which processes wait for which, the longest wait first.
+    fn waits(&self) -> Vec<Awaited> {
+        let mut of_silent: BTreeMap<Member, Awaited> = BTreeMap::new();
+        for ((silent, waiting), at_silent) in &self.of_two {
+            let at_waiting = self.of_two.get(&(*waiting, *silent));
+            let is_unanswered = at_waiting.is_some_and(Exchange::is_unanswered);
+            let is_awaited = is_unanswered || at_silent.unread_bytes > 0;
+            let Some(since_ms) = at_silent.since_received_ms.filter(|_| is_awaited) else {
+                continue;
+            };
+            let awaited = of_silent.entry(silent.0).or_insert_with(|| Awaited {
+                silent: silent.0,
                 waiting: BTreeSet::new(),
                 since_ms: 0,
                 unread_bytes: 0,
             });
-            awaited.waiting.insert(*member);
+            awaited.waiting.insert(waiting.0);
             awaited.since_ms = awaited.since_ms.max(since_ms);
-            awaited.unread_bytes += u64::from(link.peers.unread_bytes);
+            awaited.unread_bytes += at_silent.unread_bytes;
+        }
+        let mut waits: Vec<Awaited> = of_silent.into_values().collect();
+        waits.sort_by_key(|wait| Reverse(wait.since_ms));
+        waits
+    }
+
+    /// Describes the process for which the others wait.
+    fn sentence(&self, culprit: Member) -> String {
+        let name = stacks::names(&[culprit]);
+        let unread = || self.unread().filter(|(reader, ..)| *reader == culprit);
+        let bytes: u64 = unread().map(|(.., bytes)| bytes).sum();
+        if bytes > 0 {
+            let senders: BTreeSet<Member> = unread().map(|(_, sender, _)| sender).collect();
+            let senders = stacks::names(&senders.into_iter().collect::<Vec<_>>());
+            return format!(
+                "{name} has not read {} that {senders} sent it",
+                term::bytes(bytes)
+            );
+        }
+        match self.last_received(culprit) {
+            Some(ms) => format!(
+                "data came in at {name} {} ago, and it has sent none since",
+                ago(ms)
+            ),
+            None => {
+                let sent = ago(self.since_sent_ms(culprit).unwrap_or_default());
+                format!("all others wait, and {name} last sent data {sent} ago")
+            }
         }
     }
-    let mut waits: Vec<Awaited> = of_silent.into_values().collect();
-    waits.sort_by_key(|wait| Reverse(wait.since_ms));
-    waits
-}
-
-/// Describes the process for which the others wait.
-fn sentence(culprit: Member, nodes: &Nodes<'_>) -> String {
-    let (name, node) = (stacks::names(&[culprit]), &nodes[&culprit]);
-    let unread = node.unread_bytes();
-    if unread > 0 {
-        let unread_links = node.links.iter().filter(|link| link.own.unread_bytes > 0);
-        let senders: BTreeSet<Member> = unread_links.map(|link| link.peer).collect();
-        let senders = stacks::names(&senders.into_iter().collect::<Vec<_>>());
-        let unread = term::bytes(unread);
-        return format!("{name} has not read {unread} that {senders} sent it");
-    }
-    let since = ago(node.unanswered_ms().flatten().unwrap_or_default());
-    format!("data came in at {name} {since} ago, and it has sent none since")
 }
 
 fn ago(ms: u32) -> String {
@@ -451,16 +488,10 @@ mod tests {
         stacks
     }
 
-    /// The process that is named if its stack confirms it.
-    fn culprit(stacks: &[Stack]) -> Option<u32> {
-        let ranks = stacks.iter().filter_map(|stack| stack.rank);
-        let silences = ranks.map(|busy| Silence::of(&with_stacks(stacks, busy), None));
-        let named: Vec<u32> = silences
-            .filter_map(|silence| silence.culprit)
-            .map(|(_, rank)| rank)
-            .collect();
-        assert!(named.len() <= 1, "{named:?}");
-        named.first().copied()
+    /// The process that is named if that one is at work.
+    fn culprit(stacks: &[Stack], busy: u32) -> Option<u32> {
+        let silence = Silence::of(&with_stacks(stacks, busy), None);
+        silence.culprit.map(|(_, rank)| rank)
     }
 
     #[test]
@@ -472,7 +503,9 @@ mod tests {
             &[(1, both(8204, 8224)), (3, both(8204, 8204))],
             &[(0, both(8176, 8176)), (2, both(8176, 8176))],
         ]);
-        assert_eq!(culprit(&all_reduce), Some(1));
+        assert_eq!(culprit(&all_reduce, 1), Some(1));
+        // it has answered all that it was sent
+        assert_eq!(culprit(&all_reduce, 3), None);
         let silence = Silence::of(&with_stacks(&all_reduce, 1), None);
         let sentence = "data came in at worker 1 10.9 s ago, and it has sent none since";
         assert_eq!(silence.sentences, [sentence]);
@@ -488,33 +521,40 @@ mod tests {
             &[(2, (Some(500), None)), (0, (None, Some(500)))],
             &[(0, (Some(860), None)), (1, (None, Some(800)))],
         ]);
-        assert_eq!(culprit(&ring), Some(2));
+        assert_eq!(culprit(&ring, 2), Some(2));
+        assert_eq!(culprit(&ring, 1), None);
     }
 
     #[test]
-    fn who_waits_for_another_one_is_not_the_cause() {
-        // gloo's broadcast from worker 0, which sleeps: worker 1 was to pass it on to worker 3
-        let broadcast = workers(&[
-            &[(2, both(5872, 5800)), (1, both(5876, 5832))],
-            &[(3, both(5428, 5372)), (0, both(5384, 5428))],
-            &[(0, both(5460, 5544))],
-            &[(1, both(5512, 5568))],
+    fn who_waits_is_not_the_cause_although_its_stack_does_not_show_it() {
+        // each sends to the next worker; worker 0 loads data, and worker 3 waits in C++
+        let ring = workers(&[
+            &[(1, both(7556, 7328)), (3, both(8116, 7328))],
+            &[(2, both(6364, 6356)), (0, both(6916, 7056))],
+            &[(1, both(6292, 6316)), (3, both(6292, 6852))],
+            &[(2, both(6892, 6332)), (0, both(6892, 7680))],
         ]);
-        assert_eq!(culprit(&broadcast), Some(0));
+        let mut stacks = with_stacks(&ring, 0);
+        stacks[3].threads = stacks[0].threads.clone();
+        let silence = Silence::of(&stacks, None);
+        assert_eq!(silence.culprit, Some((Role::Worker, 0)));
+        // worker 2 may be at work too
+        stacks[2].threads = stacks[0].threads.clone();
+        assert_eq!(Silence::of(&stacks, None).culprit, None);
     }
 
     #[test]
     fn what_round_trips_and_ticks_explain_names_nobody() {
         // each has received the answer to its data
         let over = |received| workers(&[&[(1, both(900, received))], &[(0, both(700, 700))]]);
-        assert_eq!(culprit(&over(900)), None);
-        assert_eq!(culprit(&over(888)), None);
-        assert_eq!(culprit(&over(880)), Some(0));
+        assert_eq!(culprit(&over(900), 0), None);
+        assert_eq!(culprit(&over(888), 0), None);
+        assert_eq!(culprit(&over(880), 0), Some(0));
         let mut far = over(500);
         for stack in &mut far {
             stack.connections[0].round_trip_us = Some(200_000);
         }
-        assert_eq!(culprit(&far), None);
+        assert_eq!(culprit(&far, 0), None);
         // two let a third wait
         let two = workers(&[
             &[(2, both(900, 800))],
@@ -525,35 +565,50 @@ mod tests {
         both_busy[1].threads = both_busy[0].threads.clone();
         assert_eq!(Silence::of(&both_busy, None).culprit, None);
         // unless one of them waits itself
-        let silence = Silence::of(&with_stacks(&two, 1), None);
-        assert_eq!(silence.culprit, Some((Role::Worker, 1)));
+        assert_eq!(culprit(&two, 1), Some(1));
     }
 
     #[test]
     fn who_cannot_be_judged_keeps_all_others_from_being_named() {
         let known: [&[_]; 2] = [&[(1, both(900, 800))], &[(0, both(700, 800))]];
-        assert_eq!(culprit(&workers(&known)), Some(0));
-        // one without a connection, and one that has never sent anything
-        assert_eq!(culprit(&workers(&[known[0], known[1], &[]])), None);
+        assert_eq!(culprit(&workers(&known), 0), Some(0));
+        // one without a connection waits, if its stack shows that
+        let mut three = with_stacks(&workers(&[known[0], known[1], &[]]), 0);
+        assert_eq!(Silence::of(&three, None).culprit, Some((Role::Worker, 0)));
+        three[2].threads.clear();
+        assert_eq!(Silence::of(&three, None).culprit, None);
+        // a source only sends
         let source: [&[_]; 2] = [&[(1, (Some(900), None))], &[(0, (None, Some(800)))]];
-        assert_eq!(culprit(&workers(&source)), None);
+        assert_eq!(culprit(&workers(&source), 0), None);
+        // all are at work
+        let mut all = with_stacks(&workers(&known), 0);
+        all[1].threads = all[0].threads.clone();
+        assert_eq!(Silence::of(&all, None).culprit, None);
     }
 
     #[test]
-    fn a_server_is_named_only_if_all_trainers_wait() {
-        let job = |trainer_1| {
-            let server = [(1, both(900, 500)), (2, both(900, 900))];
-            vec![
-                process(Role::Server, 0, &server),
-                process(Role::Trainer, 1, &[(0, both(500, 900))]),
-                process(Role::Trainer, 2, &[(0, trainer_1)]),
-            ]
-        };
-        // trainer 2 has its answer: the server may keep the one to trainer 1 until it comes too
-        assert_eq!(culprit(&job(both(900, 900))), None);
-        let mut all_wait = job(both(480, 900));
-        all_wait[0].connections[1].since_received_ms = Some(2480);
-        assert_eq!(culprit(&all_wait), Some(0));
+    fn a_server_is_named_only_if_it_works_at_a_request() {
+        // trainer 1 is in DGL's barrier, and server 0 does not answer
+        let mut job = vec![
+            process(Role::Server, 0, &[(1, both(900, 500)), (2, both(900, 908))]),
+            process(Role::Trainer, 1, &[(0, both(500, 900))]),
+            process(Role::Trainer, 2, &[(0, both(908, 900))]),
+        ];
+        assert_eq!(culprit(&job, 0), Some(0));
+        // it waits for requests, so it keeps the answer until trainer 2 has come too
+        let mut holds = with_stacks(&job, 2);
+        holds[0].threads[0].frames = vec!["recv_request (dgl/distributed/rpc.py:781)".to_owned()];
+        let silence = Silence::of(&holds, None);
+        assert_eq!(silence.culprit, Some((Role::Trainer, 2)));
+        let sentence = "all others wait, and trainer 2 last sent data 2.9 s ago";
+        assert_eq!(silence.sentences, [sentence]);
+        // no trainer waits
+        holds[1].threads = holds[2].threads.clone();
+        assert_eq!(Silence::of(&holds, None).culprit, None);
+        // all of its answers have come in
+        job[0].connections[0].since_sent_ms = Some(2500);
+        job[1].connections[0].since_received_ms = Some(2500);
+        assert_eq!(culprit(&job, 2), None);
     }
 
     #[test]
@@ -564,13 +619,13 @@ mod tests {
             &[(0, both(900, 900))],
             &[(0, both(500, 900))],
         ]);
-        assert_eq!(culprit(&store), Some(0));
+        assert_eq!(culprit(&store, 0), Some(0));
         let mut own = store[0].connections[0].clone();
         own.peer = SocketAddr::new(own.local.ip(), 29500);
         let mut other = own.clone();
         std::mem::swap(&mut other.local, &mut other.peer);
         store[0].connections.extend([own, other]);
-        assert_eq!(culprit(&store), None);
+        assert_eq!(culprit(&store, 0), None);
     }
 
     #[test]
@@ -587,7 +642,7 @@ mod tests {
             (asks.since_sent_ms, asks.since_received_ms) = (Some(100), Some(100));
             polls[number].connections.push(asks);
         }
-        assert_eq!(culprit(&polls), None);
+        assert_eq!(culprit(&polls, 0), None);
         let polls = with_stacks(&polls, 0);
         let silence = Silence::of(&polls, Some(Duration::from_secs(5)));
         assert_eq!(silence.culprit, Some((Role::Worker, 0)));

@@ -46,20 +46,8 @@ struct Process {
 
 /// A connection: its port, the other host and its port; milliseconds since data were sent, came in
 /// and were acknowledged; the round trip in microseconds; and the bytes that were not acknowledged,
-/// not sent (unknown of older trials) and not read.
-#[derive(Deserialize)]
-struct Link(
-    u16,
-    u32,
-    u16,
-    Option<u32>,
-    Option<u32>,
-    u32,
-    Option<u32>,
-    u32,
-    Option<u32>,
-    u32,
-);
+/// not sent and not read. Zeros at its end are left out.
+type Link = Vec<Option<u32>>;
 
 impl Process {
     fn stack(&self) -> Stack {
@@ -75,7 +63,7 @@ impl Process {
             rank: Some(self.rank),
             parent: self.is_child.then_some(1),
             threads: self.frames.clone().map(thread).into_iter().collect(),
-            connections: links.map(|link| link.connection(self.host)).collect(),
+            connections: links.map(|link| connection(link, self.host)).collect(),
             ..Stack::default()
         }
     }
@@ -89,34 +77,23 @@ fn role(name: &str) -> Role {
     }
 }
 
-impl Link {
-    fn connection(&self, host: u32) -> Connection {
-        let &Link(
-            port,
-            peer_host,
-            peer_port,
-            sent,
-            received,
-            acknowledged,
-            round_trip,
-            unacknowledged,
-            unsent,
-            unread,
-        ) = self;
-        let address = |host: u32, port: u16| SocketAddr::from(([10, 77, 0, host as u8 + 1], port));
-        Connection {
-            local: address(host, port),
-            peer: address(peer_host, peer_port),
-            since_sent_ms: sent,
-            since_received_ms: received,
-            since_acknowledged_ms: acknowledged,
-            segments_sent: sent.map_or(0, |_| 1),
-            segments_received: received.map_or(0, |_| 1),
-            round_trip_us: round_trip,
-            unacknowledged_bytes: unacknowledged,
-            unsent_bytes: unsent.unwrap_or(0),
-            unread_bytes: unread,
-        }
+fn connection(link: &Link, host: u32) -> Connection {
+    let field = |index: usize| link.get(index).copied().flatten();
+    let number = |index| field(index).unwrap_or(0);
+    let address =
+        |host: u32, port: u32| SocketAddr::from(([10, 77, 0, host as u8 + 1], port as u16));
+    Connection {
+        local: address(host, number(0)),
+        peer: address(number(1), number(2)),
+        since_sent_ms: field(3),
+        since_received_ms: field(4),
+        since_acknowledged_ms: number(5),
+        segments_sent: field(3).map_or(0, |_| 1),
+        segments_received: field(4).map_or(0, |_| 1),
+        round_trip_us: field(6),
+        unacknowledged_bytes: number(7),
+        unsent_bytes: number(8),
+        unread_bytes: number(9),
     }
 }
 
