@@ -53,6 +53,8 @@ pub struct HostLoop {
     /// When the host was last not read from, because its inbox was full or the launcher was
     /// stopped.
     unread: Option<Instant>,
+    /// Whether the host had been silent for too long at the last turn.
+    was_silent: bool,
     /// Detects that the launcher did not run.
     pauses: PauseWatch,
 }
@@ -78,6 +80,7 @@ impl HostLoop {
             beaten: None,
             started: None,
             unread: None,
+            was_silent: false,
             pauses: PauseWatch::default(),
         }
     }
@@ -111,14 +114,15 @@ impl HostLoop {
     /// Handles the events of the last exchange, and decides the next step. `uptime` continues while
     /// the machine sleeps.
     pub fn turn(&mut self, events: Vec<SessionEvent>, now: Instant, uptime: Duration) -> LoopStep {
+        // one of them may start the job, and a pause before that was sent counts
+        if !self.send_commands(now) {
+            return LoopStep::SendTheRest;
+        }
         // before events that a pause of this launcher caused are handled, and the silence of the
         // host is judged
         self.notice_pause(now, uptime);
         if self.take(events, now) {
             return LoopStep::End;
-        }
-        if !self.send_commands(now) {
-            return LoopStep::SendTheRest;
         }
         if self.inbox.is_full(self.round, self.host_index) {
             self.unread = Some(now);
@@ -126,7 +130,13 @@ impl HostLoop {
             self.session.flush();
             return LoopStep::WaitForRoom;
         }
-        if self.is_silent(now) {
+        let is_silent = self.is_silent(now);
+        let was_silent = std::mem::replace(&mut self.was_silent, is_silent);
+        if is_silent && !was_silent {
+            // something may have arrived since the last exchange, if this launcher was stopped
+            return LoopStep::Exchange(Duration::ZERO);
+        }
+        if is_silent {
             let seconds = self.patience.as_secs_f32();
             return self.lose(format!("no message from it for {seconds} s"));
         }
