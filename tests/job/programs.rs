@@ -101,7 +101,7 @@ fn a_service_is_ended_with_those_that_it_serves_and_a_failure_ends_all() {
         ),
     ];
     for (store, train, status, problem) in table {
-        let ran = job(&scratch(), store, &train, "");
+        let ran = job(&scratch(), store, &train, "--host-timeout 2s");
         ran.out_has(&format!("status {status}\n")).err_has(problem);
         assert_eq!(ran.records("exited").len(), 3, "{}", ran.err);
     }

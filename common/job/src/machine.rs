@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use wire::ending::{Cause, Ending, JobFailure, Limit, Loss, Reason, Rules};
 
 /// Servers end by themselves after their last client has ended; those that still run after this
-/// time get TERM. A service may end by itself this long before its clients.
+/// time get TERM. A service may end by itself this long before its clients, and the news of their
+/// end may be late by the silence of a host.
 pub const SERVERS_LINGER: Duration = Duration::from_secs(5);
 /// Signals that arrive within this time of the first one count as one.
 pub const ONE_SIGNAL: Duration = Duration::from_secs(1);
@@ -25,6 +26,9 @@ struct ProcessLife {
     running: bool,
 }
 
+/// Limits are checked more often than this, unless this program is stopped.
+const STOPPED: Duration = Duration::from_secs(2);
+
 /// The state of a job.
 #[derive(Debug)]
 pub struct JobLife {
@@ -36,9 +40,13 @@ pub struct JobLife {
     /// The servers that do not listen yet.
     awaited: BTreeSet<ProcessId>,
     pub(crate) rules: Rules,
+    /// For how long a host may be silent, and for how long hosts wait for this side.
+    patience: Duration,
     /// Decides whether the job stalls; `None` without detection of stalls.
     pub(crate) stall: Option<StallWatch>,
     begun: Instant,
+    /// When the limits were last checked.
+    checked: Instant,
     ending: Option<Ending>,
     /// When servers that outlive their clients will be ended.
     linger: Option<Instant>,
@@ -63,7 +71,7 @@ impl JobLife {
     /// processes in the order of their indices.
     pub fn new(
         hosts: impl IntoIterator<Item = (u32, Vec<JobMember>)>,
-        rules: Rules,
+        (rules, patience): (Rules, Duration),
         now: Instant,
     ) -> JobLife {
         let mut job = JobLife {
@@ -73,8 +81,10 @@ impl JobLife {
             has_clients: false,
             awaited: BTreeSet::new(),
             rules,
+            patience,
             stall: None,
             begun: now,
+            checked: now,
             ending: None,
             linger: None,
             ended_early: None,
@@ -139,7 +149,8 @@ impl JobLife {
         if self.running_clients == 0 {
             self.linger.get_or_insert(now + SERVERS_LINGER);
         } else if member.service {
-            self.ended_early.get_or_insert((id, now + SERVERS_LINGER));
+            let until = now + SERVERS_LINGER + self.patience;
+            self.ended_early.get_or_insert((id, until));
         }
         None
     }
@@ -167,13 +178,15 @@ impl JobLife {
     }
 
     /// Notes that the program that runs this state machine was paused for so long that hosts may
-    /// have considered it lost. If a host is lost within `patience`, or a process fails within the
-    /// next moment because its peers on other hosts were ended, the pause is the cause.
-    pub fn paused(&mut self, time: Duration, now: Instant, patience: Duration) {
+    /// have considered it lost. If a host is lost in the time that it may be silent, or a process
+    /// fails within the next moment because its peers on other hosts were ended, the pause is the
+    /// cause.
+    pub fn paused(&mut self, time: Duration, now: Instant) {
+        let failures_until = now + heartbeat(self.patience);
         self.pause = Some(Pause {
             time,
-            failures_until: now + heartbeat(patience),
-            losses_until: now + patience + heartbeat(patience),
+            failures_until,
+            losses_until: failures_until + self.patience,
         });
     }
 
@@ -209,6 +222,11 @@ impl JobLife {
     /// Checks all limits against the time.
     pub fn tick(&mut self, now: Instant) -> Option<JobAction> {
         self.pause = self.pause.filter(|pause| now < pause.losses_until);
+        let gap = now.saturating_duration_since(std::mem::replace(&mut self.checked, now));
+        if let Some((_, until)) = self.ended_early.as_mut().filter(|_| gap > STOPPED) {
+            // the end of the others may wait to be handled
+            *until += gap;
+        }
         if !self.may_end() {
             return None;
         }
@@ -308,6 +326,7 @@ mod tests {
     use super::*;
 
     const END: Option<JobAction> = Some(JobAction::End);
+    const PATIENCE: Duration = Duration::from_secs(12);
 
     /// One process on each host, in the order of the roles. No server is awaited.
     fn members(roles: &[Role]) -> Vec<JobMember> {
@@ -343,7 +362,8 @@ mod tests {
         let limits = [60, 3600].map(Duration::from_secs);
         let limits = [Limit::Start(limits[0]), Limit::Job(limits[1])];
         let now = Instant::now();
-        (JobLife::new(on_hosts(members), rules(&limits), now), now)
+        let rules = (rules(&limits), PATIENCE);
+        (JobLife::new(on_hosts(members), rules, now), now)
     }
 
     /// The failure of a process on a host, or of the host itself.
@@ -409,7 +429,7 @@ mod tests {
         assert_eq!(job.servers_ended(Some(killed.clone())), END);
         assert_eq!(job.lost(0, "gone"), None);
         assert_eq!(why(&job), (Some(&Cause::Servers), Some(&killed)));
-        let [time, patience] = [14, 12].map(Duration::from_secs);
+        let time = Duration::from_secs(14);
         let lost = |job: &mut JobLife, _| job.lost(0, "gone");
         let failed = |job: &mut JobLife, now| exited(job, 0, ProcessEnd::exited(1), now);
         let table: [(fn(&mut JobLife, Instant) -> Option<JobAction>, u64, Cause); 4] = [
@@ -420,7 +440,7 @@ mod tests {
         ];
         for (happens, after_s, cause) in table {
             let (mut job, _) = self::job(&members);
-            job.paused(time, now, patience);
+            job.paused(time, now);
             let later = now + Duration::from_secs(after_s);
             assert_eq!(job.tick(later), None);
             assert_eq!(happens(&mut job, later), END);
@@ -487,7 +507,12 @@ mod tests {
         let (mut early, now) = job(&members);
         assert_eq!(exited(&mut early, 0, ProcessEnd::exited(0), now), None);
         assert_eq!(early.tick(now), None, "its clients may be about to end");
-        assert_eq!(early.tick(now + SERVERS_LINGER), END);
+        let second = |second| now + Duration::from_secs(second);
+        let waits_for_a_silent_host = (1..17).all(|number| early.tick(second(number)).is_none());
+        assert!(waits_for_a_silent_host);
+        assert_eq!(early.tick(second(30)), None, "the launcher was stopped");
+        let after_as_long = (31..44).position(|number| early.tick(second(number)) == END);
+        assert_eq!(after_as_long, Some(0), "{:?}", why(&early));
         assert_eq!(why(&early), (Some(&Cause::Process), Some(&failure)));
 
         let (mut with_clients, now) = job(&members);
@@ -632,7 +657,7 @@ mod tests {
         let now = Instant::now();
         let mut job = JobLife::new(
             on_hosts(&members(&[Role::Trainer])),
-            rules(&[Limit::Job(Duration::MAX)]),
+            (rules(&[Limit::Job(Duration::MAX)]), PATIENCE),
             now,
         );
         assert_eq!(job.tick(now + Duration::from_secs(1 << 40)), None);

@@ -203,7 +203,8 @@ pub struct Args {
     /// The program serves the others, and is ended after them
     ///
     /// dgl-spawn(1) ends it when all programs that are not services have ended with status 0. If it
-    /// ends by itself more than 5 seconds before them, the job fails.
+    /// ends by itself, and these have not ended 5 seconds and the time of --host-timeout later, the
+    /// job fails.
     #[arg(long, hide_short_help = true)]
     pub service: bool,
 

@@ -69,8 +69,9 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             (session.host.id, members.collect())
         };
         let on_hosts = hosts.sessions.iter().map(of_host);
+        let rules = (plan.rules.clone(), plan.host_timeout);
         EventLoop {
-            job: JobLife::new(on_hosts, plan.rules.clone(), now),
+            job: JobLife::new(on_hosts, rules, now),
             plan,
             processes,
             begun: now,
@@ -161,7 +162,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             }
             RunEvent::StatusAsked => self.sink.notice(&format!("dgl-spawn: {}", self.status())),
             RunEvent::Paused(time) => {
-                self.job.paused(time, self.now, self.plan.host_timeout);
+                self.job.paused(time, self.now);
             }
             RunEvent::Host(host_index, _) if self.states.is_over(host_index) => {}
             RunEvent::Host(host_index, SessionEvent::Lost(why)) => {
