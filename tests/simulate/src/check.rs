@@ -119,6 +119,8 @@ fn wrong_exit(outcome: &JobOutcome) -> Option<String> {
         Some(Cause::Signal(signal)) => 128 + u8::try_from(signal.0).unwrap(),
         Some(Cause::Host | Cause::Servers | Cause::Paused(_)) => 74,
         Some(Cause::Time(_) | Cause::Stalled(_)) => 124,
+        // a service that ended before the others
+        Some(Cause::Process) if failure.is_some_and(|failure| failure.error.is_some()) => 1,
         Some(Cause::Process) => match (failure.and_then(|failure| failure.end.code), signal) {
             (Some(0), _) if failure.is_some_and(|failure| failure.end.reaped) => 143,
             (Some(code), _) => code,
@@ -145,9 +147,9 @@ fn wrong_cause(world: &World, tried: &Try, outcome: &JobOutcome) -> Vec<String> 
     };
     for (time, truth) in &world.truths {
         let heard = match truth {
-            // a server has nothing left to fail at after its clients
+            // what serves others has nothing left to fail at after its clients
             Truth::Failed { host, index, .. }
-                if outcome.cause.is_none() && world.is_server(*host, *index) =>
+                if outcome.cause.is_none() && world.serves(*host, *index) =>
             {
                 continue;
             }
@@ -155,6 +157,11 @@ fn wrong_cause(world: &World, tried: &Try, outcome: &JobOutcome) -> Vec<String> 
                 .max(&world.hosts[*host].quiet_from)
                 .saturating_add(HEARD),
             Truth::Signal(_) => time.max(&world.launcher_runs_from()).saturating_add(HEARD),
+            // until then its clients may end too, and servers after them
+            Truth::EndedEarly { .. } => world
+                .heard(*time)
+                .saturating_add(2 * LINGER + world.schedule.patience)
+                .saturating_add(world.paused_for() + HEARD),
             Truth::Hit { .. } | Truth::Paused(_) => continue,
         };
         if heard < named_at && heard < decided {
@@ -184,7 +191,8 @@ fn named(world: &World, tried: &Try, outcome: &JobOutcome) -> Option<Micros> {
         Some(Cause::Paused(_)) => {
             let paused = world.paused_for();
             let least = world.schedule.patience - 2 * heartbeat(world.schedule.patience);
-            (paused >= least).then(|| first(&|truth| matches!(truth, Truth::Paused(_))))?
+            (paused >= least && world.has_any_host_given_up(decided))
+                .then(|| first(&|truth| matches!(truth, Truth::Paused(_))))?
         }
         Some(Cause::Time(Limit::Start(limit) | Limit::Job(limit))) => {
             (decided - tried.begun >= micros(*limit)).then_some(decided)
@@ -208,10 +216,15 @@ fn named(world: &World, tried: &Try, outcome: &JobOutcome) -> Option<Micros> {
                     status,
                     by,
                 } => {
-                    let is_reaped = *by == By::Reap;
+                    let is_reaped = matches!(by, By::Reap | By::Picked);
+                    let ends_job = *by == By::Reap;
                     failure.id == Some(world.id_of(*host, *index))
                         && (failure.end.code, failure.end.signal) == (status.code, status.signal)
-                        && (!is_reaped || failure.end.reaped && outcome.reaped)
+                        && (!is_reaped || failure.end.reaped)
+                        && (!ends_job || outcome.reaped)
+                }
+                Truth::EndedEarly { host, index } => {
+                    failure.id == Some(world.id_of(*host, *index)) && failure.error.is_some()
                 }
                 _ => false,
             };

@@ -68,6 +68,8 @@ pub enum By {
     Agent,
     /// dgl-reap.
     Reap,
+    /// dgl-reap, for this process alone.
+    Picked,
 }
 
 /// A host.

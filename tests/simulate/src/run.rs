@@ -2,7 +2,7 @@
 //! more.
 
 use crate::check::{self, Try};
-use crate::schedule::Schedule;
+use crate::schedule::{Part, Schedule};
 use crate::time::{Micros, SECOND, micros};
 use crate::world::{Actor, World, trace};
 use launcher::output::queue::Queue;
@@ -65,15 +65,16 @@ fn processes(schedule: &Schedule) -> Vec<Process> {
     let of: usize = schedule.hosts.iter().map(Vec::len).sum();
     let mut processes = Vec::new();
     for (host, members) in schedule.hosts.iter().enumerate() {
-        for (is_server, _) in members {
-            let (role, port) = match is_server {
-                true => ("server", r#","port":30050"#),
-                false => ("trainer", ""),
+        for (part, _) in members {
+            let (role, more) = match part {
+                Part::Server => ("server", r#","port":30050"#),
+                Part::Trainer => ("trainer", ""),
+                Part::Service => ("worker", r#","service":true"#),
             };
             let id = processes.len();
             let text = format!(
                 r#"{{"id":{id},"of":{of},"host":{host},"ip":"10.0.0.1","rank":{id},
-                    "role":"{role}","argv":["t"]{port}}}"#
+                    "role":"{role}","argv":["t"]{more}}}"#
             );
             processes.push(serde_json::from_str(&text).unwrap());
         }
@@ -162,7 +163,7 @@ fn one_try(world: &mut World, plan: &plan::JobPlan, hosts: &[Host], processes: &
             }
             (host, members, session)
         });
-    let (mut connected, loops) =
+    let (mut connected, mut loops) =
         ConnectedHosts::with_loops(sessions.collect(), plan.host_timeout, Arc::clone(&inbox))
             .unwrap();
     let start = Start {
@@ -172,6 +173,11 @@ fn one_try(world: &mut World, plan: &plan::JobPlan, hosts: &[Host], processes: &
             .map_or(0, |rule| record::term::millis(rule.limit)),
         ..Start::default()
     };
+    // as in the checks before the start
+    let (now, uptime) = world.launcher_clocks();
+    for host_loop in &mut loops {
+        host_loop.turn(Vec::new(), now, uptime);
+    }
     connected.send_all(&Request::Start(start));
     let main = EventLoop::begin(
         plan,

@@ -77,18 +77,38 @@ pub enum Fault {
     },
     /// dgl-reap ends the job on all hosts.
     Reap,
+    /// dgl-reap signals one process.
+    ReapProcess {
+        host: usize,
+        index: u32,
+    },
+    /// A host is silent, and the launcher is stopped while it waits for it.
+    StopWhileSilent {
+        host: usize,
+        silent: Micros,
+        stopped: Micros,
+    },
     /// No process shows any activity for a while.
     Hang {
         time: Micros,
     },
 }
 
+/// What a process is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Server,
+    Trainer,
+    /// A process of a program that serves the others (`--service`).
+    Service,
+}
+
 /// A job and its faults.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     pub seed: u64,
-    /// The processes of each host: servers first, then trainers. `true` for a server.
-    pub hosts: Vec<Vec<(bool, Habits)>>,
+    /// The processes of each host: servers first, then trainers, then services.
+    pub hosts: Vec<Vec<(Part, Habits)>>,
     pub patience: Micros,
     pub grace: Micros,
     pub rules: Rules,
@@ -99,14 +119,22 @@ pub struct Schedule {
     pub peers_fail: u64,
     /// Whether the faults stay within what is documented to end no job.
     pub is_mild: bool,
+    /// Whether it is of the later kind: with services, a launcher that may be stopped in the middle
+    /// of a turn, and agents that find only a part of what is ready.
+    pub is_later: bool,
     /// The longest time that a process runs by itself, but for those that run for ever.
     pub longest_run: Micros,
     pub faults: Vec<(Micros, Fault)>,
 }
 
+/// Seeds from here on are of the later kind; those before stay what they were, because tests name
+/// some.
+pub const LATER_SEEDS: u64 = 1_000_000;
+
 impl Schedule {
     pub fn new(seed: u64, host_count: usize) -> Schedule {
         let mut random = Random::new(seed);
+        let is_later = seed >= LATER_SEEDS;
         let is_mild = random.percent(30);
         let patience = random.pick(&[6, 12, 60]) * SECOND;
         let grace = random.pick(&[0, 1, 5, 30]) * SECOND;
@@ -114,17 +142,20 @@ impl Schedule {
         let stall = random.pick(&[0, 0, 20]) * SECOND;
         let mut hosts = Vec::new();
         let has_servers = random.percent(50);
+        let has_services = is_later && random.percent(40);
         for _ in 0..host_count {
             let trainers = random.between(1, 3);
-            let roles = has_servers.then_some(true).into_iter();
-            let roles = roles.chain((0..trainers).map(|_| false));
-            let habits = |is_server| (is_server, habits(is_server, length, is_mild, &mut random));
+            let roles = has_servers.then_some(Part::Server).into_iter();
+            let roles = roles.chain((0..trainers).map(|_| Part::Trainer));
+            let service = (has_services && random.percent(60)).then_some(Part::Service);
+            let roles = roles.chain(service);
+            let habits = |part| (part, habits(part, length, is_mild, &mut random));
             hosts.push(roles.map(habits).collect());
         }
         let runs = hosts
             .iter()
             .flatten()
-            .map(|(_, habits): &(bool, Habits)| habits.runs);
+            .map(|(_, habits): &(Part, Habits)| habits.runs);
         let longest_run = runs.filter(|runs| *runs < FOREVER).max().unwrap_or(0);
         let seconds = |micros| Duration::from_micros(micros);
         let mut limits = Vec::new();
@@ -152,6 +183,7 @@ impl Schedule {
             detached: random.percent(30),
             peers_fail: random.pick(&[0, 50, 100]),
             is_mild,
+            is_later,
             longest_run,
             faults: Vec::new(),
         };
@@ -171,20 +203,30 @@ impl Schedule {
         let mut time = random.magnitude(length);
         while time < length && faults.len() < 6 && most > 0 {
             let host = random.below(self.hosts.len() as u64) as usize;
-            let takes = random.magnitude(most);
-            let fault = match random.below(6) {
+            let (begun, takes) = (time, random.magnitude(most));
+            let fault = match random.below(6 + u64::from(self.is_later)) {
                 0 => Fault::StopAgent { host, time: takes },
                 1 => Fault::StopLauncher { time: takes },
                 2 => Fault::SleepLauncher { time: takes },
                 3 => Fault::Sleep { host, time: takes },
                 4 => Fault::Jump { host, time: takes },
+                6 => {
+                    // longer than the patience only together
+                    let [silent, stopped] = [(); 2].map(|()| random.between(most / 2, most));
+                    time += silent + stopped;
+                    Fault::StopWhileSilent {
+                        host,
+                        silent,
+                        stopped,
+                    }
+                }
                 _ => Fault::Stall {
                     host,
                     to_agent: random.percent(50),
                     time: takes,
                 },
             };
-            faults.push((time, fault));
+            faults.push((begun, fault));
             time += takes + pause + random.magnitude(length);
         }
         faults
@@ -214,7 +256,7 @@ impl Schedule {
         let host = random.below(self.hosts.len() as u64) as usize;
         let index = random.below(self.hosts[host].len() as u64) as u32;
         let time = random.magnitude(self.patience * 3);
-        match random.below(22) {
+        match random.below(22 + 2 * u64::from(self.is_later)) {
             0..=3 => Fault::Exit {
                 host,
                 index,
@@ -250,6 +292,12 @@ impl Schedule {
             20 => Fault::Signal {
                 number: random.pick(&[1, 2, 15]),
             },
+            22 => Fault::ReapProcess { host, index },
+            23 => Fault::StopWhileSilent {
+                host,
+                silent: time,
+                stopped: random.magnitude(self.patience),
+            },
             _ => Fault::Hang {
                 time: random.pick(&[10 * SECOND, 60 * SECOND, FOREVER]),
             },
@@ -257,7 +305,7 @@ impl Schedule {
     }
 }
 
-fn habits(is_server: bool, length: Micros, is_mild: bool, random: &mut Random) -> Habits {
+fn habits(part: Part, length: Micros, is_mild: bool, random: &mut Random) -> Habits {
     let is_odd = !is_mild && random.percent(10);
     let term = match random.below(8) {
         0 if is_odd => FOREVER,
@@ -269,10 +317,11 @@ fn habits(is_server: bool, length: Micros, is_mild: bool, random: &mut Random) -
         false => random.magnitude(5 * MS),
     };
     Habits {
-        runs: match is_server {
+        runs: match part {
             // servers end after their clients
-            true => FOREVER,
-            false => length + random.magnitude(length / 4),
+            Part::Service if !is_mild && random.percent(15) => random.below(length),
+            Part::Server | Part::Service => FOREVER,
+            Part::Trainer => length + random.magnitude(length / 4),
         },
         listens_after: match is_odd && random.percent(30) {
             true => FOREVER,

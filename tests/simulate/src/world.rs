@@ -4,14 +4,14 @@
 use crate::connection::{Connection, LauncherEnd, Shared};
 use crate::host::{By, HostState, ProcessEvent, SimHost};
 use crate::random::Random;
-use crate::schedule::{Fault, Schedule};
+use crate::schedule::{Fault, Part, Schedule};
 use crate::time::{Clock, FOREVER, MS, Micros, SECOND};
 use job::{Supervision, Termination, TerminationStep};
 use launcher::run::host_loop::{HostLoop, LoopStep};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signal::Signal;
 use record::exit::{ProcessEnd, SignalNumber};
-use session::Session;
+use session::{Session, SessionEvent};
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -53,6 +53,8 @@ enum Task {
     Reap(usize, u32, bool),
     /// The processes of a try that hang move again.
     Resume(u32),
+    /// The launcher is stopped for this time.
+    Stop(Micros),
 }
 
 /// What runs on a host for the job.
@@ -75,6 +77,8 @@ pub struct Host {
     sleeps_until: Micros,
     pub wake_at: Micros,
     loop_wake_at: Micros,
+    /// What the launcher's loop had read when it was stopped between that and its turn.
+    unhandled: Option<Vec<SessionEvent>>,
     happening: Vec<(u32, ProcessEvent)>,
     /// Whether a fault came to it, or its way to the launcher, that may end the job.
     pub is_harmed: bool,
@@ -96,6 +100,11 @@ pub enum Truth {
     /// A host or its connection was hit.
     Hit {
         host: usize,
+    },
+    /// A service ended well before the others.
+    EndedEarly {
+        host: usize,
+        index: u32,
     },
     Signal(i32),
     /// The launcher did not run for so long.
@@ -311,8 +320,8 @@ impl World {
         self.runs_from(Actor::Agent(host)) <= time
     }
 
-    pub fn is_server(&self, host: usize, index: u32) -> bool {
-        self.schedule.hosts[host][index as usize].0
+    pub fn serves(&self, host: usize, index: u32) -> bool {
+        self.schedule.hosts[host][index as usize].0 != Part::Trainer
     }
 
     /// When any news of a time is heard of at the latest.
@@ -332,9 +341,22 @@ impl World {
         self.hosts.iter().all(ended_well)
     }
 
+    /// Whether any host has ended its part by this time, or was hit, or a process has failed.
+    pub fn has_any_host_given_up(&self, time: Micros) -> bool {
+        let has_failed = |(_, truth): &(Micros, Truth)| matches!(truth, Truth::Failed { .. });
+        let has_given_up = |host: &Host| host.is_harmed || host.ends_from <= time;
+        self.truths.iter().any(has_failed) || self.hosts.iter().any(has_given_up)
+    }
+
     /// The launcher's clock.
     pub fn launcher_time(&self) -> Instant {
         self.launcher_clock.read(self.now)
+    }
+
+    /// The same, and the one that goes on while its machine sleeps.
+    pub fn launcher_clocks(&self) -> (Instant, Duration) {
+        let uptime = self.launcher_clock.uptime(self.now);
+        (self.launcher_time(), uptime)
     }
 
     /// Connects to all hosts for a try; returns the launcher's sessions.
@@ -367,6 +389,7 @@ impl World {
                 sleeps_until: self.hosts.get(position).map_or(0, |host| host.sleeps_until),
                 wake_at: FOREVER,
                 loop_wake_at: FOREVER,
+                unhandled: None,
                 happening: Vec::new(),
                 is_harmed: false,
                 quiet_from: 0,
@@ -464,6 +487,7 @@ impl World {
                     self.reap_on(host, kills);
                 }
                 Task::Resume(attempt) if attempt == self.attempt => self.resume(),
+                Task::Stop(time) => self.stop_launcher(time),
                 Task::Process(..) | Task::Reap(..) | Task::Resume(_) => {}
             }
             if lived && !self.launcher_lives {
@@ -477,19 +501,18 @@ impl World {
 
     /// Turns the loop of a host; returns whether anything may have come for the event loop.
     pub fn turn_loop(&mut self, host: usize) {
-        let (now, uptime) = (
-            self.launcher_clock.read(self.now),
-            self.launcher_clock.uptime(self.now),
-        );
+        let (now, uptime) = self.launcher_clocks();
         let Some(host_loop) = &mut self.loops[host] else {
             return;
         };
         self.hosts[host].connection.lock().now = self.now;
         let mut next = LoopStep::Exchange(Duration::ZERO);
         let mut is_first = true;
+        let mut unhandled = self.hosts[host].unhandled.take();
         // as long as something comes, it goes on at once
         loop {
             let events = match next {
+                _ if unhandled.is_some() => unhandled.take().unwrap_or_default(),
                 LoopStep::Exchange(_) => host_loop.session().step(None, Duration::ZERO),
                 _ => Vec::new(),
             };
@@ -586,6 +609,8 @@ impl World {
 
     fn run_agent(&mut self, position: usize) {
         self.flush_closing();
+        let is_later = self.schedule.is_later;
+        let ready = [(); 3].map(|()| !is_later || self.random.percent(80));
         let host = &mut self.hosts[position];
         let now = host.clock.read(self.now);
         host.connection.lock().now = self.now;
@@ -595,7 +620,7 @@ impl World {
             Agent::None => return,
             Agent::Idle(..) => self.idle_agent(position, now),
             Agent::Supervised(supervision) => {
-                if !run_supervision(supervision, &host.connection, now) {
+                if !run_supervision(supervision, &host.connection, ready, now) {
                     trace!(self, "host {position}: the agent ends");
                     self.end_agent(position);
                 } else {
@@ -606,10 +631,10 @@ impl World {
                         trace!(self, "host {position}: the agent ends its processes");
                     }
                     let has_output = !self.hosts[position].state.borrow().readable().is_empty();
-                    let at = if has_output {
-                        at.min(self.now + 10 * MS)
-                    } else {
-                        at
+                    let at = match (ready.contains(&false), has_output) {
+                        (true, _) => self.now + 1,
+                        (_, true) => at.min(self.now + 10 * MS),
+                        _ => at,
                     };
                     self.wake(Actor::Agent(position), at);
                 }
@@ -632,6 +657,7 @@ impl World {
                 Ok(count) if count > 0 => decoder.push(&buffer[..count]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock && now < *until => break,
                 _ => {
+                    host.ends_from = self.now;
                     trace!(self, "host {position}: the agent ends, nothing was started");
                     return self.end_agent(position);
                 }
@@ -759,6 +785,10 @@ impl World {
             }
             if !status.is_success() {
                 self.peers_fail(position);
+            } else if self.serves(position, index) {
+                let host = position;
+                self.truths
+                    .push((self.now, Truth::EndedEarly { host, index }));
             }
             self.clients_may_be_over();
         }
@@ -928,6 +958,21 @@ impl World {
                 }
                 self.faults_end = self.faults_end.max(self.now + SECOND);
             }
+            Fault::ReapProcess { host, index } => self.reap_process(host, index),
+            Fault::StopWhileSilent {
+                host,
+                silent,
+                stopped,
+            } => {
+                let (to_agent, time) = (false, silent);
+                self.fault(Fault::Stall {
+                    host,
+                    to_agent,
+                    time,
+                });
+                let before_end = self.random.magnitude(silent);
+                self.push(self.now + silent - before_end, Task::Stop(stopped));
+            }
             Fault::Hang { time } => self.hang(time),
         }
     }
@@ -991,6 +1036,11 @@ impl World {
     }
 
     fn stop_launcher(&mut self, time: Micros) {
+        // before their first turn, loops have started nothing
+        let have_turned = self.now > self.begun;
+        if self.schedule.is_later && have_turned && self.launcher_runs_from <= self.now {
+            self.interrupt_loops();
+        }
         let until = self.now + time;
         self.launcher_runs_from = self.launcher_runs_from.max(until);
         self.faults_end = self.faults_end.max(until);
@@ -999,6 +1049,35 @@ impl World {
             let one = &mut self.hosts[host];
             one.quiet_from = one.quiet_from.max(until);
         }
+    }
+
+    /// Some loops have just read from their hosts and not handled it.
+    fn interrupt_loops(&mut self) {
+        for host in 0..self.loops.len() {
+            let Some(host_loop) = &mut self.loops[host] else {
+                continue;
+            };
+            if self.hosts[host].unhandled.is_none() && self.random.percent(30) {
+                self.hosts[host].connection.lock().now = self.now;
+                let events = host_loop.session().step(None, Duration::ZERO);
+                self.hosts[host].unhandled = Some(events);
+                self.wake(Actor::Loop(host), self.now);
+            }
+        }
+    }
+
+    /// dgl-reap announces itself on a host and signals one process.
+    fn reap_process(&mut self, host: usize, index: u32) {
+        let mut state = self.hosts[host].state.borrow_mut();
+        let Some(pid) = state.pid_of(index) else {
+            return;
+        };
+        state.now = self.now;
+        state.notices.0 = true;
+        state.signal(pid, Signal::SIGTERM, By::Picked);
+        drop(state);
+        self.take_coming(host);
+        self.wake_soon(Actor::Agent(host));
     }
 
     /// dgl-reap acts on a host: it announces itself, and then signals all processes.
@@ -1057,19 +1136,21 @@ impl World {
     }
 }
 
-/// A turn of a supervisor, as that of host-agent: signals, requests, output, what is due. Returns
-/// whether it goes on.
+/// A turn of a supervisor, as that of host-agent: signals, requests, output, what is due, each as
+/// far as poll(2) has found it `ready`. Returns whether it goes on.
 fn run_supervision(
     supervision: &mut Supervision<SimHost>,
     connection: &Shared,
+    [has_signals, has_requests, has_output]: [bool; 3],
     now: Instant,
 ) -> bool {
     let notices = supervision.machine.0.borrow().notices;
-    if notices != (false, false) || supervision.machine.0.borrow().has_dead_child() {
+    let is_signalled = notices != (false, false) || supervision.machine.0.borrow().has_dead_child();
+    if has_signals && is_signalled {
         supervision.reap(now);
     }
     let mut buffer = [0; 16 << 10];
-    while !supervision.outbox.is_closed() {
+    while has_requests && !supervision.outbox.is_closed() {
         let read = connection.lock().agent_read(&mut buffer);
         match read {
             Ok(count) if count > 0 => supervision.receive(&buffer[..count], now),
@@ -1077,7 +1158,8 @@ fn run_supervision(
             _ => supervision.launcher_is_gone(),
         }
     }
-    let readable = supervision.machine.0.borrow().readable();
+    let mut readable = supervision.machine.0.borrow().readable();
+    readable.retain(|_| has_output);
     for (index, stream) in readable {
         supervision.relay(index, stream);
     }

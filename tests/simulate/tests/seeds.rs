@@ -1,7 +1,7 @@
 //! A few schedules of faults in every run of the tests, and those that have found something.
 
 use simulate::run::run;
-use simulate::schedule::Schedule;
+use simulate::schedule::{LATER_SEEDS, Schedule};
 
 fn keeps_all_invariants(seed: u64, hosts: usize) {
     let run = run(Schedule::new(seed, hosts), false);
@@ -12,6 +12,7 @@ fn keeps_all_invariants(seed: u64, hosts: usize) {
 fn a_few_schedules_keep_all_invariants() {
     (0..100).for_each(|seed| keeps_all_invariants(seed, 8));
     (0..5).for_each(|seed| keeps_all_invariants(seed, 64));
+    (LATER_SEEDS..LATER_SEEDS + 100).for_each(|seed| keeps_all_invariants(seed, 8));
 }
 
 #[test]
@@ -53,6 +54,30 @@ fn a_pause_right_after_the_start_is_a_pause() {
 #[test]
 fn a_host_that_is_paused_while_a_job_ends_waits_for_kill() {
     keeps_all_invariants(802_078, 8);
+}
+
+/// A network was silent while a job ended, for less than `--host-timeout`. A service that had ended
+/// with its clients counted as ended before them, because they were heard of later than 5 s after
+/// it; in the second schedule the launcher was stopped, too.
+#[test]
+fn a_service_may_end_with_clients_that_are_heard_of_late() {
+    keeps_all_invariants(1_000_266, 3);
+    keeps_all_invariants(1_001_302, 3);
+}
+
+/// The launcher was stopped after it had read from a host and before it handled that. The silence
+/// before, with the time in which it was stopped, was longer than `--host-timeout`.
+#[test]
+fn a_host_that_was_not_read_from_was_not_silent() {
+    keeps_all_invariants(1_000_066, 3);
+    keeps_all_invariants(1_000_116, 2);
+}
+
+/// The launcher slept when it was about to start the processes, and took the hosts, which had
+/// missed it, for lost.
+#[test]
+fn a_pause_right_before_the_start_is_a_pause() {
+    keeps_all_invariants(1_000_272, 3);
 }
 
 /// dgl-reap ended the trainers, and a server on the same host ended well because they were gone.
