@@ -26,9 +26,6 @@ struct ProcessLife {
     running: bool,
 }
 
-/// Limits are checked more often than this, unless this program is stopped.
-const STOPPED: Duration = Duration::from_secs(2);
-
 /// The state of a job.
 #[derive(Debug)]
 pub struct JobLife {
@@ -45,8 +42,6 @@ pub struct JobLife {
     /// Decides whether the job stalls; `None` without detection of stalls.
     pub(crate) stall: Option<StallWatch>,
     begun: Instant,
-    /// When the limits were last checked.
-    checked: Instant,
     ending: Option<Ending>,
     /// When servers that outlive their clients will be ended.
     linger: Option<Instant>,
@@ -84,7 +79,6 @@ impl JobLife {
             patience,
             stall: None,
             begun: now,
-            checked: now,
             ending: None,
             linger: None,
             ended_early: None,
@@ -222,11 +216,6 @@ impl JobLife {
     /// Checks all limits against the time.
     pub fn tick(&mut self, now: Instant) -> Option<JobAction> {
         self.pause = self.pause.filter(|pause| now < pause.losses_until);
-        let gap = now.saturating_duration_since(std::mem::replace(&mut self.checked, now));
-        if let Some((_, until)) = self.ended_early.as_mut().filter(|_| gap > STOPPED) {
-            // the end of the others may wait to be handled
-            *until += gap;
-        }
         if !self.may_end() {
             return None;
         }
@@ -507,12 +496,9 @@ mod tests {
         let (mut early, now) = job(&members);
         assert_eq!(exited(&mut early, 0, ProcessEnd::exited(0), now), None);
         assert_eq!(early.tick(now), None, "its clients may be about to end");
-        let second = |second| now + Duration::from_secs(second);
-        let waits_for_a_silent_host = (1..17).all(|number| early.tick(second(number)).is_none());
-        assert!(waits_for_a_silent_host);
-        assert_eq!(early.tick(second(30)), None, "the launcher was stopped");
-        let after_as_long = (31..44).position(|number| early.tick(second(number)) == END);
-        assert_eq!(after_as_long, Some(0), "{:?}", why(&early));
+        let is_silent = now + SERVERS_LINGER;
+        assert_eq!(early.tick(is_silent), None, "their host may be silent");
+        assert_eq!(early.tick(is_silent + PATIENCE), END);
         assert_eq!(why(&early), (Some(&Cause::Process), Some(&failure)));
 
         let (mut with_clients, now) = job(&members);

@@ -26,6 +26,9 @@ use wire::{Event, Request};
 
 /// How often to check time limits and to update the status line.
 const TICK: Duration = Duration::from_millis(500);
+/// A loop that has not run for this long was stopped. For as long again it checks no time limits:
+/// what hosts have reported meanwhile is handled first.
+const STOPPED: Duration = Duration::from_secs(2);
 /// The event loop of a running job.
 pub struct EventLoop<'a, 'h> {
     job: JobLife,
@@ -36,6 +39,8 @@ pub struct EventLoop<'a, 'h> {
     begun: Instant,
     /// The time of the current event.
     now: Instant,
+    /// When time limits are checked again.
+    checks_from: Instant,
     /// When the status line is due.
     status_at: Instant,
     states: HostStates,
@@ -76,6 +81,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             processes,
             begun: now,
             now,
+            checks_from: now,
             status_at: now,
             states: HostStates::new(hosts.sessions.len()),
             servers_ended: false,
@@ -103,8 +109,13 @@ impl<'a, 'h> EventLoop<'a, 'h> {
 
     /// Does everything that is due at this time; returns whether the job continues.
     pub fn tick(&mut self, now: Instant) -> bool {
-        self.now = now;
-        if self.states.up_count() == 0 || self.end_times.are_over(now) {
+        let last = std::mem::replace(&mut self.now, now);
+        // not twice in a row, so that a loop that is always slow checks limits, too
+        if now.saturating_duration_since(last) > STOPPED && last >= self.checks_from {
+            self.checks_from = now + STOPPED;
+        }
+        let checks_limits = now >= self.checks_from;
+        if self.states.up_count() == 0 || checks_limits && self.end_times.are_over(now) {
             return false;
         }
         if now >= self.status_at {
@@ -123,8 +134,10 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         if let Some(request) = profile.filter(|_| !self.end_times.have_begun()) {
             self.hosts.send_all(&request);
         }
-        let action = self.job.tick(now);
-        self.act(action);
+        if checks_limits {
+            let action = self.job.tick(now);
+            self.act(action);
+        }
         true
     }
 
