@@ -25,12 +25,12 @@ fn real_dgl_trains_to_its_end() {
     let Some(python) = python_with_dgl() else {
         return;
     };
-    let (folder, cluster) = Cluster::listed(4);
+    let (folder, cluster) = Cluster::listed(2);
     let scripts = root().join("tests/dgl");
     sh(
         &folder,
         &format!(
-            "DGLBACKEND=pytorch '{python}' '{}/partition.py' --out out --num-parts 4",
+            "DGLBACKEND=pytorch '{python}' '{}/partition.py' --out out --num-parts 2",
             scripts.display()
         ),
     )
@@ -55,37 +55,40 @@ fn real_dgl_trains_to_its_end() {
         let pushed = cluster.sh(&folder, &copy);
         pushed.ends(0);
         let load = format!(
-            "<pushed.jsonl dgl-env --role worker 'exec \"{python}\" dgl/load.py {config} 4 $RANK' \
+            "<pushed.jsonl dgl-env --role worker 'exec \"{python}\" dgl/load.py {config} 2 $RANK' \
              | dgl-spawn --format human"
         );
         cluster
             .sh(&folder, &load)
             .ends(0)
-            .out_has_times("loaded part", 4);
+            .out_has_times("loaded part", 2);
     }
-    // by the interpreter's path, and by that of its environment
+    // by the path of the environment
     let prefix = Path::new(&python).ancestors().nth(2).unwrap();
     let kind = if prefix.join("conda-meta").exists() {
         "conda"
     } else {
         "venv"
     };
-    let environment = format!("--{kind} '{}'", prefix.display());
-    for (probed, python) in [
-        (format!("--python '{python}'"), python.as_str()),
-        (environment, "python3"),
-    ] {
-        let train = format!(
-            "<pushed.jsonl host-probe --workspace /srv/job {probed} | dgl-env --num-trainers 2 \
-             --num-servers 2 --num-samplers 1 \
-             --num-omp-threads 1 -- '{python}' dgl/train.py --ip-config \
-             ip_config.txt --part-config data/g.json --num-epochs 3 | \
-             dgl-spawn --format human --log-dir logs"
-        );
-        cluster
-            .sh(&folder, &train)
-            .ends(0)
-            .out_has("loss fell from");
-        cluster.assert_clean();
-    }
+    let load = format!(
+        "<pushed.jsonl host-probe --workspace /srv/job --{kind} '{}' | dgl-env --role worker -- \
+         python3 dgl/load.py g.json 2 | dgl-spawn --format human",
+        prefix.display()
+    );
+    cluster
+        .sh(&folder, &load)
+        .ends(0)
+        .out_has_times("loaded part", 2);
+    // by that of the interpreter
+    let train = format!(
+        "<pushed.jsonl host-probe --workspace /srv/job --python '{python}' | dgl-env \
+         --num-trainers 2 --num-servers 2 --num-samplers 1 --num-omp-threads 1 -- \
+         '{python}' dgl/train.py --ip-config ip_config.txt --part-config data/g.json \
+         --num-epochs 3 | dgl-spawn --format human --log-dir logs"
+    );
+    cluster
+        .sh(&folder, &train)
+        .ends(0)
+        .out_has("loss fell from");
+    cluster.assert_clean();
 }

@@ -232,7 +232,7 @@ fn real_hosts_files_of_short_lived_processes_are_removed() {
 
 /// The same with real DGL, as far as DGL ends otherwise than other programs; a server of it exits
 /// with 1 on TERM, or aborts on its way out.
-const DGL_ENDS: [(&str, i32, &str); 5] = [
+const DGL_ENDS: [End; 5] = [
     (
         "trainer exits 1",
         1,
@@ -254,6 +254,16 @@ const DGL_ENDS: [(&str, i32, &str); 5] = [
 
 #[test]
 fn real_dgl_whatever_ends_a_job_nothing_is_left() {
+    end_jobs_of_dgl(&[DGL_ENDS[0], DGL_ENDS[3], DGL_ENDS[4]]);
+}
+
+#[test]
+#[ignore = "minutes: make test-matrices"]
+fn the_whole_matrix_of_ends_of_jobs_of_real_dgl() {
+    end_jobs_of_dgl(&DGL_ENDS);
+}
+
+fn end_jobs_of_dgl(ends: &[End]) {
     let Some(python) = python_with_dgl() else {
         return;
     };
@@ -272,7 +282,7 @@ fn real_dgl_whatever_ends_a_job_nothing_is_left() {
     );
     let pushed = cluster.sh(&folder, &copy);
     pushed.ends(0);
-    for (end, status, message) in DGL_ENDS {
+    for &(end, status, message) in ends {
         let name = end.replace(' ', "-");
         let fails = if end == "trainer exits 1" {
             "--fail-rank 1 --fail-epoch 4"

@@ -492,7 +492,7 @@ fn a_host_that_talks_without_end_fills_no_memory_and_keeps_no_signal_from_being_
             &folder,
             "dgl-spawn --no-preflight --connect 'python3 hostile.py x' --grace 1s <job.jsonl \
              >/dev/null 2>err & p=$!
-             until grep -q '1 process' err; do sleep 0.1; done; sleep 4
+             until grep -q '1 process' err; do sleep 0.1; done; sleep 2
              grep VmHWM /proc/$p/status; kill -TERM $p; begun=$(date +%s); wait $p; echo $? \
                  $(($(date +%s) - begun)); cat err >&2",
         );
