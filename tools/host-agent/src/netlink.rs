@@ -2,6 +2,7 @@
 //! and how much waits in it. The kernel reports them over a netlink socket (sock_diag(7)), not in
 //! /proc. Keep-alive probes carry no bytes, so they do not count.
 
+use crate::procfs;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, setsockopt, socket,
     sockopt::ReceiveTimeout,
@@ -19,9 +20,10 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST_DUMP: u16 = 0x301;
 const INET_DIAG_INFO: u16 = 2;
 const IPPROTO_TCP: u8 = 6;
-/// All states except TCP_LISTEN and TCP_TIME_WAIT: sockets that listen, and those that no process
-/// holds any more.
-const STATES: u32 = !(1 << 10 | 1 << 6);
+/// A set with TCP_LISTEN alone: sockets that listen.
+const LISTENING: u32 = 1 << 10;
+/// A set with TCP_TIME_WAIT alone: sockets that no process holds any more.
+const LINGERING: u32 = 1 << 6;
 /// Sizes of struct nlmsghdr, struct inet_diag_req_v2 and struct inet_diag_msg.
 const HEADER: usize = 16;
 const REQUEST: usize = 56;
@@ -76,19 +78,30 @@ impl Traffic {
 /// The traffic of each TCP socket of this network namespace, by inode. `None` if the kernel does
 /// not report it.
 pub fn tcp_traffic() -> Option<HashMap<u64, Traffic>> {
-    dump_all(traffic)
+    dump_all(!(LISTENING | LINGERING), traffic)
 }
 
 /// The connection of each TCP socket of this network namespace, by inode. `None` if the kernel does
 /// not report it.
 pub fn tcp_connections() -> Option<HashMap<u64, Connection>> {
-    dump_all(connection)
+    dump_all(!(LISTENING | LINGERING), connection)
 }
 
-fn dump_all<T>(parse: Parse<T>) -> Option<HashMap<u64, T>> {
+/// The port of each TCP socket of this network namespace that listens, on any address, by inode.
+/// The kernel goes through these sockets alone. For /proc/net/tcp it goes through the whole table
+/// of connections, which grows with the memory of the host, however few there are.
+pub fn listening_ports() -> HashMap<u64, u16> {
+    dump_all(LISTENING, |message, _| port_at(message, LOCAL_PORT_AT)).unwrap_or_else(|| {
+        let sockets = procfs::tcp_sockets().into_iter();
+        let sockets = sockets.filter(procfs::TcpSocket::listens);
+        sockets.map(|socket| (socket.inode, socket.port)).collect()
+    })
+}
+
+fn dump_all<T>(states: u32, parse: Parse<T>) -> Option<HashMap<u64, T>> {
     let mut sockets = HashMap::new();
     for family in [nix::libc::AF_INET, nix::libc::AF_INET6] {
-        dump(u8::try_from(family).ok()?, parse, &mut sockets)?;
+        dump(u8::try_from(family).ok()?, states, parse, &mut sockets)?;
     }
     Some(sockets)
 }
@@ -96,7 +109,7 @@ fn dump_all<T>(parse: Parse<T>) -> Option<HashMap<u64, T>> {
 /// Parses a socket's struct inet_diag_msg and struct tcp_info.
 type Parse<T> = fn(&[u8], &[u8]) -> Option<T>;
 
-fn dump<T>(family: u8, parse: Parse<T>, sockets: &mut HashMap<u64, T>) -> Option<()> {
+fn dump<T>(family: u8, states: u32, parse: Parse<T>, sockets: &mut HashMap<u64, T>) -> Option<()> {
     let kernel = socket(
         AddressFamily::Netlink,
         SockType::Raw,
@@ -105,7 +118,12 @@ fn dump<T>(family: u8, parse: Parse<T>, sockets: &mut HashMap<u64, T>) -> Option
     )
     .ok()?;
     setsockopt(&kernel, ReceiveTimeout, &ANSWER_LIMIT).ok()?;
-    send(kernel.as_raw_fd(), &request(family), MsgFlags::empty()).ok()?;
+    send(
+        kernel.as_raw_fd(),
+        &request(family, states),
+        MsgFlags::empty(),
+    )
+    .ok()?;
     let mut buffer = vec![0; ANSWER_BYTES];
     loop {
         let count = recv(kernel.as_raw_fd(), &mut buffer, MsgFlags::empty()).ok()?;
@@ -117,7 +135,7 @@ fn dump<T>(family: u8, parse: Parse<T>, sockets: &mut HashMap<u64, T>) -> Option
     }
 }
 
-fn request(family: u8) -> Vec<u8> {
+fn request(family: u8, states: u32) -> Vec<u8> {
     let length = u32::try_from(HEADER + REQUEST).unwrap_or_default();
     let mut text = Vec::with_capacity(HEADER + REQUEST);
     text.extend(length.to_ne_bytes());
@@ -125,7 +143,7 @@ fn request(family: u8) -> Vec<u8> {
     text.extend(NLM_F_REQUEST_DUMP.to_ne_bytes());
     text.extend([0; 8]);
     text.extend([family, IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), 0]);
-    text.extend(STATES.to_ne_bytes());
+    text.extend(states.to_ne_bytes());
     text.resize(HEADER + REQUEST, 0);
     text
 }
@@ -213,8 +231,13 @@ fn address_at(message: &[u8], address_at: usize, port_at: usize) -> Option<Socke
         true => IpAddr::from(<[u8; 4]>::try_from(bytes(4)?).ok()?),
         false => IpAddr::from(<[u8; 16]>::try_from(bytes(16)?).ok()?).to_canonical(),
     };
-    let port = u16::from_be_bytes(message.get(port_at..port_at + 2)?.try_into().ok()?);
-    Some(SocketAddr::new(address, port))
+    Some(SocketAddr::new(address, self::port_at(message, port_at)?))
+}
+
+fn port_at(message: &[u8], offset: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(
+        message.get(offset..offset + 2)?.try_into().ok()?,
+    ))
 }
 
 fn aligned(length: usize) -> usize {
@@ -242,7 +265,6 @@ fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::procfs;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
@@ -284,6 +306,33 @@ mod tests {
         let (more_bytes, more_segments) = moved();
         let mean = (more_bytes - bytes) / (more_segments - segments);
         assert!(mean < 10, "small messages are in small segments: {mean}");
+    }
+
+    #[test]
+    fn what_listens_is_as_proc_has_it() {
+        let (any, of_v6) = (
+            TcpListener::bind("0.0.0.0:0").unwrap(),
+            TcpListener::bind("[::1]:0").unwrap(),
+        );
+        let client = TcpStream::connect(of_v6.local_addr().unwrap()).unwrap();
+        let ports = listening_ports();
+        let inodes = procfs::socket_inodes(std::process::id().cast_signed());
+        let mut own: Vec<u16> = ports
+            .iter()
+            .filter_map(|(inode, port)| inodes.contains(inode).then_some(*port))
+            .collect();
+        let mut expected = [&any, &of_v6].map(|socket| socket.local_addr().unwrap().port());
+        own.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(own, expected);
+        let in_proc = procfs::tcp_sockets();
+        for (inode, port) in &ports {
+            let is_same = |socket: &procfs::TcpSocket| {
+                socket.listens() && (socket.inode, socket.port) == (*inode, *port)
+            };
+            assert!(!expected.contains(port) || in_proc.iter().any(is_same));
+        }
+        drop(client);
     }
 
     #[test]

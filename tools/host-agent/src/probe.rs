@@ -3,7 +3,7 @@
 use crate::claim::{self, HeldName};
 use crate::environment::{self, Environment};
 use crate::python::{self, PythonFacts};
-use crate::{job_processes, nvidia, open_files, procfs};
+use crate::{job_processes, netlink, nvidia, open_files, procfs};
 use nix::ifaddrs::getifaddrs;
 use record::python::activation;
 use record::{Facts, GpuCard};
@@ -39,7 +39,7 @@ pub fn probe(request: &Probe) -> Probed {
             ..Probed::default()
         };
         // only a listener prevents torch's rendezvous, but graph servers will listen later
-        let taken = procfs::listening_ports();
+        let taken: BTreeSet<u16> = netlink::listening_ports().into_values().collect();
         let is_free = |port: &u16| !is_server_port(port) && !taken.contains(port);
         let mut free = PROGRAM_PORTS.filter(is_free);
         probed.facts.master_port = free.next();

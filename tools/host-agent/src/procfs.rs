@@ -24,24 +24,6 @@ use record::term::{self, millis};
 use std::fs;
 use wire::probe::EphemeralPorts;
 
-/// The ports on which any process of this network namespace listens, on any address.
-pub fn listening_ports() -> Vec<u16> {
-    listening_sockets()
-        .into_iter()
-        .map(|(_, port)| port)
-        .collect()
-}
-
-/// The listening sockets of this network namespace: their inodes, which identify them in processes,
-/// and their ports.
-pub fn listening_sockets() -> Vec<(u64, u16)> {
-    tcp_sockets()
-        .iter()
-        .filter(|socket| socket.listens())
-        .map(|socket| (socket.inode, socket.port))
-        .collect()
-}
-
 /// The ports that the kernel gives to outgoing connections in this network namespace.
 pub fn ephemeral_ports() -> Option<EphemeralPorts> {
     let read = |name: &str| fs::read_to_string(format!("/proc/sys/net/ipv4/{name}"));

@@ -5,9 +5,9 @@ use crate::detached::folder::{self, JobFolder};
 use crate::job_processes::{JobProcess, job_processes, selected};
 use crate::output::EventOutput;
 use crate::processes::{self, Finder, MemberProcess, ProcessHandle};
-use crate::procfs;
 use crate::shm::{self, ShmFile};
 use crate::stacks::server;
+use crate::{netlink, procfs};
 use job::Role;
 use nix::sys::signal::Signal;
 use record::exit::SignalNumber;
@@ -24,7 +24,7 @@ use wire::{Event, Failure, Request, codec};
 
 /// Reports each process.
 pub fn list(output: &mut EventOutput) {
-    let ports: HashMap<u64, u16> = procfs::listening_sockets().into_iter().collect();
+    let ports = netlink::listening_ports();
     let now_ticks = procfs::uptime_ticks();
     for process in job_processes() {
         if let Some(found) = describe(process, &ports, now_ticks) {

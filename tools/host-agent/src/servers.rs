@@ -10,8 +10,8 @@
 )]
 
 use crate::detached::folder::{JobFolder, make_private};
-use crate::procfs;
 use crate::side_thread::SideThread;
+use crate::{netlink, procfs};
 use job::Loss;
 use launcher::run::records::first_failure;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -309,7 +309,8 @@ pub fn take_group(servers: &JobOnHost) -> Result<Event, Failure> {
         }
         number = number.saturating_add(1);
     }
-    let port = free_port(number, &procfs::listening_ports());
+    let taken: Vec<u16> = netlink::listening_ports().into_values().collect();
+    let port = free_port(number, &taken);
     Ok(Event::Group(TrainerGroup { number, port }))
 }
 

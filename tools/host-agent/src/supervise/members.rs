@@ -3,6 +3,7 @@
 //! This process is a subreaper, so it adopts daemons, whatever they did to their environment and
 //! session. Processes that another daemon has started are found by the token.
 
+use crate::netlink;
 use crate::processes::{self, ProcessHandle};
 use crate::procfs::{self, Stat};
 use job::Role;
@@ -71,8 +72,8 @@ pub fn families(
 /// Whether the process or one of its descendants listens on a port; another process may listen on
 /// it, too.
 pub fn listens(pid: i32, port: u16) -> bool {
-    let sockets = procfs::listening_sockets();
-    let wanted: Vec<u64> = sockets
+    let ports = netlink::listening_ports();
+    let wanted: Vec<u64> = ports
         .into_iter()
         .filter(|(_, other)| *other == port)
         .map(|(inode, _)| inode)
