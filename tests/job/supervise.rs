@@ -136,6 +136,28 @@ fn a_process_that_the_kernel_killed_for_memory_is_named_so() {
     job(&folder, &[&format!("{enter}; kill -KILL $$")]);
     let ran = spawn(&folder, "");
     assert!(ran.records("exited")[0].get("oom").is_none(), "{}", ran.out);
+    // by that of dgl-reap, right after the kernel has killed something in this cgroup
+    job(
+        &folder,
+        &[&format!(
+            "{}; echo eaten; sleep 97",
+            eats.replace("exec ", "")
+        )],
+    );
+    let ran = sh(
+        &folder,
+        "export DGL_TOOLS_CONNECT=local; dgl-spawn --job fed <job.jsonl >out & p=$!
+         until grep -q eaten out; do kill -0 $p || break; sleep 0.1; done
+         grep '\"host\",' job.jsonl | dgl-reap --job fed --signal KILL >&2; wait $p; s=$?
+         cat out; exit $s",
+    );
+    let exited = &ran.records("exited")[0];
+    assert!(
+        exited["reaped"] == json!(true) && exited.get("oom").is_none(),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
 }
 
 #[test]
@@ -448,10 +470,11 @@ fn a_server_listens_by_a_socket_of_its_own() {
     assert!(ran.records("listening").is_empty(), "{}", ran.out);
 }
 
-/// A host that says what it likes: BEFORE once it was told to start, and then BLOCK without end.
+/// A host that says what it likes: BEFORE once it was told to start, and then BLOCK without end,
+/// after four seconds less quickly.
 fn hostile(folder: &Path, before: &str, block: &str) {
     let script = format!(
-        "import os, sys
+        "import os, sys, time
 token = sys.stdin.buffer.readline().split()[-1]
 sys.stdin.buffer.readline() # the script that a real host runs
 os.write(1, b'\\n' + token + b' runs\\n')
@@ -459,8 +482,10 @@ for line in sys.stdin.buffer:
     if b'\"do\":\"start\"' in line: break
     os.write(1, b'{{\"event\":\"done\"}}\\n')
 os.write(1, {before})
-block = {block}
-while True: os.write(1, block)
+block, begun = {block}, time.monotonic()
+while True:
+    os.write(1, block)
+    if time.monotonic() - begun > 4: time.sleep(0.02)
 "
     );
     write(folder, "hostile.py", script);
@@ -490,8 +515,8 @@ fn a_host_that_talks_without_end_fills_no_memory_and_keeps_no_signal_from_being_
         hostile(&folder, started, &block);
         let ran = sh(
             &folder,
-            "dgl-spawn --no-preflight --connect 'python3 hostile.py x' --grace 1s <job.jsonl \
-             >/dev/null 2>err & p=$!
+            "dgl-spawn --no-preflight --connect 'python3 hostile.py x' --grace 1s \
+             --host-timeout 2s <job.jsonl >/dev/null 2>err & p=$!
              until grep -q '1 process' err; do sleep 0.1; done; sleep 2
              grep VmHWM /proc/$p/status; kill -TERM $p; begun=$(date +%s); wait $p; echo $? \
                  $(($(date +%s) - begun)); cat err >&2",

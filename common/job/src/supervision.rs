@@ -439,9 +439,10 @@ impl<M: Machine> Supervision<M> {
         self.running -= 1;
         match self.machine.take_status(index) {
             Ok(exited) => {
+                let reaped = self.has_reaped(exited.end);
                 let end = ProcessEnd {
-                    oom: exited.end.oom && !self.has_killed,
-                    reaped: self.has_reaped(exited.end),
+                    oom: exited.end.oom && !self.has_killed && !reaped,
+                    reaped,
                     ..exited.end
                 };
                 let is_now = |when: Instant| self.since(when) < REAP_LIMIT;
