@@ -459,7 +459,7 @@ fn an_agent_that_was_not_used_for_a_month_is_removed() {
 
 /// A machine that lost its power leaves empty files and cut ones.
 #[test]
-fn an_agent_that_does_not_run_is_taken_anew() {
+fn an_agent_that_does_not_run_is_sent_again() {
     if takes_seconds() {
         return;
     }

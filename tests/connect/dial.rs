@@ -787,7 +787,7 @@ fn a_folder_in_which_others_can_change_the_agent_is_refused() {
     }
     // as /tmp, in which nobody removes what is another's
     with_mode(0o1777).ends(0);
-    // what others could have written is written anew
+    // what others could have written is written again
     fs::set_permissions(agent(), fs::Permissions::from_mode(0o777)).unwrap();
     with_mode(0o1777).ends(0);
     let mode = fs::metadata(agent()).unwrap().permissions().mode();

@@ -1549,7 +1549,7 @@ impl Drop for Group {
     }
 }
 
-/// A host or container that was started anew has the same name, and somebody has the pid of the
+/// A host or container that was restarted has the same name, and somebody has the pid of the
 /// push of old.
 #[test]
 fn a_dead_push_is_known_whoever_has_its_pid() {

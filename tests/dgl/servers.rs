@@ -161,7 +161,7 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
         dead.err
     );
 
-    // started anew, and ended without a trace
+    // started again, and ended without a trace
     cluster
         .sh(
             &folder,

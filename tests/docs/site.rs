@@ -16,7 +16,7 @@ fn values<'a>(text: &'a str, attribute: &str) -> Vec<&'a str> {
     rests.filter_map(|rest| rest.split('"').next()).collect()
 }
 
-/// The site, built anew; none where what builds it is missing.
+/// The site, built again; none where what builds it is missing.
 fn built(folder: &Path) -> Option<PathBuf> {
     let build = format!(
         "CARGO_TARGET_DIR=\"$PWD\" '{}/site/build.sh'",

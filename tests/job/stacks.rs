@@ -320,7 +320,7 @@ fn fix() -> &'static str {
         "0" => "fix: a container's seccomp filter may forbid",
         "1" => "sysctl kernel.yama.ptrace_scope=0",
         "2" => "sysctl kernel.yama.ptrace_scope=1",
-        _ => "until the host is started anew",
+        _ => "until the host is restarted",
     }
 }
 

@@ -24,7 +24,7 @@ pub struct CopyReporter {
 
 impl CopyReporter {
     /// `show` displays the progress. The input is passed on, except records of type `again`, which
-    /// are written anew, and these hosts.
+    /// are written again, and these hosts.
     pub fn new(
         tool: &'static str,
         is_for_people: bool,

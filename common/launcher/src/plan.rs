@@ -6,7 +6,7 @@ use record::{Host, Process, Role, host_of, is_variable_name};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-const ANEW: &str = "make the stream anew, from ipconf-check on";
+const CREATE_AGAIN: &str = "create the stream again, starting with ipconf-check";
 
 /// The plan of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -71,7 +71,9 @@ impl SplitProcesses {
                 other.server_name, servers
             );
             let fault = Fault::data(format!("process record {}", other.id), problem);
-            return Err(fault.fix("make the stream anew, with one dgl-env").report());
+            return Err(fault
+                .fix("create the stream again, with one dgl-env")
+                .report());
         }
         let is_persistent = |process: &Process| servers.is_some() && process.role == Role::Server;
         let (mut processes, others): (Vec<_>, Vec<_>) =
@@ -107,14 +109,14 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
                     location(),
                     format!("there is no host {} in the stream", process.host),
                 )
-                .fix(ANEW),
+                .fix(CREATE_AGAIN),
             ),
             Some(host) if host.ip != process.ip => {
                 let problem = format!(
                     "says {} for host {}, whose record says {}",
                     process.ip, host.id, host.ip
                 );
-                report.push(Fault::data(location(), problem).fix(ANEW));
+                report.push(Fault::data(location(), problem).fix(CREATE_AGAIN));
             }
             Some(_) => {}
         }
@@ -130,7 +132,7 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
                     location(),
                     format!("server_name {name:?} is not a name: {why}"),
                 )
-                .fix(ANEW),
+                .fix(CREATE_AGAIN),
             );
         }
         for name in process.env.keys().chain(process.env_b64.keys()) {

@@ -33,5 +33,5 @@ pub(crate) fn unbase64(record: &str, field: &str, text: &str) -> Result<OsString
 /// The fault of a record that tools do not write, so it must have been edited.
 pub(crate) fn edited(location: impl Into<String>, problem: impl Into<String>) -> Fault {
     Fault::data(location, problem)
-        .fix("correct what was edited, as dgl-tools-records(5) has it, or make the stream anew")
+        .fix("correct what was edited, as dgl-tools-records(5) has it, or create the stream again")
 }

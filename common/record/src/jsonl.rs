@@ -233,7 +233,7 @@ impl Stream {
                 "stdin",
                 format!("{several} {} records, where one is enough", T::TYPE),
             )
-            .fix("make the stream anew, from ipconf-check on")
+            .fix("create the stream again, starting with ipconf-check")
             .report()),
         }
     }
@@ -409,15 +409,16 @@ impl NamedHosts {
         let faults = unknown.map(|(host, record)| {
             let problem = format!("names host {host}, and there are {of} hosts");
             Fault::data(format!("stdin: {record}"), problem)
-                .fix("hosts count from 0: correct what was edited, or make the stream anew")
+                .fix("hosts count from 0: correct what was edited, or create the stream again")
         });
         Report(faults.collect()).check()
     }
 }
 
 fn of_set(name: &str, problem: &str) -> Fault {
-    Fault::data("stdin", format!("{name} records: {problem}"))
-        .fix("let only one pipeline's records in: make the stream anew, from ipconf-check on")
+    Fault::data("stdin", format!("{name} records: {problem}")).fix(
+        "let only one pipeline's records in: create the stream again, starting with ipconf-check",
+    )
 }
 
 /// The ids of the records of one type, in input order, 4 bytes each. A number in a record never
@@ -753,7 +754,7 @@ impl Out {
     }
 
     /// Writes all input lines unchanged, except for records of one type, which the tool writes
-    /// anew.
+    /// again.
     pub fn pass_but(&mut self, stream: &Stream, left_out: &str, changed: &[Host]) {
         self.write(&stream.bytes_but(left_out, changed));
     }

@@ -111,7 +111,7 @@ impl FileSession {
     }
 
     /// Forgets all earlier events.
-    pub(crate) fn begin_anew(&mut self) {
+    pub(crate) fn begin_again(&mut self) {
         self.events.clear();
         self.dealt_with = self.session.received();
         self.moved = (self.session.pending(), Instant::now());

@@ -289,7 +289,7 @@ impl HostLink {
             return Err(broken);
         }
         sessions.direct = None;
-        sessions.login.begin_anew();
+        sessions.login.begin_again();
         drop(sessions);
         self.send(FileRequest::EndDirect);
         let number = self.sync();

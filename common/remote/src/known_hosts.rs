@@ -138,7 +138,7 @@ pub(crate) fn other_key(name: &str, places: &[(String, String)]) -> HostFault {
         .collect();
     let fault = HostFault::unreachable(format!(
         "its key is not the one that known_hosts has for {name} ({}): another host answers, or it \
-         was installed anew",
+         was reinstalled",
         lines.join(", ")
     ));
     fault.fix(format!(

@@ -144,7 +144,7 @@ fn servers(job: &JobHistory, failure: Option<&FirstFailure>) -> JobFinding {
         text += &format!(", first on {host}: {lost}{how}");
     }
     JobFinding::new(text)
-        .fix("… | dgl-spawn --attach NAME of the servers tells more; start them anew")
+        .fix("… | dgl-spawn --attach NAME of the servers tells more; start them again")
 }
 
 fn all_ended(job: &JobHistory, summary: &Summary) -> JobFinding {

@@ -68,7 +68,7 @@ const QUANTITIES: [ComparedQuantity; 7] = [
         // differences below a megabyte cannot be noticed
         least: 1e6,
         fix: Some(
-            "partition anew with METIS and balance_ntypes, or give that host more processors",
+            "partition again with METIS and balance_ntypes, or give that host more processors",
         ),
         values: partitions,
         show: |finding, job, host| {

@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         record::tell!("dgl-tools: command line: no such tool\n  fix: name one of these: {names}");
         return ExitCode::from(2);
     };
-    // a tool reads its command line anew, so its name must be the first word there
+    // a tool reads its command line again, so its name must be the first word there
     let error = match std::env::current_exe() {
         Ok(own) => Command::new(own).arg0(tool).args(words).exec(),
         Err(error) => error,

@@ -52,7 +52,7 @@ pub enum Fault {
         host: usize,
         time: Micros,
     },
-    /// A host is started anew.
+    /// A host is restarted.
     Reboot {
         host: usize,
     },

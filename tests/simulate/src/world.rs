@@ -142,7 +142,7 @@ pub struct World {
     launcher_runs_from: Micros,
     launcher_wake_at: Micros,
     pub launcher_lives: bool,
-    /// When its machine was started anew or it was killed.
+    /// When its machine was restarted or it was killed.
     pub loops: Vec<Option<HostLoop>>,
     /// Which loops the event loop has woken, in jobs with many hosts.
     woken: Option<Epoll>,

@@ -83,7 +83,7 @@ pub fn command(
 
 /// Faults of each host record, by itself and compared with the others.
 pub fn hosts(hosts: &[Host], num_servers: u32) -> Vec<Fault> {
-    const ANEW: &str = "make the stream anew, from ipconf-check on";
+    const CREATE_AGAIN: &str = "create the stream again, starting with ipconf-check";
     const PROBE: &str = "run host-probe again, or take the fact out of the record";
     let mut faults = Vec::new();
     let mut seen: HashMap<Ipv4Addr, u32> = HashMap::new();
@@ -97,17 +97,17 @@ pub fn hosts(hosts: &[Host], num_servers: u32) -> Vec<Fault> {
         if let Some(other) = seen.insert(ip, host.id) {
             let problem =
                 format!("has the address of host {other}; DGL tells machines by their address");
-            check(true, problem, ANEW);
+            check(true, problem, CREATE_AGAIN);
         }
         check(
             ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast(),
             format!("{ip} is not a host's address"),
-            ANEW,
+            CREATE_AGAIN,
         );
         check(
             ip.is_loopback() && hosts.len() > 1,
             format!("the other hosts cannot reach {ip}"),
-            ANEW,
+            CREATE_AGAIN,
         );
         check(
             port == 0,

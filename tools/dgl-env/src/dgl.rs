@@ -55,7 +55,7 @@ pub fn faults(args: &Args, hosts: &[Host], graph: Option<&Graph>) -> Vec<Fault> 
     if !args.is_dgl() {
         return Vec::new();
     }
-    let fix = "make the stream anew; part-map --parts-per-host is for workers and programs";
+    let fix = "create the stream again; part-map --parts-per-host is for workers and programs";
     let of_graph = graph.and_then(|graph| {
         let parts_of_record = graph.num_parts.into();
         parts(parts_of_record, hosts.len(), "stdin: graph record", fix)

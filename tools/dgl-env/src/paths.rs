@@ -113,7 +113,9 @@ fn agreed(
                 true => "is empty",
                 false => "has a NUL byte in it",
             };
-            return Err(Fault::data(location, problem).fix("make the stream anew, with part-map"));
+            return Err(
+                Fault::data(location, problem).fix("create the stream again, with part-map")
+            );
         }
         Some(path) => Some(at_home(&location, path, hosts)?),
     };

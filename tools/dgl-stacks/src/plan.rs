@@ -84,8 +84,7 @@ fn fix_for(ptrace_scope: u8) -> String {
               kernel.yama.ptrace_scope=1"
             .to_owned(),
         scope => format!(
-            "a ptrace_scope of {scope} holds for everybody, root too, until the host is started \
-             anew"
+            "a ptrace_scope of {scope} holds for everybody, root too, until the host is restarted"
         ),
     };
     format!("{allowed}; {BY_PYTHON}")
@@ -157,7 +156,7 @@ mod tests {
             (0, "seccomp filter"),
             (1, "sysctl kernel.yama.ptrace_scope=0"),
             (2, "sysctl kernel.yama.ptrace_scope=1"),
-            (3, "until the host is started anew"),
+            (3, "until the host is restarted"),
         ];
         for (ptrace_scope, helps) in table {
             let answer = answer(

@@ -267,8 +267,7 @@ fn outcome(
         _ => None,
     });
     let probed = probed.ok_or_else(|| {
-        Fault::unreachable(host.location(), "host-agent gave no answer")
-            .fix("install dgl-tools anew")
+        Fault::unreachable(host.location(), "host-agent gave no answer").fix("reinstall dgl-tools")
     })?;
     plan::answer(host, python, probed)
 }

@@ -97,7 +97,7 @@ pub fn deliveries(
     Ok(deliveries)
 }
 
-const ANEW: &str = "make the stream anew, with part-map";
+const CREATE_AGAIN: &str = "create the stream again, with part-map";
 
 /// What a file is to each host that gets it.
 fn delivery(file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault> {
@@ -112,7 +112,7 @@ fn delivery(file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault
             location(),
             format!("dst {} is not an absolute path without ..", dst.display()),
         )
-        .fix(ANEW));
+        .fix(CREATE_AGAIN));
     }
     if is_reserved(&dst) {
         let problem = format!("dst {} has a name of part-push's own in it", dst.display());
@@ -128,7 +128,7 @@ fn delivery(file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault
                 workspace.display()
             ),
         )
-        .fix(ANEW));
+        .fix(CREATE_AGAIN));
     }
     let source = source(file)?;
     let mtime = file.mtime_s.zip(file.mtime_nsec.or(Some(0)));
@@ -146,8 +146,9 @@ fn delivery(file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault
 
 /// Where the bytes of a file come from.
 fn source(file: &FileCopy) -> Result<DeliverySource, Fault> {
-    let wrong =
-        |problem: &str| Err(Fault::data(format!("file record {}", file.id), problem).fix(ANEW));
+    let wrong = |problem: &str| {
+        Err(Fault::data(format!("file record {}", file.id), problem).fix(CREATE_AGAIN))
+    };
     Ok(match (file.source()?, &file.content) {
         (None, None) if file.is_folder()? => DeliverySource::Folder,
         (None, None) => DeliverySource::There,

@@ -5,7 +5,7 @@ use record::{Host, cpus, term};
 use std::time::Duration;
 use wire::preflight::{Claimant, Claimed, Module, Owner, SharedFiles, Subject};
 
-pub const COPY_ANEW: &str = "copy it again, to all hosts, with part-map and part-push";
+pub const COPY_AGAIN: &str = "copy it again, to all hosts, with part-map and part-push";
 pub const OPEN_PORTS: &str = "open between all hosts the ports of ip_config.txt and those of \
     net.ipv4.ip_local_port_range: DGL's servers connect to such ports of their clients, and \
     torch's processes to those of each other; if they are closed, the job hangs";
@@ -64,7 +64,7 @@ pub fn problem(about: Subject, problem: &str) -> Problem {
     let fix = match about {
         Subject::File => "copy the job there with part-map and part-push, or correct --workspace",
         Subject::Permission => "let this user read it there",
-        Subject::PartitionConfig => COPY_ANEW,
+        Subject::PartitionConfig => COPY_AGAIN,
         Subject::SharedMemory => {
             "make it larger: mount -o remount,size=… /dev/shm, or docker run --shm-size; or more \
              partitions and hosts"

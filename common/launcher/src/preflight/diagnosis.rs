@@ -1,6 +1,6 @@
 //! Turns the findings of all hosts into faults with their locations. describe.rs words them.
 
-use super::describe::{self, COPY_ANEW, ONE_MTU, OPEN_PORTS, Problem, plain};
+use super::describe::{self, COPY_AGAIN, ONE_MTU, OPEN_PORTS, Problem, plain};
 use super::reachability::{self, PairFailure, UnreachablePair};
 use record::error::Report;
 use record::majority::most_frequent;
@@ -203,7 +203,7 @@ impl<'a> Diagnosis<'a> {
                 true => "the ip_config there has names, but DGL needs addresses",
                 false => "the ip_config there is not that of the records",
             };
-            self.push(index, Problem::new(problem, COPY_ANEW));
+            self.push(index, Problem::new(problem, COPY_AGAIN));
         }
     }
 
@@ -220,7 +220,7 @@ impl<'a> Diagnosis<'a> {
         let hosts = self.busy[index].of as usize;
         if num_parts.is_none() {
             let problem = "this is not a partition config: num_parts is missing";
-            self.push(index, Problem::new(problem, COPY_ANEW));
+            self.push(index, Problem::new(problem, COPY_AGAIN));
         }
         if let Some(problem) = num_parts.and_then(|parts| unequal_parts(parts, hosts, 1)) {
             let problem = format!("the partition config there has {problem}");
@@ -233,7 +233,7 @@ impl<'a> Diagnosis<'a> {
                 "the partition config there is of graph {name:?}, not {:?}",
                 graph.graph_name
             );
-            self.push(index, Problem::new(problem, COPY_ANEW));
+            self.push(index, Problem::new(problem, COPY_AGAIN));
         }
     }
 
@@ -423,7 +423,7 @@ impl<'a> Diagnosis<'a> {
             let differs = |hash| usual.is_none_or(|(usual, _)| usual != hash);
             for (index, _) in hosts.iter().filter(|(_, hash)| differs(hash)) {
                 let problem = format!("{} differs from the other hosts'", file.name());
-                self.push(*index, Problem::new(problem, COPY_ANEW));
+                self.push(*index, Problem::new(problem, COPY_AGAIN));
             }
         }
     }

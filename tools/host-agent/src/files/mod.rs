@@ -5,7 +5,7 @@
 //! its order, and none waits for another. No conversation moves: each connection beside the login
 //! (`direct_listener`) has its own, which shares the files of this push (`incoming_file`) with the
 //! others, and other hosts hand files on over theirs (`forward`). What an end leaves undone may be
-//! requested anew over another connection. A sign of life is sent now and then whatever else is
+//! requested again over another connection. A sign of life is sent now and then whatever else is
 //! done, and a tool that sends nothing for a minute is taken for gone.
 
 mod begin;
