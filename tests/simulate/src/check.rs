@@ -57,8 +57,7 @@ pub fn settling(schedule: &Schedule) -> Micros {
 pub fn latest_end(world: &World, decided: Option<Micros>) -> Micros {
     let schedule = &world.schedule;
     if let Some(decided) = decided {
-        let silences = 2 * schedule.patience;
-        return decided.max(world.faults_end) + schedule.grace + silences + END;
+        return decided.max(world.faults_end) + schedule.grace + schedule.patience + END;
     }
     // processes that hang for ever are ended by a signal, which is a fault too
     let last_fault = schedule.faults.last().map_or(0, |(time, _)| *time);

@@ -45,12 +45,12 @@ impl EndTimes {
             }
             _ => return,
         };
-        // a host may be silent for its whole time before it gets the request, and again before its
-        // report arrives
-        let silences = plan.host_timeout * 2;
+        // a host may be silent for its whole time before it gets the request, or before its report
+        // arrives
+        let silence = plan.host_timeout;
         self.0 = Some(Times {
             kill_at,
-            give_up_at: kill_at + silences + END_LIMIT,
+            give_up_at: kill_at + silence + END_LIMIT,
             notice_at: Some(now + NOTICE_AFTER),
         });
     }
