@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""A worker of GLT that goes through trials; see trial.py. It trains on batches of a sampler of its own,
-which asks those of the other workers, and has the options of tests/glt/sage.py.
+"""A process of GLT that goes through trials; see trial.py. A worker trains on batches of a sampler of
+its own, which asks those of the other workers; a client, on batches that the server with its rank
+samples for it. It has the options of tests/glt/sage.py.
 
-Usage: glt.py worker OPTION..."""
+Usage: glt.py worker|server|client OPTION..."""
 
 import os
 import sys
@@ -28,20 +29,49 @@ def train(model, batch):
     F.cross_entropy(out, batch.y[: batch.batch_size]).backward()
 
 
+def serve(args):
+    trial.write(f"server-{args.node_rank}", str(os.getpid()))
+    glt.distributed.init_server(
+        args.num_server_nodes,
+        args.node_rank,
+        sage.dataset(args),
+        args.master_addr,
+        args.server_client_master_port,
+        args.num_client_nodes,
+    )
+    glt.distributed.wait_and_shutdown_server()
+
+
+def begin(args):
+    """Begins as a worker or a client. Returns how many there are, and the worker's data."""
+    if args.role == "worker":
+        glt.distributed.init_worker_group(args.num_nodes, args.node_rank)
+        return args.num_nodes, sage.dataset(args)
+    glt.distributed.init_client(
+        args.num_server_nodes,
+        args.num_client_nodes,
+        args.node_rank,
+        args.server_addr,
+        args.server_client_master_port,
+    )
+    return args.num_client_nodes, None
+
+
 def main():
     args = sage.options()
     torch.set_num_threads(1)
     torch.multiprocessing.set_start_method("spawn")
-    glt.distributed.init_worker_group(args.num_nodes, args.node_rank)
+    if args.role == "server":
+        return serve(args)
+    size, data = begin(args)
     distributed.init_process_group(
         "gloo",
         rank=args.node_rank,
-        world_size=args.num_nodes,
+        world_size=size,
         init_method=f"tcp://{args.master_addr}:{args.training_pg_master_port}",
     )
-    loader = sage.loader(args, "train", args.train_loader_master_port, sage.dataset(args))
+    batches = forever(sage.loader(args, "train", args.train_loader_master_port, data))
     model = DistributedDataParallel(sage.GraphSAGE(16, 32, num_layers=2, out_channels=4))
-    batches = forever(loader)
     for operation, _ in trial.steps(args.node_rank, "barrier"):
         if operation == "train":
             train(model, next(batches))
@@ -55,5 +85,5 @@ def main():
     os._exit(0)
 
 
-if __name__ == "__main__":  # its sampler is spawned, and imports this file again
+if __name__ == "__main__":  # samplers are spawned, and import this file again
     main()

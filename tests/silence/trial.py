@@ -52,6 +52,11 @@ def save_until(released, rank):
 
 def go_wrong(fault, number, rank):
     released = f"release-{number}"
+    if fault == "stop_sampler":
+        sampler = multiprocessing.active_children()[0]
+        write(f"faulty-{number}", str(sampler.pid))
+        os.kill(sampler.pid, signal.SIGSTOP)
+        return
     if rank == 0 or not fault.startswith("all_"):
         write(f"faulty-{number}", str(os.getpid()))
     fault = fault.replace("all_", "")

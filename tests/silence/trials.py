@@ -2,8 +2,8 @@
 """Tries what dgl-stacks concludes from connections: jobs on hosts of host-lab, in which one process does not come, or the network
 loses data, or nothing is wrong. README.md describes the programs, the faults and what is recorded.
 
-Usage: trials.py OUT [--program gloo|dgl|glt|mpi|perl] [--hosts N] [--per-host N] [--trials N] [--seed N] [--delay MS]
-                     [--operations LIST] [--faults LIST] [--python PYTHON]
+Usage: trials.py OUT [--program gloo|dgl|glt|glt_servers|mpi|perl] [--hosts N] [--per-host N] [--trials N] [--seed N] [--delay MS]
+                     [--operations LIST] [--faults LIST] [--elements N] [--python PYTHON]
 
 Each trial becomes a line of OUT, as common/verdict/tests/silence.rs reads it."""
 
@@ -26,6 +26,7 @@ OPERATIONS = {
     "gloo": ["all_reduce", "barrier", "all_to_all", "all_gather", "neighbours", "pipeline", "broadcast", "reduce"],
     "dgl": ["train", "barrier"],
     "glt": ["train", "sample"],
+    "glt_servers": ["train", "sample"],
     "mpi": ["allreduce", "barrier", "alltoall", "allgather", "bcast", "reduce", "ring"],
     "perl": ["ring", "hub", "exchange", "stream"],
 }
@@ -34,6 +35,8 @@ OF_RANK_0 = ["evaluate", "save"]
 # All do it, or nothing goes wrong: nobody is waited for.
 HEALTHY = ["all_sleep", "all_evaluate", "all_save", "all_load", "none"]
 OF_SERVERS = ["stop_server", "hold"]
+# The roles of ranks and of servers, other than worker.
+ROLES = {"dgl": ("trainer", "server"), "glt_servers": ("train", "store")}
 OF_NETWORK = ["cut", "lossy", "lossy_to"]
 # After these, the job is ended.
 FINAL = ["cut", "lossy", "lossy_to", "other", "leave", "stop_server"]
@@ -60,14 +63,16 @@ def options():
     parser.add_argument("--delay", type=float, default=0, help="of host 1, in milliseconds in each direction")
     parser.add_argument("--operations")
     parser.add_argument("--faults", default="sleep,spin,stop")
+    parser.add_argument("--elements", type=int, help="the size of the data, instead of one by chance")
     parser.add_argument("--python", default=sys.executable)
     return parser.parse_args()
 
 
-def wait_for(path, seconds=600):
+def wait_for(path, seconds=600, process=None):
+    """Waits for a file, which is not made if that process ends."""
     begun = time.monotonic()
     while not os.path.exists(path):
-        if time.monotonic() - begun > seconds:
+        if time.monotonic() - begun > seconds or process and process.poll() is not None:
             raise TimeoutError(path)
         time.sleep(0.05)
 
@@ -81,7 +86,8 @@ class Recording:
     def __init__(self, stacks):
         self.numbers = {}
         members = [one for one in stacks if "rank" in one]
-        self.ends = {(link["local"], link["peer"]): one["pid"] for one in stacks for link in one.get("connections", [])}
+        ends = [((link["local"], link["peer"]), one) for one in stacks for link in one.get("connections", [])]
+        self.ends = {addresses: (one["host"], one["pid"]) for addresses, one in ends}
         self.kept = self.kept_connections(link for one in members for link in one.get("connections", []))
         # a shell that stands before a program has nothing to be read, nor has a child without connections
         rows = map(self.process, members)
@@ -92,11 +98,11 @@ class Recording:
         of_two = {}
         for link in links:
             ends = frozenset([link["local"], link["peer"]])
-            pids = [self.ends.get(ends) for ends in [(link["local"], link["peer"]), (link["peer"], link["local"])]]
+            two = [self.ends.get(ends) for ends in [(link["local"], link["peer"]), (link["peer"], link["local"])]]
             moved = min(link.get("since_sent_ms", 1 << 32), link.get("since_received_ms", 1 << 32))
             if link["unread_bytes"] or link["unacknowledged_bytes"]:
                 moved = -1
-            connections = of_two.setdefault(frozenset(pids), {})
+            connections = of_two.setdefault(frozenset(two), {})
             connections[ends] = min(moved, connections.get(ends, moved))
         kept = set()
         for connections in of_two.values():
@@ -142,6 +148,8 @@ class Job:
         self.trials = os.path.join(self.work, "trials")
         os.makedirs(self.trials)
         self.size = options.hosts * options.per_host
+        # that of rank 0
+        self.first_host = 0
         self.number = 0
         self.addresses = [f"10.77.0.{k + 1}" for k in range(options.hosts)]
         with open(os.path.join(self.work, "ip_config.txt"), "w") as file:
@@ -151,7 +159,7 @@ class Job:
                                         stderr=open(self.work + "/run.err", "w"))
         try:
             for rank in range(self.size):
-                wait_for(os.path.join(self.trials, f"ready-{rank}"), 1500)
+                wait_for(os.path.join(self.trials, f"ready-{rank}"), 1500, self.process)
         except TimeoutError:
             self.tell()
             raise
@@ -183,14 +191,32 @@ class Job:
             dgl-env --num-trainers {self.options.per_host} --num-servers 1 --num-omp-threads 1 --env TRIALS={self.trials} \
             -- {python} {HERE}/dgl_rpc.py ip_config.txt data/g.json"""
 
-    def glt(self):
+    def glt_command(self, role, options):
+        ports = "training_pg_master_port {master_port}", "master_addr {master_addr}", "node_rank {rank}"
+        flags = " ".join(f"--{option}" for option in [*ports, *options])
+        return f"--num-omp-threads 1 --env TRIALS={self.trials} -- {self.options.python} {HERE}/glt.py {role} {flags}"
+
+    def glt_pushed(self, hosts):
+        """Gives each of the first hosts a part."""
         venv = os.path.dirname(os.path.dirname(self.options.python))
-        options = " ".join(
-            f"--{option}" for option in ["num_nodes {num_hosts}", "node_rank {rank}", "master_addr {master_addr}",
-                                         "training_pg_master_port {master_port}", "train_loader_master_port {port:train}"])
-        return f"""{self.options.python} {ROOT}/tests/glt/graph.py graph {len(self.addresses)} >&2 &&
-            ipconf-check ip_config.txt | host-probe --venv {venv} | part-map --partitions graph --workspace /srv/job | part-push |
-            dgl-env --role worker --num-omp-threads 1 --env TRIALS={self.trials} -- {self.options.python} {HERE}/glt.py worker {options}"""
+        return f"""{self.options.python} {ROOT}/tests/glt/graph.py graph {hosts} >&2 && head -n {hosts} ip_config.txt >parts.txt &&
+            ipconf-check parts.txt | part-map --partitions graph --workspace /srv/job | part-push >parts.jsonl &&
+            ipconf-check ip_config.txt | host-probe --venv {venv} | part-map --workspace /srv/job --script-folder {HERE} | part-push"""
+
+    def glt(self):
+        worker = self.glt_command("worker", ["num_nodes {num_hosts}", "train_loader_master_port {port:train}"])
+        return f"{self.glt_pushed(len(self.addresses))} | dgl-env --role worker {worker}"
+
+    def glt_servers(self):
+        """Servers on the first half of the hosts, and a client of each on the others."""
+        self.first_host = self.size = len(self.addresses) // 2
+        server = self.glt_command("server", ["num_server_nodes {num_hosts}", f"num_client_nodes {self.size}",
+                                             "server_client_master_port {port:rpc}"])
+        client = self.glt_command("client", ["num_server_nodes {store.num_hosts}", "num_client_nodes {world_size}",
+                                             "server_addr {store.master_addr}", "server_client_master_port {store.port:rpc}",
+                                             "train_loader_master_port {store.port:train}"])
+        return f"""{self.glt_pushed(self.size)} | dgl-env --program store --on 0-{self.size - 1} --env TRAIN={{port:train}} {server} |
+            dgl-env --program train --on {self.size}-{2 * self.size - 1} {client}"""
 
     def path(self, name):
         return os.path.join(self.trials, name)
@@ -223,7 +249,8 @@ class Job:
         self.write_trial([told[word] for word in words])
         self.number += 1
         wait_for(self.path(f"faulty-{number}"))
-        time.sleep(wait_s)
+        # a worker first uses up what its sampler has for it
+        time.sleep(wait_s + (4 if fault == "stop_sampler" else 0))
         network = os.path.join(self.work, "..", "losses")
         if fault == "stop_server":
             self.on(trial["server"], f"kill -STOP {self.pid('server-%d' % trial['server'])}")
@@ -237,8 +264,8 @@ class Job:
             time.sleep(6 + wait_s)
         stacks = self.stacks()
         open(self.path(f"release-{number}"), "w").close()
-        if fault in ("stop", "stop_inside"):
-            self.on(trial["rank"] // self.options.per_host, f"kill -CONT {self.pid('faulty-%d' % number)}")
+        if fault in ("stop", "stop_inside", "stop_sampler"):
+            self.on(self.first_host + trial["rank"] // self.options.per_host, f"kill -CONT {self.pid('faulty-%d' % number)}")
         if fault == "cut":
             subprocess.run([LAB, "mend", str(trial["host"] + 1)], check=True)
         elif fault in ("lossy", "lossy_to"):
@@ -274,23 +301,24 @@ def trial_of(chosen, fault, chance, size):
         "elements": chance.choice([1, 1000, 30_000] if chosen.program in ("perl", "dgl") else [1, 1000, 300_000]),
         "steps": chance.randrange(5, 15),
         "step_s": chance.choice([0.02, 0.05]),
-        "server": chance.randrange(chosen.hosts),
+        "server": chance.randrange(min(size, chosen.hosts)),
         # the first one asks, and a delayed link cannot be cut
         "host": chance.randrange(2, chosen.hosts) if chosen.hosts > 2 else 1,
     }
-    role = "trainer" if chosen.program == "dgl" else "worker"
+    trial["elements"] = chosen.elements or trial["elements"]
+    role, server_role = ROLES.get(chosen.program, ("worker", ""))
     if fault in OF_RANK_0:
         trial["rank"] = 0
     elif fault in HEALTHY + OF_NETWORK + ["stop_server"]:
         trial["rank"] = -1
     if fault in ["none", "stop_server"] + OF_NETWORK:
-        trial["steps"] = 100 if chosen.program == "glt" or chosen.delay else 400
+        trial["steps"] = 100 if chosen.program.startswith("glt") or chosen.delay else 400
     if fault in OF_NETWORK:
         trial["elements"] = max(trial["elements"], 1000)
         trial["host"] = trial["host"] if fault == "cut" else 1
         trial["culprit"] = f"10.77.0.{trial['host'] + 1}"
     elif fault in OF_SERVERS:
-        trial["culprit"] = f"server {trial['server']}"
+        trial["culprit"] = f"{server_role} {trial['server']}"
     elif fault in HEALTHY + ["leave"]:
         trial["culprit"] = None
     else:
@@ -303,7 +331,8 @@ def trials(chosen, lab_dir):
     faults = chosen.faults.split(",")
     job = None
     for number in range(chosen.trials):
-        trial = trial_of(chosen, faults[number % len(faults)], chance, chosen.hosts * chosen.per_host)
+        size = chosen.hosts // 2 if chosen.program == "glt_servers" else chosen.hosts * chosen.per_host
+        trial = trial_of(chosen, faults[number % len(faults)], chance, size)
         job = job or Job(chosen, lab_dir)
         stacks, is_whole = job.run(trial, chance.uniform(1.5, 3))
         row = {"program": chosen.program, "operation": trial["operation"], "fault": trial["fault"], "culprit": trial["culprit"],

@@ -161,9 +161,9 @@ pub fn of_several(words: &str) -> String {
     words.replace(" its ", " their ")
 }
 
-/// What a stack waits for; `None` if it may be computing. The names are those of DGL 0.5 to 2.4 and
-/// torch 1 and 2. They count in functions that the script calls, and for the script's own functions
-/// only if they are unambiguous.
+/// What a stack waits for; `None` if it may be computing. The names are those of DGL 0.5 to 2.4,
+/// GLT 0.2, and torch 1 and 2. They count in functions that the script calls, and for the script's
+/// own functions only if they are unambiguous.
 pub fn wait(frames: &[String]) -> Option<Wait> {
     let own = own_position(frames);
     let called = &frames[..own.unwrap_or(frames.len())];
@@ -189,13 +189,16 @@ pub fn wait(frames: &[String]) -> Option<Wait> {
         }
         () if has(&["client_barrier", "barrier", "monitored_barrier"]) => Wait::Barrier,
         () if has(&["connect_to_server", "_wait_for_server"]) => Wait::ServersStart,
-        () if has(&["recv_request"]) => Wait::Requests,
+        () if has(&["recv_request", "wait_and_shutdown_server"]) => Wait::Requests,
         () if has(&["recv_response", "remote_call", "wait_for_response"])
             || has_in(called, &["fast_pull"]) =>
         {
             Wait::Servers
         }
-        () if has(&["_next_data", "__next__"]) && (is_in("queues.py:") || is_in("queue.py:")) => {
+        () if is_in("graphlearn_torch/channel/remote_channel.py:") => Wait::Servers,
+        () if has(&["_next_data", "__next__"])
+            && (is_in("queues.py:") || is_in("queue.py:") || is_in("shm_channel.py:")) =>
+        {
             Wait::Samplers
         }
         () if own.is_none() && has(&["_shutdown"]) && is_in("threading.py:") => Wait::Threads,
@@ -561,7 +564,7 @@ mod tests {
     #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn stacks_tell_what_is_waited_for() {
-        let table: [(&[&str], Option<Wait>); 20] = [
+        let table: [(&[&str], Option<Wait>); 22] = [
             (
                 &[
                     "barrier (torch/distributed/elastic/utils/store.py:67)",
@@ -614,6 +617,23 @@ mod tests {
                     "main (train.py:8)",
                 ],
                 Some(Wait::Requests),
+            ),
+            (
+                &[
+                    "recv (graphlearn_torch/channel/shm_channel.py:66)",
+                    "__next__ (graphlearn_torch/distributed/dist_loader.py:289)",
+                    "main (train.py:8)",
+                ],
+                Some(Wait::Samplers),
+            ),
+            (
+                &[
+                    "get (queue.py:171)",
+                    "recv (graphlearn_torch/channel/remote_channel.py:82)",
+                    "__next__ (graphlearn_torch/distributed/dist_loader.py:289)",
+                    "main (train.py:8)",
+                ],
+                Some(Wait::Servers),
             ),
             (LOOP, None),
             (&["_shutdown (threading.py:1590)"], Some(Wait::Threads)),

@@ -21,7 +21,7 @@
 //! unknown.
 
 use record::stacks::{self, Member, Wait};
-use record::{Connection, Role, Stack, term};
+use record::{Connection, Stack, term};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -120,21 +120,6 @@ impl Silence {
     pub fn of_some(stacks: &[Stack]) -> Silence {
         Exchanges::of(stacks, 0).silence()
     }
-}
-
-/// Whether each process waits for others, according to its stack; `None` if one cannot be read.
-fn are_waiting(stacks: &[Stack]) -> Option<BTreeMap<Member, bool>> {
-    let is_for_others = |wait| !matches!(wait, Wait::Samplers | Wait::Threads);
-    let known = stacks.iter().filter_map(|stack| {
-        let member = stack.member()?;
-        let wait = stacks::wait(stack.main_frames()?);
-        Some((member, wait.is_some_and(is_for_others)))
-    });
-    let known: BTreeMap<Member, bool> = known.collect();
-    let mut members = stacks.iter().filter_map(|stack| stack.role.zip(stack.rank));
-    members
-        .all(|member| known.contains_key(&member))
-        .then_some(known)
 }
 
 /// A process, and all that wait for it.
@@ -291,10 +276,11 @@ impl Exchanges {
         if let [member] = self.who_does_not_read()[..] {
             return Some(member);
         }
-        let are_waiting = are_waiting(stacks)?;
-        let (waiting, mut at_work): (Vec<Member>, Vec<Member>) =
-            are_waiting.keys().partition(|member| are_waiting[member]);
-        at_work.retain(|member| !self.wait_for_themselves.contains(member));
+        let waits = self.waits_by_stack(stacks)?;
+        let at_work = waits.iter().filter(|(_, wait)| wait.is_none());
+        let at_work = at_work.map(|(member, _)| *member);
+        let at_work = at_work.filter(|member| !self.wait_for_themselves.contains(member));
+        let at_work: Vec<Member> = at_work.collect();
         let is_only = |silent: &&Member| {
             let mut others = at_work.iter().filter(|member| member != silent);
             others.all(|member| self.waits_only_for(*member, **silent))
@@ -303,13 +289,34 @@ impl Exchanges {
         let [member] = only[..] else {
             return None;
         };
-        let is_client = |member: &Member| member.0 != Role::Server;
-        let holds_answers = |silent: &Member| !is_client(silent) && is_client(member);
-        let waits = self.waits();
-        let mut silent = waits.iter().map(|wait| wait.silent);
+        let holds_answers = |silent: &Member| waits.get(silent) == Some(&Some(Wait::Requests));
+        let unanswered = self.waits();
+        let mut silent = unanswered.iter().map(|wait| wait.silent);
         let is_silent = self.last_received(*member).is_some()
             || silent.any(|silent| silent == *member || holds_answers(&silent));
-        (is_silent && waiting.iter().any(is_client)).then_some(*member)
+        let mut waits = waits.values().flatten();
+        let is_awaited = waits.any(|wait| *wait != Wait::Requests);
+        (is_silent && is_awaited).then_some(*member)
+    }
+
+    /// How each process waits for others, according to its stack, if it does. `None` if that is
+    /// unknown of one, or if it waits for its samplers, which may wait for others in turn.
+    fn waits_by_stack(&self, stacks: &[Stack]) -> Option<BTreeMap<Member, Option<Wait>>> {
+        let parties = self.of_two.keys().map(|(party, _)| *party);
+        let children = parties.filter(|(_, index)| stacks[*index].parent.is_some());
+        let with_peers: BTreeSet<Member> = children.map(|(member, _)| member).collect();
+        let known = stacks.iter().filter_map(|stack| {
+            let (member, wait) = (stack.member()?, stacks::wait(stack.main_frames()?));
+            match wait {
+                Some(Wait::Samplers) if with_peers.contains(&member) => None,
+                Some(Wait::Samplers | Wait::Threads) => Some((member, None)),
+                wait => Some((member, wait)),
+            }
+        });
+        let known: BTreeMap<Member, Option<Wait>> = known.collect();
+        let mut members = stacks.iter().filter_map(|stack| stack.role.zip(stack.rank));
+        let are_all_known = members.all(|member| known.contains_key(&member));
+        are_all_known.then_some(known)
     }
 
     /// The exchanges of a process and its children.
@@ -372,8 +379,7 @@ impl Exchanges {
         for ((silent, waiting), at_silent) in &self.of_two {
             let at_waiting = self.of_two.get(&(*waiting, *silent));
             let is_unanswered = at_waiting.is_some_and(Exchange::is_unanswered);
-            let is_awaited = is_unanswered || at_silent.unread_bytes > 0;
-            let Some(since_ms) = at_silent.since_received_ms.filter(|_| is_awaited) else {
+            let Some(since_ms) = at_silent.since_received_ms.filter(|_| is_unanswered) else {
                 continue;
             };
             let awaited = of_silent.entry(silent.0).or_insert_with(|| Awaited {
@@ -424,7 +430,7 @@ fn ago(ms: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::Thread;
+    use record::{Role, Thread};
 
     /// Since when a process has sent nothing over a connection, and since when it has received
     /// nothing, in milliseconds beyond 2 seconds.
@@ -583,6 +589,30 @@ mod tests {
         // all are at work
         let mut all = with_stacks(&workers(&known), 0);
         all[1].threads = all[0].threads.clone();
+        assert_eq!(Silence::of(&all, None).culprit, None);
+    }
+
+    #[test]
+    fn who_waits_for_samplers_that_may_wait_for_others_is_not_named() {
+        let mut all = with_stacks(
+            &workers(&[&[(1, both(900, 800))], &[(0, both(700, 800))]]),
+            0,
+        );
+        let frames = [
+            "recv (graphlearn_torch/channel/shm_channel.py:66)",
+            "__next__ (graphlearn_torch/distributed/dist_loader.py:289)",
+            "main (train.py:9)",
+        ];
+        all[0].threads[0].frames = frames.map(str::to_owned).to_vec();
+        let mut sampler = process(Role::Worker, 0, &[(1, both(800, 800))]);
+        sampler.parent = Some(1);
+        sampler.connections[0].local.set_port(6000);
+        all.push(sampler);
+        // it has no connection to another process
+        assert_eq!(Silence::of(&all, None).culprit, Some((Role::Worker, 0)));
+        let mut peers = all[2].connections[0].clone();
+        std::mem::swap(&mut peers.local, &mut peers.peer);
+        all[1].connections.push(peers);
         assert_eq!(Silence::of(&all, None).culprit, None);
     }
 

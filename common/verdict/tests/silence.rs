@@ -15,7 +15,7 @@ use verdict::silence::Silence;
 /// A job that was asked while something was wrong, or nothing; trials.py writes it.
 #[derive(Deserialize)]
 struct Trial {
-    /// What the processes are: gloo, dgl, mpi or perl.
+    /// What the processes are: gloo, dgl, glt, glt_servers, mpi or perl.
     program: String,
     /// What all ranks do again and again.
     operation: String,
@@ -34,7 +34,7 @@ struct Trial {
 
 #[derive(Deserialize)]
 struct Process {
-    role: String,
+    role: Role,
     rank: u32,
     host: u32,
     #[serde(default)]
@@ -59,21 +59,13 @@ impl Process {
         let links = self.links.iter();
         Stack {
             host: self.host,
-            role: Some(role(&self.role)),
+            role: Some(self.role),
             rank: Some(self.rank),
             parent: self.is_child.then_some(1),
             threads: self.frames.clone().map(thread).into_iter().collect(),
             connections: links.map(|link| connection(link, self.host)).collect(),
             ..Stack::default()
         }
-    }
-}
-
-fn role(name: &str) -> Role {
-    match name {
-        "server" => Role::Server,
-        "trainer" => Role::Trainer,
-        _ => Role::Worker,
     }
 }
 

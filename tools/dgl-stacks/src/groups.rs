@@ -345,13 +345,13 @@ trainer 1 (sh -c x): no Python runs in it
     fn a_process_that_may_wait_for_an_unknown_one_is_not_named() {
         let mut all = [0, 1].map(|rank| stack(Role::Worker, rank, None, &[]));
         let address = |rank: u32| format!("10.77.0.{rank}:5000").parse().unwrap();
-        for (one, received) in all.iter_mut().zip([1800, 1900]) {
+        for (one, (sent, received)) in all.iter_mut().zip([(1900, 1800), (1800, 1900)]) {
             let rank = one.rank.unwrap();
             let unread_bytes = if rank == 0 { 5 } else { 0 };
             one.connections = vec![Connection {
                 local: address(rank),
                 peer: address(1 - rank),
-                since_sent_ms: Some(1900),
+                since_sent_ms: Some(sent),
                 since_received_ms: Some(received),
                 since_acknowledged_ms: 1800,
                 segments_sent: 1,
