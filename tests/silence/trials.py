@@ -41,6 +41,8 @@ OF_NETWORK = ["cut", "lossy", "lossy_to"]
 # After these, the job is ended.
 FINAL = ["cut", "lossy", "lossy_to", "other", "leave", "stop_server"]
 
+OWN_FILES = os.listdir(HERE)
+
 MEASURED = [
     "since_sent_ms",
     "since_received_ms",
@@ -89,9 +91,8 @@ class Recording:
         ends = [((link["local"], link["peer"]), one) for one in stacks for link in one.get("connections", [])]
         self.ends = {addresses: (one["host"], one["pid"]) for addresses, one in ends}
         self.kept = self.kept_connections(link for one in members for link in one.get("connections", []))
-        # a shell that stands before a program has nothing to be read, nor has a child without connections
-        rows = map(self.process, members)
-        self.processes = [one for one in rows if one["links"] or one["frames"] is not None and "is_child" not in one]
+        # a shell that stands before a program has nothing to be read
+        self.processes = [one for one in map(self.process, members) if one["links"] or one["frames"] is not None]
 
     def kept_connections(self, links):
         """The addresses of the connections that are kept, by the processes between which they are."""
@@ -116,9 +117,15 @@ class Recording:
         row = {"role": stack["role"], "rank": stack["rank"], "host": stack["host"]}
         if "parent" in stack:
             row["is_child"] = True
-        row["frames"] = main and main["frames"]
+        row["frames"] = main and "parent" not in stack and self.frames(main["frames"]) or None
         row["links"] = [self.link(link, stack["host"]) for link in stack.get("connections", []) if self.is_read(link)]
         return row
+
+    def frames(self, frames):
+        """The frames down to the first one of a program here: nothing below it is read, if there is a package above it."""
+        own = (n for n, frame in enumerate(frames) if frame.rsplit(" (", 1)[1].split(":")[0] in OWN_FILES)
+        kept = frames[: next(own, len(frames)) + 1]
+        return kept if any("/" in frame for frame in kept) else frames
 
     def is_read(self, link):
         """Connections within the job, and to hosts that do not answer."""
