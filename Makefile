@@ -10,7 +10,7 @@ GUIDES = dgl.mk dgl-tools dgl-tools-admin dgl-tools-clusters dgl-tools-connect d
 FORMATS = dgl-tools-records
 CARGO_TARGET_DIR ?= target
 
-# Building OpenSSL takes minutes; where the system has its headers, they are used. Asked anew for each target, because `need`
+# Building OpenSSL takes minutes; where the system has its headers, they are used. Asked again for each target, because `need`
 # may have just installed them.
 export OPENSSL_NO_VENDOR ?= $(shell pkg-config --exists openssl 2>/dev/null && echo 1 || echo 0)
 
@@ -239,7 +239,7 @@ test-dist:
 site:
 	site/build.sh
 
-# The site's pictures anew, from real jobs.
+# The site's pictures again, from real jobs.
 pictures: need-test
 	cargo build --workspace --locked
 	site/pictures.sh $(PICTURES)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Takes the pictures of the site anew, from real jobs on four hosts of host-lab: terminals as SVG, the report as PNG. It needs the tools
+# Takes the pictures of the site again, from real jobs on four hosts of host-lab: terminals as SVG, the report as PNG. It needs the tools
 # in target/debug, tmux, chromium, and a python3 with torch on the hosts' PATH; dgl.md's report also wants DGL.
 #   pictures.sh         all
 #   pictures.sh NAME..  these: torch runs failure stall stacks report

@@ -33,7 +33,7 @@ P
     is "2: root reads his own" 'reads root'
     is "2: a job that stalls says why it does not tell" 'stalls && grep -q "ptrace_scope is 2" stalled.err && jq -se "map(select(.type == \"stalled\")) | length == 1" stalled.jsonl' stalled.err stalled.jsonl
     scope 3
-    is "3: nobody can, and is told so" '! reads root && grep -q "ptrace_scope is 3" stacks.err && grep -q "until the host is started anew" stacks.err && ! grep -q "as root" stacks.err' stacks.err
+    is "3: nobody can, and is told so" '! reads root && grep -q "ptrace_scope is 3" stacks.err && grep -q "until the host is restarted" stacks.err && ! grep -q "as root" stacks.err' stacks.err
     is "dgl-reap --signal ABRT has Python itself tell" 'DGL_TOOLS_SSH_USERNAME=user dgl-reap --job user --signal ABRT <hosts.jsonl >/dev/null 2>err;
         { DGL_TOOLS_SSH_USERNAME=user dgl-spawn --attach user <hosts.jsonl >told.jsonl 2>>err || true; }; grep -q "in trainer_waits" told.jsonl' err told.jsonl
     dgl-reap --all <hosts.jsonl >/dev/null 2>&1 || true

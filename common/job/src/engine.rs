@@ -150,7 +150,7 @@ mod tests {
         };
         let hosts = [4, 1].map(|host| (host, vec![server, trainer]));
         let now = Instant::now();
-        (JobLife::new(hosts, (rules, MINUTE), now), now)
+        (JobLife::new(hosts, rules, MINUTE, now), now)
     }
 
     fn end(cause: Option<Cause>, failure: Option<JobFailure>) -> Step {

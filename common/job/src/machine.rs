@@ -66,7 +66,8 @@ impl JobLife {
     /// processes in the order of their indices.
     pub fn new(
         hosts: impl IntoIterator<Item = (u32, Vec<JobMember>)>,
-        (rules, patience): (Rules, Duration),
+        rules: Rules,
+        patience: Duration,
         now: Instant,
     ) -> JobLife {
         let mut job = JobLife {
@@ -351,8 +352,8 @@ mod tests {
         let limits = [60, 3600].map(Duration::from_secs);
         let limits = [Limit::Start(limits[0]), Limit::Job(limits[1])];
         let now = Instant::now();
-        let rules = (rules(&limits), PATIENCE);
-        (JobLife::new(on_hosts(members), rules, now), now)
+        let job = JobLife::new(on_hosts(members), rules(&limits), PATIENCE, now);
+        (job, now)
     }
 
     /// The failure of a process on a host, or of the host itself.
@@ -643,7 +644,8 @@ mod tests {
         let now = Instant::now();
         let mut job = JobLife::new(
             on_hosts(&members(&[Role::Trainer])),
-            (rules(&[Limit::Job(Duration::MAX)]), PATIENCE),
+            rules(&[Limit::Job(Duration::MAX)]),
+            PATIENCE,
             now,
         );
         assert_eq!(job.tick(now + Duration::from_secs(1 << 40)), None);

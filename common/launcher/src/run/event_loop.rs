@@ -29,6 +29,7 @@ const TICK: Duration = Duration::from_millis(500);
 /// A loop that has not run for this long was stopped. For as long again it checks no time limits:
 /// what hosts have reported meanwhile is handled first.
 const STOPPED: Duration = Duration::from_secs(2);
+
 /// The event loop of a running job.
 pub struct EventLoop<'a, 'h> {
     job: JobLife,
@@ -74,9 +75,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             (session.host.id, members.collect())
         };
         let on_hosts = hosts.sessions.iter().map(of_host);
-        let rules = (plan.rules.clone(), plan.host_timeout);
         EventLoop {
-            job: JobLife::new(on_hosts, rules, now),
+            job: JobLife::new(on_hosts, plan.rules.clone(), plan.host_timeout, now),
             plan,
             processes,
             begun: now,
