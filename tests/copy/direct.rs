@@ -281,7 +281,7 @@ fn make_attempt(lab: &Lab, attempt: Attempt, obstacle: &str, by_impostor: bool) 
         Attempt::PullDirectlyOnly => (lab.pull("--wire direct"), false),
         Attempt::PushDirectlyOnly => {
             lab.forget();
-            let ran = lab.push_within("5s", "--wire direct");
+            let ran = lab.push_within("10s", "--wire direct");
             (ran, lab.ws(2).join("src/large").exists())
         }
     };
