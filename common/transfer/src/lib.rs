@@ -27,7 +27,7 @@ pub const SMALL: u64 = wire::files::BLOCK;
 /// and which hosts could hand it on.
 pub const LARGE: u64 = 16 << 20;
 
-/// An end that sends nothing for this long counts as lost. Tests shorten it, which only a debug
+/// A peer that sends nothing for this long counts as lost. Tests shorten it, which only a debug
 /// build lets them do: CONTRIBUTING.md.
 pub fn silence() -> std::time::Duration {
     let shorter = std::env::var("DGL_TOOLS_TEST_SILENCE")

@@ -239,7 +239,7 @@ fn program(text: &str) -> Result<Role, String> {
     match text.parse()? {
         role @ Role::Program(_) => Ok(role),
         role => Err(format!(
-            "{} is a role of its own: say --role {0}",
+            "{} is a built-in role: use --role {0}",
             role.name()
         )),
     }
@@ -286,7 +286,7 @@ fn rank_option(text: &str) -> Result<RankOption, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
     match (text, name) {
         ("", _) => Ok(RankOption::AsTorch),
-        (_, "") => Err("has no name of an option".to_owned()),
+        (_, "") => Err("names no option".to_owned()),
         (_, name) if !name.chars().all(plain) => Err(format!(
             "{name:?} is not an option's name: letters, digits, dashes and underscores"
         )),
@@ -334,7 +334,7 @@ impl Args {
             (Some(text), true) if !text.trim().is_empty() => Ok(UserCommand::Shell(text.clone())),
             (Some(_), false) => Err(Fault::usage(
                 "COMMAND",
-                "is there twice: as words after -- and as a string",
+                "is given twice: as words after -- and as a string",
             )
             .fix("put the whole command behind --")
             .report()),

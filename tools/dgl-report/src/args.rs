@@ -17,7 +17,7 @@ use std::path::PathBuf;
   dgl-report --format folded profile.jsonl | flamegraph.pl > job.svg"
 )]
 pub struct Args {
-    /// The records; - or nothing is stdin
+    /// The records, or the directory of --log-dir; - or nothing is stdin
     pub file: Option<PathBuf>,
 
     /// How many of the last lines of output to show of each process

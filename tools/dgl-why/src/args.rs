@@ -15,7 +15,7 @@ use std::path::PathBuf;
   dgl-why --brief run.jsonl"
 )]
 pub struct Args {
-    /// The records; - or nothing is stdin
+    /// The records, or the directory of --log-dir; - or nothing is stdin
     pub file: Option<PathBuf>,
 
     /// Do not print the records that show it

@@ -121,6 +121,12 @@ impl NumberedNames {
                     number / per_host
                 )
             }
+            Some(each) if each * num_hosts == number && each > 1 => {
+                format!(
+                    "put the files of each host into a directory and name that, or list {number} \
+                     hosts"
+                )
+            }
             _ => all,
         };
         let counts = [("missing", missing), ("surplus", surplus)].into_iter();

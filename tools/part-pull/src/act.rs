@@ -249,8 +249,10 @@ fn unmatched(tasks: &[PullTask<'_>], wanted: &SelectedFiles) -> Option<Fault> {
         )
     };
     none.then(|| {
-        Fault::item("pattern", problem())
-            .fix("write it relative to the workspace, and in quotes: 'model-*.pt'")
+        Fault::item("pattern", problem()).fix(
+            "write it relative to the workspace, and in quotes: 'model-*.pt', or '**/*.pt' for \
+                 any directory",
+        )
     })
 }
 

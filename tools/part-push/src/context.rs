@@ -44,7 +44,7 @@ impl PushContext<'_> {
         cli::signal::received(&self.stop)
     }
 
-    /// Waits so long, or until a signal ends everything.
+    /// Waits for `time`, or until a signal ends everything.
     pub fn pause(&self, time: Duration) {
         let until = Instant::now() + time;
         while !self.is_stopped() && Instant::now() < until {

@@ -22,7 +22,7 @@ pub struct Outcome {
 
 /// Reports the results of all hosts.
 pub struct Reporter {
-    /// As for files in the other direction.
+    /// The part of reporting that part-pull has too.
     pub copy: copy::CopyReporter,
     /// The numbers of the files that some host did not get.
     pub failed_files: Mutex<BTreeSet<u32>>,
@@ -77,7 +77,7 @@ pub struct HostReporter<'a> {
 }
 
 impl HostReporter<'_> {
-    /// This many more bytes were sent or need not be.
+    /// Counts bytes that were sent, or need not be.
     pub fn moved(&self, bytes: u64) {
         self.board.copy.show.moved(self.host, bytes);
     }

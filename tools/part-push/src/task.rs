@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use transfer::fates::{Fate, Fates};
 
-/// After how long a host sees what another one has written on storage that they share. An NFS
+/// How long it may take until a host sees what another one wrote to storage that they share. An NFS
 /// client may answer from what it knew of files and directories for 60 s: acregmax and acdirmax in
 /// nfs(5).
 const SHOWN_AFTER: Duration = Duration::from_secs(60);

@@ -25,7 +25,7 @@ use wire::{Event, Request};
 const LINGER_LIMIT: Duration = Duration::from_secs(62);
 /// How often to check ports in TIME_WAIT again.
 const LINGER_PAUSE: Duration = Duration::from_secs(2);
-/// How often a job tries again that waits for another one.
+/// How often a job that waits for another one tries again.
 const TURN_PAUSE: Duration = Duration::from_secs(1);
 
 /// The checks that need no comparison of hosts.

@@ -20,8 +20,8 @@ pub struct EndTimes(Option<Times>);
 struct Times {
     /// When KILL is sent to processes that have not ended.
     kill_at: Instant,
-    /// When the launcher gives up hosts that still report something, but not their end. Those that
-    /// are silent are lost before.
+    /// When the launcher gives up hosts that still send messages, but have not reported their end.
+    /// Silent hosts are lost earlier.
     give_up_at: Instant,
     /// When to report that the end takes long; `None` after the report.
     notice_at: Option<Instant>,
@@ -45,8 +45,7 @@ impl EndTimes {
             }
             _ => return,
         };
-        // a host may be silent for its whole time before it gets the request, or before its report
-        // arrives
+        // the request or the report may be late by as long as a host may be silent
         let silence = plan.host_timeout;
         self.0 = Some(Times {
             kill_at,

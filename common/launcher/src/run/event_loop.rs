@@ -26,8 +26,8 @@ use wire::{Event, Request};
 
 /// How often to check time limits and to update the status line.
 const TICK: Duration = Duration::from_millis(500);
-/// A loop that has not run for this long was stopped. For as long again it checks no time limits:
-/// what hosts have reported meanwhile is handled first.
+/// If the loop has not run for this long, the program was stopped. For as long again it checks no
+/// time limits, so that what hosts have reported meanwhile is handled first.
 const STOPPED: Duration = Duration::from_secs(2);
 
 /// The event loop of a running job.

@@ -66,7 +66,7 @@ impl NextTry {
             true => plan.host_timeout + plan.rules.grace,
             false => Duration::ZERO,
         };
-        // it checks for the launcher once a second
+        // a host checks once a second whether its launcher is gone
         NextTry::After(ends_its_part + RESTART_AFTER)
     }
 }
