@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use wire::ending::{Cause, Ending, JobFailure, Limit, Loss, Reason, Rules};
 
 /// Servers end by themselves after their last client has ended; those that still run after this
-/// time get TERM. A service may end this long before its clients, and `patience` longer, because the
-/// report of a client's end can be late by that.
+/// time get TERM. A service may end this long before its clients, and `patience` longer, because
+/// the report of a client's end can be late by that.
 pub const SERVERS_LINGER: Duration = Duration::from_secs(5);
 /// Signals that arrive within this time of the first one count as one.
 pub const ONE_SIGNAL: Duration = Duration::from_secs(1);
@@ -173,8 +173,8 @@ impl JobLife {
     }
 
     /// Notes that the program that runs this state machine was paused for so long that hosts may
-    /// have considered it lost. The pause is the cause if a host is lost within `patience` of it, or
-    /// if a process fails within a heartbeat, because its peers on other hosts were ended.
+    /// have considered it lost. The pause is the cause if a host is lost within `patience` of it,
+    /// or if a process fails within a heartbeat, because its peers on other hosts were ended.
     pub fn paused(&mut self, time: Duration, now: Instant) {
         let failures_until = now + heartbeat(self.patience);
         self.pause = Some(Pause {

@@ -118,6 +118,8 @@ impl Stream {
         let mut rules = StreamRules {
             partial,
             report: Report::default(),
+            failed: None,
+            failed_count: 0,
             sets: BTreeMap::new(),
         };
         let mut number = 0u64;
@@ -315,6 +317,9 @@ const PIPE: &str = "a record is a JSON object with a \"type\"; only records may 
 struct StreamRules {
     partial: bool,
     report: Report,
+    /// The first record that says that an earlier stage failed, and how many say so.
+    failed: Option<String>,
+    failed_count: u64,
     sets: BTreeMap<String, Set>,
 }
 
@@ -331,7 +336,8 @@ impl StreamRules {
             self.set(FileCopy::TYPE, of);
         }
         if head.ok == Some(false) && !self.partial {
-            self.report.push(before(failed(head)));
+            self.failed.get_or_insert_with(|| failed(head));
+            self.failed_count += 1;
         }
         let mut is_hopeless = false;
         if let (Some(id), Some(of)) = (head.id, head.of) {
@@ -359,6 +365,13 @@ impl StreamRules {
     }
 
     fn finish(mut self) -> Result<(), Report> {
+        if let Some(first) = &self.failed {
+            self.report.push(match self.failed_count {
+                1 => before(first),
+                2 => before(format!("{first}; and 1 more record")),
+                count => before(format!("{first}; and {} more records", count - 1)),
+            });
+        }
         for (name, set) in &mut self.sets {
             set.ids.sort_unstable();
             let room = MAX_FAULTS.saturating_sub(self.report.0.len());

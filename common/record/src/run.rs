@@ -6,9 +6,9 @@ use crate::stderr;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-/// Reads stdin if `file` is absent or `-`, and gives each record to `take`. A directory stands for
-/// its run.jsonl, which dgl-spawn's `--log-dir` has. Sets may have holes. An incomplete last line is
-/// left out, with a message by `tool`.
+/// Reads stdin if `file` is absent or `-`, and gives each record to `take`. A directory, such as
+/// that of dgl-spawn's `--log-dir`, stands for its run.jsonl. Sets may have holes. An incomplete
+/// last line is left out, with a message by `tool`.
 pub fn read(tool: &str, file: Option<&Path>, take: impl FnMut(&Head, &[u8])) -> Result<(), Report> {
     let in_directory = file
         .filter(|file| file.is_dir())
