@@ -75,7 +75,7 @@ fn spelled<'a>(shell: &str, text: &'a str) -> &'a str {
 /// Makes a user of host 2 and logs in as that user, for a job of one process.
 fn log_in(cluster: &Cluster, folder: &std::path::Path, shell: &str, file: &str, row: usize) -> Ran {
     let (name, text, expected) = STARTS[row];
-    // where nothing answers, all of it passes
+    // a host that does not answer is waited for this long
     let timeout_s = if expected.is_ok() { 20 } else { 4 };
     let user = format!("{shell}-{name}");
     let home = format!("/srv/{user}");

@@ -20,5 +20,5 @@ pub use pause::{PauseWatch, heartbeat};
 pub use record::Role;
 pub use stall::{SHORTEST_STALL, StallStep, StallWatch};
 pub use supervision::{Machine, SURVEY_LIMIT, Supervision};
-pub use termination::{Termination, TerminationStep};
+pub use termination::{STACKS_TIME, Termination, TerminationStep};
 pub use wire::ending::{Cause, Ending, JobFailure, Limit, Loss, Reason, Rules, StallRule};

@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
 /// The time that Python has to print its stacks after ABRT.
-const STACKS: Duration = Duration::from_secs(1);
+pub const STACKS_TIME: Duration = Duration::from_secs(1);
 /// A process that KILL has not ended after this time hangs in the kernel, usually in a file system
 /// that does not answer.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ pub enum TerminationStep {
 impl Termination {
     /// Begins now.
     pub fn begin(grace: Duration, stacks: bool, now: Instant) -> Termination {
-        let term_at = if stacks { now + STACKS } else { now };
+        let term_at = if stacks { now + STACKS_TIME } else { now };
         Termination {
             term_at,
             kill_at: term_at + grace,

@@ -11,7 +11,7 @@ use std::path::Path;
 /// last line is left out, with a message by `tool`.
 pub fn read(tool: &str, file: Option<&Path>, take: impl FnMut(&Head, &[u8])) -> Result<(), Report> {
     let in_directory = file
-        .filter(|file| file.is_dir())
+        .filter(|file| *file != "-" && file.is_dir())
         .map(|directory| directory.join("run.jsonl"));
     let file = in_directory.as_deref().or(file);
     let name = file.filter(|file| *file != "-");

@@ -1,6 +1,7 @@
 //! The times of the steps of a job's end.
 
 use crate::plan::JobPlan;
+use job::STACKS_TIME;
 use std::time::{Duration, Instant};
 use wire::Request;
 use wire::supervise::End;
@@ -8,8 +9,6 @@ use wire::supervise::End;
 /// How long the end may take on a host after the grace time, for KILL and the removal of shared
 /// memory.
 const END_LIMIT: Duration = Duration::from_secs(15);
-/// The time between ABRT and TERM.
-const STACKS: Duration = Duration::from_secs(1);
 /// After this time, a message reports what the end of the job waits for.
 const NOTICE_AFTER: Duration = Duration::from_secs(2);
 
@@ -40,7 +39,7 @@ impl EndTimes {
             }
             (Request::Kill, None) => now + grace,
             (Request::End(End { stacks, .. }), None) => {
-                let stacks = if *stacks { STACKS } else { Duration::ZERO };
+                let stacks = if *stacks { STACKS_TIME } else { Duration::ZERO };
                 now + stacks + grace
             }
             _ => return,
