@@ -147,7 +147,7 @@ fn a_process_that_the_kernel_killed_for_memory_is_named_so() {
     let ran = sh(
         &folder,
         "export DGL_TOOLS_CONNECT=local; dgl-spawn --job fed <job.jsonl >out & p=$!
-         until grep -q eaten out; do kill -0 $p || break; sleep 0.1; done
+         until grep -q 'line\":\"eaten' out; do kill -0 $p || break; sleep 0.1; done
          grep '\"host\",' job.jsonl | dgl-reap --job fed --signal KILL >&2; wait $p; s=$?
          cat out; exit $s",
     );
