@@ -1,7 +1,7 @@
 //! What is wrong with hosts is found before anything starts: all of it, on all of them, in one
 //! report.
 
-use support::{Cluster, PYTHON_WITH_STAND_IN, partition, read, scratch, soon, write};
+use support::{Cluster, PYTHON_WITH_STAND_IN, partition, read, scratch, sh, soon, write};
 
 #[test]
 fn a_second_address_of_a_card_on_real_hosts() {
@@ -94,6 +94,9 @@ fn preflight_reports_all_faults_of_real_hosts() {
         "{last}"
     );
     assert!(!last.contains(r#""type":"started""#), "{last}");
+    let why = sh(&folder, "dgl-why out.jsonl");
+    why.out_has("The job was not started: host 0 (10.77.0.1): no such command: code/tool")
+        .out_has("more faults.\n");
     for k in 1..=4 {
         assert!(
             !cluster.0.join(format!("h{k}/srv/job/ran")).exists(),

@@ -166,11 +166,28 @@ fn a_launch_that_fails_before_the_start_is_not_taken_for_the_run_before() {
     let spawn = "dgl-spawn --wait 2m --connect local --job why-again --log-dir logs";
     sh(&folder, &format!("{plan} | {spawn} >/dev/null")).ends(1);
     sh(&folder, "dgl-why logs/run.jsonl").out_has("raised KeyError: 'nothing'");
-    for (before, problem) in [
-        ("false", "no record came in"),
-        ("ipconf-check ip.txt", "no process record came in"),
+    let missing = plan.replace("python3 work.py", "no-such-tool");
+    let closed =
+        "sed 's/127.0.0.1/127.0.0.9/' ip.txt | ipconf-check - | dgl-env --role worker -- true";
+    for (before, connector, status, problem) in [
+        ("false", "local", 65, "no record came in"),
+        (
+            "ipconf-check ip.txt",
+            "local",
+            65,
+            "no process record came in",
+        ),
+        (
+            &missing,
+            "local",
+            74,
+            "host 0 (127.0.0.1): no such command: no-such-tool.\n  fix: install it there",
+        ),
+        (closed, "ssh2", 74, "host 0 (127.0.0.9): "),
     ] {
-        sh(&folder, &format!("{before} | {spawn}")).ends(65);
+        let spawn = spawn.replace("local", connector);
+        let ran = sh(&folder, &format!("{before} | {spawn} >out"));
+        ran.ends(status);
         let why = sh(&folder, "dgl-why --brief logs/run.jsonl");
         why.ends(0)
             .out_begins("The job was not started: ")

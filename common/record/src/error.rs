@@ -8,24 +8,30 @@ use crate::exit::Exit;
 use crate::term::{self, plain};
 use crate::{similar, stderr};
 use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::Path;
 
 /// One thing that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[skip_serializing_none]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Fault {
     /// Where: a file and line, a host, an option, a record.
     pub location: String,
     /// What is wrong there, in lower case, without a full stop.
     pub problem: String,
     /// Lines below the problem, if one line cannot name all parts of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<String>,
-    /// The fix, in words of the tools. It contains text from elsewhere only if
+    /// The fix, in words of the tools; some are commands, one on each line. It contains text from elsewhere only if
     /// [`crate::quote::may_be_pasted`] allows it.
     pub fix: Option<String>,
-    /// The exit status that the fault leads to.
+    /// The exit status that the fault leads to. A record has that of all faults together.
+    #[serde(skip)]
     pub exit: Exit,
 }
 
@@ -157,6 +163,11 @@ impl Report {
         self.0
             .iter()
             .fold(Exit::Done, |exit, fault| exit.worst(fault.exit))
+    }
+
+    /// The faults that a record has; it has no more than are shown.
+    pub fn recorded(&self) -> Vec<Fault> {
+        self.0.iter().take(Report::SHOWN).cloned().collect()
     }
 
     /// Writes the report to stderr in one piece, because all stages of a pipeline write there at

@@ -1,5 +1,6 @@
 //! What happens to a job while it runs, and how it ends.
 
+use crate::error::Fault;
 use crate::exit::{Exit, ProcessEnd};
 use crate::{Culprit, Role};
 use serde::{Deserialize, Serialize};
@@ -118,6 +119,10 @@ pub struct Summary {
     pub reason: Option<String>,
     /// What failed first.
     pub first_failure: Option<FirstFailure>,
+    /// The first 40 faults that dgl-spawn reported on stderr, such as those that the preflight
+    /// found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<Fault>,
     /// Milliseconds from the start of the tool to its end; after `dgl-spawn --attach`, at least
     /// those from the start of the job to its end.
     pub elapsed_ms: u64,

@@ -8,9 +8,10 @@ use std::fmt;
 use std::process::ExitCode;
 
 /// How a tool ends; each has one exit status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exit {
     /// The tool did all its work.
+    #[default]
     Done,
     /// An item failed: a file, a process, a host that was reached.
     ItemFailed,

@@ -49,8 +49,8 @@ fn ended(job: &JobHistory, summary: &Summary) -> (RunOutcome, JobFinding) {
         ("preflight" | "host", _) if failed_process(job).is_some() => {
             let first = failed_process(job).unwrap_or_default();
             let mut finding = failed(job, &first);
-            let why = failure.and_then(|failure| failure.error.as_deref());
-            let why = why.unwrap_or("the checks before the start found faults");
+            let error = failure.and_then(|failure| failure.error.clone());
+            let why = error.unwrap_or_else(|| first_fault(summary, PREFLIGHT).text);
             finding.text += &format!("; the job could not start again: {why}");
             (RunOutcome::Failed, finding)
         }
@@ -70,21 +70,38 @@ fn ended(job: &JobHistory, summary: &Summary) -> (RunOutcome, JobFinding) {
             (RunOutcome::Failed, finding)
         }
         ("servers", _) => (RunOutcome::Failed, servers(job, failure)),
-        ("preflight", _) => (RunOutcome::NotStarted, JobFinding::new(PREFLIGHT)),
+        ("preflight", _) => (RunOutcome::NotStarted, first_fault(summary, PREFLIGHT)),
         ("input", _) => {
             let reason = summary.reason.as_deref().unwrap_or(NO_INPUT);
-            (RunOutcome::NotStarted, JobFinding::new(reason))
+            (RunOutcome::NotStarted, first_fault(summary, reason))
         }
         (_, Some(failure)) if failure.end.reaped => (RunOutcome::Interrupted, failed(job, failure)),
         (_, Some(failure)) => (RunOutcome::Failed, failed(job, failure)),
-        _ if job.tries.is_empty() => (RunOutcome::NotStarted, JobFinding::new(NO_FAILURE)),
-        _ => (RunOutcome::Failed, JobFinding::new(NO_FAILURE)),
+        _ if job.tries.is_empty() => (RunOutcome::NotStarted, first_fault(summary, NO_FAILURE)),
+        _ => (RunOutcome::Failed, first_fault(summary, NO_FAILURE)),
     };
     (outcome, finding.shown_by([summary]))
 }
 
-const PREFLIGHT: &str = "the checks before the start found faults, which dgl-spawn named on \
-                         stderr; the records do not have them";
+/// The first fault that dgl-spawn reported, or `otherwise` if the records have none: dgl-tools 0.3
+/// did not record them.
+fn first_fault(summary: &Summary, otherwise: &str) -> JobFinding {
+    let Some(first) = summary.faults.first() else {
+        return JobFinding::new(otherwise);
+    };
+    let more = match summary.faults.len() - 1 {
+        0 => String::new(),
+        1 => "; the summary has one more fault".to_owned(),
+        more => format!("; the summary has {more} more faults"),
+    };
+    let text = format!("{}: {}{more}", first.location, first.problem);
+    match &first.fix {
+        Some(fix) => JobFinding::new(text).fix(fix.replace('\n', "; ")),
+        None => JobFinding::new(text),
+    }
+}
+
+const PREFLIGHT: &str = "the checks before the start found faults, which dgl-spawn named on stderr";
 const NO_INPUT: &str = "a stage before dgl-spawn failed; its stderr says how";
 const NO_FAILURE: &str =
     "the records do not say which process or host failed; dgl-spawn's stderr does";

@@ -152,6 +152,7 @@ fn with_note(args: &Args, report: Report) -> Report {
             code: report.exit().code(),
             cause: Some("input".to_owned()),
             reason: Some(first.trim_start_matches(": ").to_owned()),
+            faults: report.recorded(),
             job: args.job.clone(),
             ..Summary::default()
         }));

@@ -338,6 +338,7 @@ pub fn conclude(
             ok: exit == Exit::Done,
             code: exit.code(),
             cause: (!goes_on).then(|| "host".to_owned()),
+            faults: followed.faults.recorded(),
             elapsed_ms: millis(begun.elapsed()),
             job: Some(job.to_owned()),
             ..Summary::default()

@@ -136,6 +136,7 @@ fn summary(plan: &plan::JobPlan, outcome: &JobOutcome, begun: Instant) -> Summar
         cause: outcome.cause_label.map(str::to_owned),
         reason: reason(outcome.cause.as_ref()),
         first_failure: outcome.failure.clone(),
+        faults: outcome.report.recorded(),
         elapsed_ms: millis(begun.elapsed().max(outcome.age)),
         job: Some(plan.name.clone()),
         tool: None,
