@@ -201,10 +201,12 @@ impl JobLife {
     /// ending, do not shorten the grace time; Ctrl-C does.
     pub fn signal(&mut self, signal: SignalNumber, now: Instant) -> Option<JobAction> {
         let (_, since) = *self.signalled.get_or_insert((signal, now));
-        match () {
-            () if self.ending.is_none() => self.end(Cause::Signal(signal), None),
-            () if signal != SignalNumber::INT && now < since + ONE_SIGNAL => None,
-            () => Some(JobAction::Kill),
+        if self.ending.is_none() {
+            self.end(Cause::Signal(signal), None)
+        } else if signal != SignalNumber::INT && now < since + ONE_SIGNAL {
+            None
+        } else {
+            Some(JobAction::Kill)
         }
     }
 

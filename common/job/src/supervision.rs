@@ -239,11 +239,14 @@ impl<M: Machine> Supervision<M> {
     }
 
     fn pace(&self) -> Duration {
-        match () {
-            () if !self.is_ending() && self.machine.is_surveying() => SURVEY_PACE,
-            () if self.is_ending() || self.postponed.is_some() => END_PACE,
-            () if self.machine.is_hurried() => QUICK_PACE,
-            () => PACE,
+        if !self.is_ending() && self.machine.is_surveying() {
+            SURVEY_PACE
+        } else if self.is_ending() || self.postponed.is_some() {
+            END_PACE
+        } else if self.machine.is_hurried() {
+            QUICK_PACE
+        } else {
+            PACE
         }
     }
 

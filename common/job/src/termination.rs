@@ -55,10 +55,12 @@ impl Termination {
         if !are_left || was_killed && now >= self.kill_at + KILL_LIMIT {
             return TerminationStep::Over;
         }
-        let signal = match () {
-            () if now >= self.kill_at => Signal::SIGKILL,
-            () if now >= self.term_at => Signal::SIGTERM,
-            () => Signal::SIGABRT,
+        let signal = if now >= self.kill_at {
+            Signal::SIGKILL
+        } else if now >= self.term_at {
+            Signal::SIGTERM
+        } else {
+            Signal::SIGABRT
         };
         if signal == Signal::SIGKILL && !was_killed {
             self.kill_at = now;

@@ -180,43 +180,47 @@ pub fn wait(frames: &[String]) -> Option<Wait> {
     };
     let is_in = |file: &str| called.iter().any(|frame| is_of(frame, file));
     let innermost_is_in = |file: &str| called.first().is_some_and(|frame| is_of(frame, file));
-    Some(match () {
+    Some(if is_in("torch/distributed/elastic/") {
         // torchrun itself, which supervises its children
-        () if is_in("torch/distributed/elastic/") => return None,
-        () if has(&["exit_client"]) => Wait::ExitBarrier,
-        () if has(&["init_process_group", "_store_based_barrier", "rendezvous"]) => {
-            Wait::Rendezvous
-        }
-        () if has(&["client_barrier", "barrier", "monitored_barrier"]) => Wait::Barrier,
-        () if has(&["connect_to_server", "_wait_for_server"]) => Wait::ServersStart,
-        () if has(&["recv_request", "wait_and_shutdown_server"]) => Wait::Requests,
-        () if has(&["recv_response", "remote_call", "wait_for_response"])
-            || has_in(called, &["fast_pull"]) =>
-        {
-            Wait::Servers
-        }
-        () if is_in("graphlearn_torch/channel/remote_channel.py:") => Wait::Servers,
-        () if has(&["_next_data", "__next__"])
-            && (is_in("queues.py:") || is_in("queue.py:") || is_in("shm_channel.py:")) =>
-        {
-            Wait::Samplers
-        }
-        () if own.is_none() && has(&["_shutdown"]) && is_in("threading.py:") => Wait::Threads,
-        () if is_in("torch/distributed/rpc/") => Wait::RemoteCall,
-        () if has_in(called, &["recv", "send", "batch_isend_irecv"])
-            && innermost_is_in("torch/distributed/") =>
-        {
-            Wait::Message
-        }
-        () if has(COLLECTIVES)
-            || has_in(called, AMBIGUOUS_COLLECTIVES)
-            || innermost_is_in("torch/distributed/") =>
-        {
-            Wait::Collective
-        }
-        () if innermost_is_in("nn/parallel/distributed.py:") => Wait::Forward,
-        () if has_in(called, &["backward"]) => Wait::Backward,
-        () => return None,
+        return None;
+    } else if has(&["exit_client"]) {
+        Wait::ExitBarrier
+    } else if has(&["init_process_group", "_store_based_barrier", "rendezvous"]) {
+        Wait::Rendezvous
+    } else if has(&["client_barrier", "barrier", "monitored_barrier"]) {
+        Wait::Barrier
+    } else if has(&["connect_to_server", "_wait_for_server"]) {
+        Wait::ServersStart
+    } else if has(&["recv_request", "wait_and_shutdown_server"]) {
+        Wait::Requests
+    } else if has(&["recv_response", "remote_call", "wait_for_response"])
+        || has_in(called, &["fast_pull"])
+        || is_in("graphlearn_torch/channel/remote_channel.py:")
+    {
+        Wait::Servers
+    } else if has(&["_next_data", "__next__"])
+        && (is_in("queues.py:") || is_in("queue.py:") || is_in("shm_channel.py:"))
+    {
+        Wait::Samplers
+    } else if own.is_none() && has(&["_shutdown"]) && is_in("threading.py:") {
+        Wait::Threads
+    } else if is_in("torch/distributed/rpc/") {
+        Wait::RemoteCall
+    } else if has_in(called, &["recv", "send", "batch_isend_irecv"])
+        && innermost_is_in("torch/distributed/")
+    {
+        Wait::Message
+    } else if has(COLLECTIVES)
+        || has_in(called, AMBIGUOUS_COLLECTIVES)
+        || innermost_is_in("torch/distributed/")
+    {
+        Wait::Collective
+    } else if innermost_is_in("nn/parallel/distributed.py:") {
+        Wait::Forward
+    } else if has_in(called, &["backward"]) {
+        Wait::Backward
+    } else {
+        return None;
     })
 }
 
@@ -245,15 +249,15 @@ pub enum Child {
 pub fn child(frames: &[String]) -> Option<Child> {
     let has = |begin: &str| frames.iter().any(|frame| frame.starts_with(begin));
     let is_spawned = has("spawn_main (") || has("_bootstrap (multiprocessing/process.py");
-    match () {
-        () if is_spawned => Some(Child::Sampler),
-        () if frames
-            .iter()
-            .any(|frame| frame.contains("resource_tracker.py:")) =>
-        {
-            Some(Child::Helper)
-        }
-        () => None,
+    if is_spawned {
+        Some(Child::Sampler)
+    } else if frames
+        .iter()
+        .any(|frame| frame.contains("resource_tracker.py:"))
+    {
+        Some(Child::Helper)
+    } else {
+        None
     }
 }
 

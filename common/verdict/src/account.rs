@@ -97,13 +97,17 @@ pub fn echo<'a>(lines: impl IntoIterator<Item = &'a str>) -> Echo {
     let lines: Vec<&str> = lines.into_iter().collect();
     let text = lines.join("\n").to_lowercase();
     let has = |words: &[&str]| words.iter().any(|words| text.contains(words));
-    match () {
-        () if has(&["childfailederror"]) => Echo::Child,
+    if has(&["childfailederror"]) {
+        Echo::Child
+    } else if has(&["http://", "https://", "urllib3", "httpx", "redis", "grpc"]) {
         // a server that belongs to no job
-        () if has(&["http://", "https://", "urllib3", "httpx", "redis", "grpc"]) => Echo::None,
-        () if has(&CHILD) => Echo::Child,
-        () if has(&PEER) => Echo::Peer,
-        () => Echo::None,
+        Echo::None
+    } else if has(&CHILD) {
+        Echo::Child
+    } else if has(&PEER) {
+        Echo::Peer
+    } else {
+        Echo::None
     }
 }
 

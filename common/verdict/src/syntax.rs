@@ -100,13 +100,12 @@ impl LineStart {
     /// Classifies a line without its marks.
     pub fn of(line: &str) -> Option<LineStart> {
         let begins = |words: &str| line.starts_with(words);
-        match () {
-            () if line.ends_with(TRACEBACK) => return Some(LineStart::Traceback),
-            () if begins("Fatal Python error: ") || is_thread(line) => {
-                return Some(LineStart::Stacks);
-            }
-            () if raiser_line(line).is_some() => return Some(LineStart::Other),
-            () => {}
+        if line.ends_with(TRACEBACK) {
+            return Some(LineStart::Traceback);
+        } else if begins("Fatal Python error: ") || is_thread(line) {
+            return Some(LineStart::Stacks);
+        } else if raiser_line(line).is_some() {
+            return Some(LineStart::Other);
         }
         match glog_level(line) {
             Some('E' | 'F' | 'C') => return Some(LineStart::Error),
@@ -188,11 +187,14 @@ pub enum Raiser {
 /// The raiser that a line before a traceback names.
 pub fn raiser_line(line: &str) -> Option<Raiser> {
     let begins = |words: &str| line.starts_with(words);
-    match () {
-        () if begins("Exception in thread ") => Some(Raiser::Thread),
-        () if begins("Exception ignored ") => Some(Raiser::Nobody),
-        () if begins("Process ") && line.ends_with(':') => Some(Raiser::Child),
-        () => None,
+    if begins("Exception in thread ") {
+        Some(Raiser::Thread)
+    } else if begins("Exception ignored ") {
+        Some(Raiser::Nobody)
+    } else if begins("Process ") && line.ends_with(':') {
+        Some(Raiser::Child)
+    } else {
+        None
     }
 }
 

@@ -175,40 +175,44 @@ fn rules(args: &Args) -> Rules {
 
 /// Refuses options that cannot be combined with persistent graph servers.
 fn check_servers(args: &Args, name: &str, alone: bool) -> Result<(), Report> {
-    let fault = match () {
-        () if alone && !args.detach => Fault::usage(
+    let fault = if alone && !args.detach {
+        Fault::usage(
             "--detach",
             format!(
                 "is missing: graph servers {name} are to \
                 stay"
             ),
         )
-        .fix("say --detach, or plan trainers too"),
-        () if alone && args.job.as_ref().is_some_and(|job| job != name) => Fault::usage(
+        .fix("say --detach, or plan trainers too")
+    } else if alone && args.job.as_ref().is_some_and(|job| job != name) {
+        Fault::usage(
             "--job",
             format!(
                 "persistent graph servers have the name that \
                 --server-name of dgl-env gave them: {name}"
             ),
         )
-        .fix("leave out --job"),
-        () if !args.connect.host.is_empty() => Fault::usage(
+        .fix("leave out --job")
+    } else if !args.connect.host.is_empty() {
+        Fault::usage(
             "--host",
             format!(
                 "graph servers {name} and their trainers need all \
                 hosts"
             ),
         )
-        .fix("leave out --host"),
-        () if args.private_shm => Fault::usage(
+        .fix("leave out --host")
+    } else if args.private_shm {
+        Fault::usage(
             "--private-shm",
             format!(
                 "the trainers of graph servers {name} read what \
                 these keep in /dev/shm"
             ),
         )
-        .fix("leave out --private-shm"),
-        () => return Ok(()),
+        .fix("leave out --private-shm")
+    } else {
+        return Ok(());
     };
     Err(fault.report())
 }
