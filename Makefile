@@ -194,12 +194,13 @@ BASH = share/bash-completion/completions
 FISH = share/fish/vendor_completions.d
 ZSH = share/zsh/site-functions
 DATA = share/dgl-tools
+DOC = share/doc/dgl-tools
 EXAMPLES = $(addprefix torch/,Makefile ip_config.txt train.sbatch code/data.py code/ddp.py) \
 	$(addprefix dgl/,Makefile ip_config.txt train.sbatch partition.py code/train.py) \
 	$(addprefix graphstorm/,Makefile ip_config.txt nc.yaml)
 
 install:
-	install -d $(addprefix $(PLACE)/,bin $(MAN1) share/man/man5 share/man/man7 $(BASH) $(FISH) $(ZSH) include $(AGENTS) $(DATA))
+	install -d $(addprefix $(PLACE)/,bin $(MAN1) share/man/man5 share/man/man7 $(BASH) $(FISH) $(ZSH) include $(AGENTS) $(DATA) $(DOC))
 	install -m 755 $(foreach script,$(SCRIPTS) dgl-tools,tools/$(script)/$(script)) $(PLACE)/bin
 	if [ -e $(BUILT)/dgl-spawn ]; then \
 		install -m 755 $(TOOLS:%=$(BUILT)/%) $(PLACE)/bin; \
@@ -215,6 +216,7 @@ install:
 	install -m 644 $(GUIDES:%=man/%.7) $(PLACE)/share/man/man7
 	install -m 644 completions/_dgl-tools $(PLACE)/$(ZSH)
 	install -m 644 dgl.mk $(PLACE)/include
+	install -m 644 README.md CHANGELOG.md SECURITY.md LICENSE $(PLACE)/$(DOC)
 	install -m 644 common/record/records.schema.json $(PLACE)/$(DATA)
 	for file in $(EXAMPLES); do install -D -m 644 examples/$$file $(PLACE)/$(DATA)/examples/$$file || exit; done
 	for command in $(COMMANDS); do \
@@ -225,7 +227,7 @@ install:
 uninstall:
 	rm -f $(addprefix $(PLACE)/,$(COMMANDS:%=bin/%) bin/dgl-tools $(PAGES:%=$(MAN1)/%.1) $(FORMATS:%=share/man/man5/%.5) $(GUIDES:%=share/man/man7/%.7) \
 		include/dgl.mk $(ZSH)/_dgl-tools $(COMMANDS:%=$(BASH)/%) $(COMMANDS:%=$(FISH)/%.fish))
-	rm -rf $(PLACE)/$(AGENTS) $(PLACE)/$(DATA)
+	rm -rf $(PLACE)/$(AGENTS) $(PLACE)/$(DATA) $(PLACE)/$(DOC)
 
 # What a release consists of, in $(CARGO_TARGET_DIR)/dist; `make dist test` tries it too. MACHINES="x86_64" chooses machine types.
 dist:

@@ -58,7 +58,7 @@ for machine; do
   name=dgl-tools-$VERSION-$machine-linux
   tree=$work/$name
   rm -rf "$built" "$tree"
-  mkdir -p "$built" "$tree/share/doc/dgl-tools"
+  mkdir -p "$built" "$tree"
   cp "$CARGO_TARGET_DIR/$machine-unknown-linux-musl/packages/dgl-tools" "$built/"
   for other in x86_64 aarch64; do
     agent=host-agent-$other
@@ -66,7 +66,7 @@ for machine; do
     cp "$CARGO_TARGET_DIR/$other-unknown-linux-musl/agent/host-agent" "$built/$agent"
   done
   make --no-print-directory --silent install BUILT="$built" DESTDIR="$tree" PREFIX=
-  install -m 644 LICENSE "$work/THIRD-PARTY" "$tree/share/doc/dgl-tools/"
+  install -m 644 "$work/THIRD-PARTY" "$tree/share/doc/dgl-tools/"
   find "$tree" -depth -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
   tar --sort=name --owner=0 --group=0 --numeric-owner --format=gnu -C "$work" -c "$name" | gzip -9n >"$dist/$name.tar.gz"
   packaging/deb.sh "$machine" "$tree" "$dist"

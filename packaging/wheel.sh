@@ -31,8 +31,9 @@ Tag: py3-none-manylinux_2_17_$1
 Tag: py3-none-manylinux2014_$1
 Tag: py3-none-musllinux_1_1_$1
 END
-mv "$files/$name.data/data/share/doc/dgl-tools"/* "$files/$name.dist-info/licenses/"
-rm -r "$files/$name.data/data/share/doc"
+doc=$files/$name.data/data/share/doc
+mv "$doc/dgl-tools/LICENSE" "$doc/dgl-tools/THIRD-PARTY" "$files/$name.dist-info/licenses/"
+rm -r "$doc"
 cat - README.md >"$files/$name.dist-info/METADATA" <<END
 Metadata-Version: 2.4
 Name: dgl-tools

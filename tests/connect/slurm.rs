@@ -194,7 +194,7 @@ const ENDS: [(&str, &str, &str); 6] = [
     (
         "trainer exits 1",
         "FAILED 1:0",
-        "host 1 (h2, 10.77.0.2): trainer 1 exited with status 1; its last lines:\n    the last \
+        "trainer 1 on host 1 (h2, 10.77.0.2) exited with status 1; its last line: the last \
          words of",
     ),
 ];
@@ -384,6 +384,12 @@ fn real_hosts_copies_through_slurm_and_what_it_refuses() {
         "host-probe: host 0 (h1, 10.77.0.1): sh: 1: exec: srun: not found",
     );
 
+    // the first allocation has ended
+    let ended = format!("export SLURM_JOB_ID=1; {SRUN} {} | host-probe", host(1));
+    let ended = slurm.sh(&folder, &ended);
+    ended.err_has("\n  fix: this Slurm job has ended");
+    refused(ended, "host-probe: host 0 (h1, 10.77.0.1): srun: error: ");
+
     // without an allocation srun waits for one, but no longer than we do, and leaves no
     // job in the queue
     slurm.sh(
@@ -472,9 +478,12 @@ fn real_hosts_dial_in_from_one_step_of_slurm() {
         "sbcast -f \"$(command -v host-agent)\" /tmp/host-agent-$SLURM_JOB_ID || exit
          export DGL_TOOLS_CONNECT=\"dial srun --overlap -N{count} -w {names} --ntasks-per-node=1 \
              /tmp/host-agent-$SLURM_JOB_ID dial {stdin}\"
+         trap 'srun --overlap --ntasks-per-node=1 rm -f /tmp/host-agent-$SLURM_JOB_ID' EXIT
          scontrol show hostnames | ipconf-check - | dgl-reap --list",
     )
     .ends(0);
+    let left = slurm.sh(&folder, "srun -N4 ls /tmp");
+    left.ends(0).out_lacks("host-agent-");
 
     // a process that fails, and a step that is ended from outside
     within(

@@ -65,6 +65,7 @@ fn tarball_in_a_folder() {
     use_in(&folder, "opt");
     is_whole(&folder, "opt");
     let licences = "grep -q Apache opt/share/doc/dgl-tools/LICENSE &&
+        test -s opt/share/doc/dgl-tools/README.md -a -s opt/share/doc/dgl-tools/SECURITY.md &&
         grep '^openssl-src ' opt/share/doc/dgl-tools/THIRD-PARTY";
     sh(&folder, licences).ends(0);
 }

@@ -44,6 +44,7 @@ use rayon::prelude::*;
 use record::Connect;
 use record::Host;
 use record::error::{Fault, Report};
+use session::reasons;
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 use std::sync::OnceLock;
@@ -226,6 +227,12 @@ impl Remote {
         }
         if fault.fix.is_some() || fault.unknown_key.is_some() {
             return fault;
+        }
+        if reasons::is_of_ended_allocation(&fault.problem) {
+            return fault.fix(
+                "this Slurm job has ended, so srun starts nothing more on its nodes; a new job on \
+                 them (sbatch -w NODES) can fetch files that are still there",
+            );
         }
         match self.connector_for(host) {
             Connector::Login(_) => fault.fix(format!(

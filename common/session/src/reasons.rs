@@ -56,6 +56,18 @@ pub fn of_shell(line: &str) -> &str {
     }
 }
 
+/// Whether this is srun's message about a job of Slurm that has ended (`existing_allocation` of
+/// Slurm's src/srun/allocate.c, and ESLURM_ALREADY_DONE).
+pub fn is_of_ended_allocation(message: &str) -> bool {
+    let parts = [
+        " has expired",
+        "Expired or invalid job",
+        "Unable to confirm allocation",
+        "already completing or completed",
+    ];
+    message.contains("srun: ") && parts.iter().any(|part| message.contains(part))
+}
+
 /// The program that ends with this message because it has no terminal.
 pub fn wants_a_terminal(message: &str) -> Option<&'static str> {
     let programs = [

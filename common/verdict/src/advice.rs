@@ -302,7 +302,11 @@ mod tests {
         let (before, rest) = page.split_once(".Sh MESSAGES\n").unwrap();
         let (head, rest) = rest.split_once(".Bl -tag -width Ds\n").unwrap();
         let (_, after) = rest.split_once(".El\n.Sh SYMPTOMS\n").unwrap();
-        let list = section();
+        // for readers whose locale is not UTF-8
+        let marks = [('–', "\\(en"), ('“', "\\(lq"), ('”', "\\(rq")];
+        let list = marks
+            .into_iter()
+            .fold(section(), |text, (mark, escape)| text.replace(mark, escape));
         let made = format!(
             "{before}.Sh MESSAGES\n{head}.Bl -tag -width Ds\n{list}.El\n.Sh SYMPTOMS\n{after}"
         );
