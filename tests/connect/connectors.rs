@@ -758,7 +758,7 @@ fn a_connection_that_breaks_is_told_in_words_on_real_hosts() {
         let report = got
             .err
             .lines()
-            .find(|line| line.contains("host 1 (10.77.0.2) lost: "))
+            .find(|line| line.contains("host 1 (10.77.0.2) was lost: "))
             .unwrap_or_default();
         assert!(
             report.to_lowercase().contains("connection") && report.contains("closed"),

@@ -156,7 +156,7 @@ fn real_hosts_what_an_engine_says_is_not_what_the_job_says() {
     )
     .ends(3)
     .out_has("[h2 worker 1] error: unable to upgrade connection\n")
-    .err_has("host 1 (h2, 10.77.0.2): worker 1 exited with status 3; its last lines:\n")
+    .err_has("worker 1 on host 1 (h2, 10.77.0.2) exited with status 3; its last line: ")
     .err_lacks("kubectl")
     .out_lacks("Defaulted");
 
@@ -203,7 +203,7 @@ fn real_hosts_what_an_engine_says_is_not_what_the_job_says() {
     let err = read(&engine.folder.join("lost.err"));
     assert_has(
         &err,
-        "host 1 (h2, 10.77.0.2) lost: kubectl: the connection ended before the \
+        "host 1 (h2, 10.77.0.2) was lost: kubectl: the connection ended before the \
         script; signal: 9 (SIGKILL)",
     );
     engine.cluster.assert_clean();
@@ -249,8 +249,8 @@ fn real_hosts_a_signal_to_all_that_is_on_a_host_is_for_the_processes() {
         );
         assert_eq!(status, Some(5), "{shell}: {err}");
         assert!(
-            err.contains("host 1 (h2, 10.77.0.2): worker 1 exited with status 5")
-                && err.contains("\n    saved\n"),
+            err.contains("worker 1 on host 1 (h2, 10.77.0.2) exited with status 5")
+                && err.contains(" saved\n"),
             "{shell}: {err}"
         );
         assert!(out.contains(r#""line":"saved""#), "{shell}: {out}");

@@ -540,7 +540,7 @@ fn an_agent_that_is_lost_is_a_lost_host_and_a_restart_starts_it_again() {
     let status = job.wait().unwrap();
     assert!(status.success(), "{}", lab.read("err"));
     let message =
-        "host 1 (n2, 127.0.1.2) lost: its agent had dialed in, but the connection was lost";
+        "host 1 (n2, 127.0.1.2) was lost: its agent had dialed in, but the connection was lost";
     assert!(lab.read("err").contains(message), "{}", lab.read("err"));
     assert_eq!(lab.read("engine.log").lines().count(), 2);
     lab.assert_clean();

@@ -223,7 +223,7 @@ fn the_host_of_a_dead_server_is_named_and_no_host_is_lost() {
         sh(&folder, &script)
             .ends(74)
             .err_has("job uses was ended: the graph servers that it used have ended\n")
-            .err_has("host 2 (127.0.0.3): graph server ended by SIGKILL\n");
+            .err_has(", first on host 2 (127.0.0.3): ended by SIGKILL\n");
         let why = sh(&folder, "dgl-why out.jsonl").out;
         let message = "The job failed: the graph servers that it used have ended, first on host 2 \
             (127.0.0.3): ended by SIGKILL.\n";

@@ -298,7 +298,7 @@ fn a_detached_job_on_real_hosts_that_loses_one_ends_on_all() {
     cluster.assert_clean();
     attach(&cluster, &folder, "--attach orphan")
         .ends(74)
-        .err_has("host 1 (10.77.0.2) lost: its agent had dialed in");
+        .err_has("host 1 (10.77.0.2) was lost: its agent had dialed in");
     // what cannot be left is not left: a server that never listens, a launcher that is told to end
     // before all is up
     job_with(&folder, "sleep 1000", Some(2));

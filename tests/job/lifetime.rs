@@ -23,13 +23,12 @@ const ENDS: [End; 8] = [
     (
         "trainer exits 1",
         1,
-        "host 2 (10.77.0.3): trainer 2 exited with status 1; its last lines:\n    the last words \
-         of",
+        "trainer 2 on host 2 (10.77.0.3) exited with status 1; its last line: the last words of",
     ),
     (
         "server exits 1",
         1,
-        "host 2 (10.77.0.3): server 2 exited with status 1; its last lines:\n    the last words of",
+        "server 2 on host 2 (10.77.0.3) exited with status 1; its last line: the last words of",
     ),
     (
         "trainer killed",
@@ -49,10 +48,10 @@ const ENDS: [End; 8] = [
 
 /// The same for what happens to a host.
 const LOSSES: [End; 4] = [
-    ("sshd killed", 74, "host 2 (10.77.0.3) lost: "),
-    ("cable of a host cut", 74, "host 2 (10.77.0.3) lost: "),
+    ("sshd killed", 74, "host 2 (10.77.0.3) was lost: "),
+    ("cable of a host cut", 74, "host 2 (10.77.0.3) was lost: "),
     ("cable of the launcher cut", 74, " lost: "),
-    ("host powered off", 74, "host 2 (10.77.0.3) lost: "),
+    ("host powered off", 74, "host 2 (10.77.0.3) was lost: "),
 ];
 
 /// How a job of a shape ends, and what dgl-spawn makes of it.
@@ -140,7 +139,7 @@ fn real_hosts_a_loud_job_is_ended_though_nobody_takes_its_output() {
     let begun = Instant::now();
     let (status, err) = job.wait();
     assert!(
-        status == 74 && err.contains("host 2 (10.77.0.3) lost: "),
+        status == 74 && err.contains("host 2 (10.77.0.3) was lost: "),
         "{status}: {err}"
     );
     while begun.elapsed() < SOON && !left(&cluster, "nothing").is_empty() {

@@ -91,7 +91,7 @@ fn a_service_is_ended_with_those_that_it_serves_and_a_failure_ends_all() {
             "sh -c 'exit 5' {port:rpc}",
             format!("{TRAIN_LINE} 0"),
             5,
-            "store 0 exited with status 5",
+            "store 0 on host 0 (127.0.0.1) exited with status 5",
         ),
         (
             "true",

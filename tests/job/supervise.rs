@@ -21,7 +21,7 @@ fn an_exit_with_137_is_no_death_by_kill() {
             "exit 137",
             "code",
             json!(137),
-            "trainer 0 exited with status 137",
+            "trainer 0 on host 0 (127.0.0.1) exited with status 137",
         ),
         (
             "kill -KILL $$",
@@ -593,7 +593,7 @@ fn a_host_speaks_for_its_own_processes_and_each_thing_once() {
         )
         .ends(74)
         .err_has(message)
-        .err_has("host 0 (127.0.0.1) lost: ");
+        .err_has("host 0 (127.0.0.1) was lost: ");
     }
 }
 

@@ -81,7 +81,7 @@ fn torch_workers_meet_on_real_hosts() {
     // the others wait in the sum for one that has gone
     run(&cluster, &folder, "--num-workers 2 --env FAILS=2", &python)
         .ends(7)
-        .err_has("worker 2 exited with status 7");
+        .err_has("worker 2 on host 1 (10.77.0.2) exited with status 7");
     cluster.assert_clean();
 }
 

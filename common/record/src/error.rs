@@ -27,8 +27,8 @@ pub struct Fault {
     /// Lines below the problem, if one line cannot name all parts of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<String>,
-    /// The fix, in words of the tools; some are commands, one on each line. It contains text from elsewhere only if
-    /// [`crate::quote::may_be_pasted`] allows it.
+    /// The fix, in words of the tools; some are commands, one on each line. It contains text from
+    /// elsewhere only if [`crate::quote::may_be_pasted`] allows it.
     pub fix: Option<String>,
     /// The exit status that the fault leads to. A record has that of all faults together.
     #[serde(skip)]

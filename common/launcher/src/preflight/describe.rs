@@ -146,13 +146,18 @@ fn end_of(job: &str) -> String {
 
 /// A job whose name is in use: two jobs of one name cannot be distinguished.
 pub fn name_in_use(name: &str, user: Option<&str>) -> Problem {
-    let fix = format!("choose another --job, or end that job: {}", end_of(name));
     let problem = format!("a job named {name} runs there");
     let problem = match user {
-        Some(user) => format!("{problem}, of user {}", plain(user)),
-        None => problem,
+        Some(user) => Problem::new(
+            format!("{problem}, of user {}", plain(user)),
+            "choose another --job",
+        ),
+        None => {
+            let fix = format!("choose another --job, or end that job: {}", end_of(name));
+            Problem::new(problem, fix)
+        }
     };
-    Problem::new(problem, fix).that_passes(true)
+    problem.that_passes(true)
 }
 
 /// Processes of a job whose supervisor is gone.

@@ -173,7 +173,9 @@ pub fn explain(
         explain_verdict(&plan.name, &verdict, sink);
     }
     match (&outcome.failure, &outcome.cause) {
-        (Some(failure), cause) => explain_failure(hosts, failure, cause.as_ref(), sink),
+        (Some(failure), cause) => {
+            explain_failure(hosts, failure, cause.as_ref(), &verdict.cause.text, sink);
+        }
         (None, Some(Cause::Signal(signal))) => {
             notice(format!("job {} was ended by SIG{signal}", plan.name));
         }
@@ -220,11 +222,13 @@ fn explain_verdict(job: &str, verdict: &Conclusion, sink: &OutputSink) {
     }
 }
 
-/// Shows the user which host or process failed first, how, and its last lines.
+/// Shows the user which host or process failed first, how, and its last lines, unless the verdict
+/// has said all of it.
 fn explain_failure(
     hosts: &[Host],
     failure: &FirstFailure,
     cause: Option<&Cause>,
+    verdict: &str,
     sink: &OutputSink,
 ) {
     let notice = |text: String| sink.notice(&format!("dgl-spawn: {}", term::plain(&text)));
@@ -241,6 +245,13 @@ fn explain_failure(
         (Some(_), true) => "; it wrote no output",
         (Some(_), false) => "; its last lines:",
     };
+    let has_output = match lines[..] {
+        [] => verdict.contains(last),
+        _ => lines.iter().all(|line| verdict.contains(line.trim())),
+    };
+    if has_output && verdict.contains(&how) {
+        return;
+    }
     notice(format!("{who} {how}{last}"));
     for line in lines {
         let shown = on_terminal(line.as_bytes());
