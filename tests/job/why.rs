@@ -57,7 +57,7 @@ fn it_finds_nothing_unusual_where_nothing_is() {
         &folder,
         "grep -v summary job.jsonl | grep -v exited | dgl-why",
     )
-    .out_begins("The job runs: 1 process for ");
+    .out_begins("The job runs: 1 process; the last record is ");
 }
 
 #[test]

@@ -675,14 +675,19 @@ fn running(job: &JobHistory) -> JobFinding {
         .count();
     let began = job.began_ms().unwrap_or(job.latest_ms);
     let age = term::seconds(Duration::from_millis(job.latest_ms.saturating_sub(began)));
-    let text = match alive {
-        0 => format!("all processes have ended, {age} after the start; the end was not noted"),
-        _ => format!(
-            "{} for {age} when the records break off",
-            term::count(alive as u64, "process")
-        ),
+    let finding = match alive {
+        0 => JobFinding::new(format!(
+            "all processes have ended, {age} after the start; the end was not noted"
+        )),
+        _ => {
+            let processes = term::count(alive as u64, "process");
+            JobFinding::new(format!(
+                "{processes}; the last record is {age} after the start"
+            ))
+            .fix("if it has been silent since, … | dgl-stacks --job NAME shows where it waits")
+        }
     };
-    JobFinding::new(text).shown_by(&last_line(job))
+    finding.shown_by(&last_line(job))
 }
 
 /// Further findings about the last try.

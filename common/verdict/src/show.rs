@@ -1,6 +1,6 @@
 //! Formats a verdict for people.
 
-use crate::findings::{Conclusion, JobFinding};
+use crate::findings::{Conclusion, JobFinding, RunOutcome};
 use record::term;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub fn text(verdict: &Conclusion, has_records: bool) -> String {
         text += "Also: ";
         show(&mut text, other, verdict.began_ms, has_records);
     }
-    if verdict.outcome.is_fine() && verdict.others.is_empty() {
+    if verdict.outcome == RunOutcome::EndedWell && verdict.others.is_empty() {
         text += "Nothing unusual.\n";
     }
     text
