@@ -309,7 +309,7 @@ fn a_detached_job_on_real_hosts_that_loses_one_ends_on_all() {
     let begun = Instant::now();
     cluster.sh(
         &folder,
-        "timeout --foreground -s INT 4 dgl-spawn --detach --job stopped <job.jsonl; echo status $?",
+        "timeout --foreground -s INT 8 dgl-spawn --detach --job stopped <job.jsonl; echo status $?",
     ).err_has("job stopped was ended by SIGINT");
     assert!(begun.elapsed() < Duration::from_secs(60));
     cluster.assert_clean();

@@ -254,8 +254,9 @@ fn no_value_of_the_environment_is_on_a_command_line() {
     };
     write("secret", secret);
     write("ip.txt", "127.0.0.1\n");
-    let show = "import os, time
-print(os.environ['KEY'], os.environ.get('DGL_TOOLS_EXPORTS'))
+    // in one write, because the pieces of a slow line become lines of their own
+    let show = "import os, sys, time
+sys.stdout.write(f\"{os.environ['KEY']} {os.environ.get('DGL_TOOLS_EXPORTS')}\\n\")
 while not os.path.exists('looked'): time.sleep(0.1)";
     write("show.py", show);
     write("torch/__init__.py", "__version__ = '2.2.1'");
