@@ -220,6 +220,69 @@ fn host_agent_1_has_every_request_and_event() {
     }
 }
 
+/// The fields of a struct of common/wire, without those of a type that is flattened into it; none
+/// for an enum.
+fn fields_on_the_wire(module: &str, name: &str) -> Names {
+    let source = read(&format!("common/wire/src/{module}.rs"));
+    let Some((_, body)) = source.split_once(&format!("pub struct {name} {{\n")) else {
+        return Names::new();
+    };
+    let body = body.split("\n}").next().unwrap();
+    let lines: Vec<&str> = body.lines().map(str::trim).collect();
+    let before = |index: &usize| index.checked_sub(1).map(|before| lines[before]);
+    (0..lines.len())
+        .filter(|index| before(index) != Some("#[serde(flatten)]"))
+        .filter_map(|index| lines[index].strip_prefix("pub ")?.split_once(':'))
+        .map(|(field, _)| field.to_owned())
+        .collect()
+}
+
+/// The requests and events about files are listed by their steps, in another test.
+#[test]
+fn host_agent_1_has_the_fields_of_requests_and_events() {
+    let (source, page) = (read("common/wire/src/lib.rs"), page("host-agent"));
+    let mut missing = Vec::new();
+    let mut seen = 0;
+    for (kind, section) in [("Request", "REQUESTS"), ("Event", "EVENTS")] {
+        let body = between(&source, &format!("pub enum {kind} {{"), "\n}");
+        let text = between(&page, &format!("\n.Sh {section}\n"), "\n.Sh ");
+        let items: Vec<(&str, &str)> = text
+            .split("\n.It Cm ")
+            .filter_map(|item| item.split_once('\n'))
+            .collect();
+        for line in body.lines() {
+            let Some((variant, payload)) = line.trim().split_once('(') else {
+                continue;
+            };
+            let payload = payload
+                .trim_start_matches("Box<")
+                .trim_end_matches([',', ')', '>']);
+            let Some((module, name)) = payload.split_once("::") else {
+                continue;
+            };
+            // those of common/record are described in dgl-tools-records(5)
+            if ["record", "files"].contains(&module) {
+                continue;
+            }
+            let message = snake_case(variant);
+            let is_item = |(names, _): &&(&str, &str)| names.split(" , Cm ").any(|n| n == message);
+            let (_, item) = items.iter().find(is_item).expect(&message);
+            let words: Names = item
+                .lines()
+                .filter(|line| line.contains("Va "))
+                .flat_map(|line| line.split(' '))
+                .map(str::to_owned)
+                .collect();
+            let fields = fields_on_the_wire(module, name);
+            seen += fields.len();
+            let lacking = fields.difference(&words);
+            missing.extend(lacking.map(|field| format!("{message}.{field}")));
+        }
+    }
+    assert!(seen > 50, "{seen}");
+    assert!(missing.is_empty(), "not in host-agent(1): {missing:?}");
+}
+
 #[test]
 fn host_agent_1_has_every_step_of_files() {
     let (source, page) = (read("common/wire/src/files.rs"), page("host-agent"));
