@@ -48,11 +48,16 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// The frames of the main thread, or of the oldest thread if Python has no names for threads.
-    pub fn main_frames(&self) -> Option<&[String]> {
+    /// The main thread, or the oldest thread if Python has no names for threads.
+    pub fn main_thread(&self) -> Option<&Thread> {
         let mut threads = self.threads.iter();
         let main = threads.find(|thread| thread.name.as_deref() == Some(MAIN_THREAD));
-        Some(&main.or(self.threads.first())?.frames)
+        main.or(self.threads.first())
+    }
+
+    /// The frames of the main thread.
+    pub fn main_frames(&self) -> Option<&[String]> {
+        Some(&self.main_thread()?.frames)
     }
 
     /// The process by its role and rank; `None` for a child such as a sampler, and if the role and

@@ -148,6 +148,26 @@ impl Awaited {
     }
 }
 
+/// Whether the main thread of a process waits for data, in a system call that receives some or
+/// waits until there is some.
+fn receives(stack: &Stack) -> bool {
+    const CALLS: [&str; 9] = [
+        "recvfrom",
+        "recvmsg",
+        "read",
+        "poll",
+        "ppoll",
+        "select",
+        "pselect6",
+        "epoll_wait",
+        "epoll_pwait",
+    ];
+    let call = stack
+        .main_thread()
+        .and_then(|main| main.system_call.as_deref());
+    call.is_some_and(|call| CALLS.contains(&call))
+}
+
 /// Data of a connection that was not acknowledged.
 struct UnacknowledgedData {
     sender: Member,
@@ -273,7 +293,7 @@ impl Exchanges {
 
     /// The process for which all others wait.
     fn culprit(&self, stacks: &[Stack]) -> Option<Member> {
-        if let [member] = self.who_does_not_read()[..] {
+        if let [member] = self.who_does_not_read(stacks)[..] {
             return Some(member);
         }
         let waits = self.waits_by_stack(stacks)?;
@@ -283,7 +303,7 @@ impl Exchanges {
         let at_work: Vec<Member> = at_work.collect();
         let is_only = |silent: &&Member| {
             let mut others = at_work.iter().filter(|member| member != silent);
-            others.all(|member| self.waits_only_for(*member, **silent))
+            others.all(|member| self.waits_in_the_end_for(*member, **silent))
         };
         let only: Vec<&Member> = at_work.iter().filter(is_only).collect();
         let [member] = only[..] else {
@@ -295,7 +315,9 @@ impl Exchanges {
         let is_silent = self.last_received(*member).is_some()
             || silent.any(|silent| silent == *member || holds_answers(&silent));
         let mut waits = waits.values().flatten();
-        let is_awaited = waits.any(|wait| *wait != Wait::Requests);
+        let mut receive = stacks.iter().filter(|stack| receives(stack));
+        let is_awaited = waits.any(|wait| *wait != Wait::Requests)
+            || receive.any(|stack| stack.member() != Some(*member));
         (is_silent && is_awaited).then_some(*member)
     }
 
@@ -347,15 +369,28 @@ impl Exchanges {
         last.since_received_ms.filter(|_| is_later)
     }
 
-    /// Whether a process waits for that one alone, although its stack may not show it: of the data
+    /// The only process for which that one waits, although its stack may not show it: of the data
     /// that it sent last, only that to this one was not answered.
-    fn waits_only_for(&self, member: Member, silent: Member) -> bool {
+    fn awaited_by(&self, member: Member) -> Option<Member> {
         let last_ms = self.since_sent_ms(member);
         let last_ms = last_ms.map(|ms| ms.saturating_add(TICK_MS));
         let own = self.of_process(member);
         let last = own.filter(|(_, one)| one.is_unanswered() && one.since_sent_ms <= last_ms);
-        let silent_peers: BTreeSet<Member> = last.map(|(peer, _)| peer).collect();
-        silent_peers == BTreeSet::from([silent])
+        let silent: BTreeSet<Member> = last.map(|(peer, _)| peer).collect();
+        silent.first().copied().filter(|_| silent.len() == 1)
+    }
+
+    /// Whether a process waits for that one alone, or for one that waits for it.
+    fn waits_in_the_end_for(&self, member: Member, silent: Member) -> bool {
+        let mut passed = BTreeSet::from([member]);
+        let mut last = member;
+        while let Some(next) = self.awaited_by(last).filter(|next| passed.insert(*next)) {
+            if next == silent {
+                return true;
+            }
+            last = next;
+        }
+        false
     }
 
     /// Who has not read what whom sent: the reader, the sender, and how many bytes.
@@ -365,12 +400,24 @@ impl Exchanges {
         all.filter(|(.., bytes)| *bytes > 0)
     }
 
-    /// The processes that have not read something, without those whose own data is not read by
-    /// another one of them: these may wait for that one.
-    fn who_does_not_read(&self) -> Vec<Member> {
+    /// The processes that have not read something, without those that may wait for another one
+    /// first: it has not read their own data, or they receive and it has not answered them.
+    fn who_does_not_read(&self, stacks: &[Stack]) -> Vec<Member> {
         let waiting: BTreeSet<Member> = self.unread().map(|(_, sender, _)| sender).collect();
         let readers: BTreeSet<Member> = self.unread().map(|(reader, ..)| reader).collect();
-        readers.difference(&waiting).copied().collect()
+        let readers = readers.difference(&waiting).copied();
+        let may_receive = |reader: Member| {
+            let mut own = stacks
+                .iter()
+                .filter(|stack| stack.role.zip(stack.rank) == Some(reader));
+            own.any(|stack| stack.main_thread().is_none() || receives(stack))
+        };
+        let waits = |reader: &Member| {
+            let awaited = self.awaited_by(*reader).filter(|_| may_receive(*reader));
+            awaited.is_some_and(|awaited| self.last_received(awaited).is_some())
+        };
+        let readers = readers.filter(|reader| !waits(reader));
+        readers.collect()
     }
 
     /// Which processes wait for which, the longest wait first.
@@ -733,6 +780,45 @@ mod tests {
         hub[1].connections[0].unread_bytes = 0;
         hub[2].connections[0].unread_bytes = 1000;
         assert_eq!(Silence::of(&hub, None).culprit, None);
+    }
+
+    #[test]
+    fn who_waits_for_one_that_waits_for_another_is_not_named() {
+        // worker 0 has sent all others the sum of their last values, and reads the next ones in
+        // turn with recv of its own; worker 2 sleeps
+        let mut star = workers(&[
+            &[
+                (1, both(900, 600)),
+                (2, both(900, 1200)),
+                (3, both(900, 600)),
+            ],
+            &[(0, both(600, 900))],
+            &[(0, both(1200, 900))],
+            &[(0, both(600, 900))],
+        ]);
+        star[0].connections[2].unread_bytes = 8;
+        let star = with_stacks(&star, 2);
+        let in_script = |calls: [Option<&str>; 4]| {
+            let mut stacks = star.clone();
+            for (stack, call) in stacks.iter_mut().zip(calls) {
+                stack.threads[0].frames = vec!["exchange (train.py:9)".to_owned()];
+                stack.threads[0].system_call = call.map(str::to_owned);
+            }
+            Silence::of(&stacks, None).culprit
+        };
+        let recv = Some("recvfrom");
+        let named = Some((Role::Worker, 2));
+        assert_eq!(in_script([recv, recv, None, recv]), named);
+        assert_eq!(
+            in_script([recv, recv, Some("clock_nanosleep"), recv]),
+            named
+        );
+        // it is not Python, and only its connections are known
+        let mut unknown = star.clone();
+        unknown
+            .iter_mut()
+            .for_each(|stack| stack.threads = Vec::new());
+        assert_eq!(Silence::of(&unknown, None).culprit, None);
     }
 
     #[test]
