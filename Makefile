@@ -217,6 +217,7 @@ install:
 	install -m 644 completions/_dgl-tools $(PLACE)/$(ZSH)
 	install -m 644 dgl.mk $(PLACE)/include
 	install -m 644 README.md CHANGELOG.md SECURITY.md LICENSE $(PLACE)/$(DOC)
+	for file in site/tutorials/*.md site/pictures/*; do install -D -m 644 $$file $(PLACE)/$(DOC)/$$file || exit; done
 	install -m 644 common/record/records.schema.json $(PLACE)/$(DATA)
 	for file in $(EXAMPLES); do install -D -m 644 examples/$$file $(PLACE)/$(DATA)/examples/$$file || exit; done
 	for command in $(COMMANDS); do \

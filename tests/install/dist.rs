@@ -66,6 +66,7 @@ fn tarball_in_a_folder() {
     is_whole(&folder, "opt");
     let licences = "grep -q Apache opt/share/doc/dgl-tools/LICENSE &&
         test -s opt/share/doc/dgl-tools/README.md -a -s opt/share/doc/dgl-tools/SECURITY.md &&
+        test -s opt/share/doc/dgl-tools/site/tutorials/hang.md &&
         grep '^openssl-src ' opt/share/doc/dgl-tools/THIRD-PARTY";
     sh(&folder, licences).ends(0);
 }

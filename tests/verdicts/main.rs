@@ -268,8 +268,8 @@ fn the_score_is_kept() {
     println!("{text}");
     let (who, why, advice, healthy) = (&score.who, &score.why, &score.advice, &score.healthy);
     let line = format!(
-        "it names the right process in {} of {}, the right cause in {} of {} and the right cure in \
-         {} of {}; it accuses {} of {} healthy jobs",
+        "it names the right process in {} of {} failures, the right cause in {} of {} and the \
+         right fix in {} of {}; it accuses {} of {} healthy jobs",
         who.right,
         who.all,
         why.right,
