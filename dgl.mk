@@ -51,6 +51,9 @@ dgl_swap = $(dgl_probe) --format jsonl < '$(RUN)/pushed.jsonl' > '$(RUN)/now.jso
 	host-swap --run '$(RUN)/now.jsonl' --spares '$(RUN)/spares.jsonl' < '$(RUN)/pushed.jsonl' > '$(RUN)/plan.jsonl' && \
 	part-push --format jsonl $(PUSH_FLAGS) < '$(RUN)/plan.jsonl' > '$(RUN)/again.jsonl' && \
 	mv '$(RUN)/again.jsonl' '$(RUN)/pushed.jsonl'
+dgl_has_run = [ -e '$(RUN)/logs/run.jsonl' ] || { \
+	printf '%s\n' 'dgl.mk: no $(RUN)/logs/run.jsonl: nothing has run yet, or only detached jobs, whose logs are on the hosts' \
+	  '  fix: make train' >&2; exit 65; }
 dgl_goal := $(.DEFAULT_GOAL)
 
 # If PATH does not lead to the tools: those that were installed with this file, or built in its checkout.
@@ -63,7 +66,7 @@ probe:
 
 fit: $(PART_CONFIG)
 	$(dgl_chosen) | $(if $(dgl_probed),,$(dgl_probe) --format jsonl |) \
-	part-fit --part-config '$(or $(PART_CONFIG),$(error dgl.mk: set PART_CONFIG, what partition_graph wrote))' \
+	part-fit --part-config '$(or $(PART_CONFIG),$(error dgl.mk: fit is for graphs only: set PART_CONFIG, the partition config))' \
 	  --num-trainers $(NUM_TRAINERS) --num-samplers $(NUM_SAMPLERS) --num-servers $(NUM_SERVERS) --format human $(FIT_FLAGS)
 
 push: $(PART_CONFIG)
@@ -98,9 +101,11 @@ reap:
 	$(dgl_taken) | dgl-reap --format human --job '$(JOB)' $(REAP_FLAGS)
 
 logs:
+	@$(dgl_has_run)
 	@tail -n $(TAIL) '$(RUN)'/logs/*.log
 
 why:
+	@$(dgl_has_run)
 	@dgl-why '$(RUN)/logs/run.jsonl'
 
 .PHONY: probe fit push train fetch reap logs why
