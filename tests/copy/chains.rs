@@ -144,7 +144,7 @@ fn a_host_that_hands_on_other_content_gives_it_to_no_other_real_hosts() {
     let ran = lab.push("--compress never");
     ran.ends(0);
     assert!(!lab.has(2) && lab.has(3) && lab.has(4), "{}", ran.err);
-    ran.err_has("host 1 (10.77.0.3): refused what host 0 (10.77.0.2) handed on of ")
+    ran.err_has("host 1 (10.77.0.3): rejected the content of ")
         .err_lacks("host 2 (10.77.0.4): refused");
     // the next one has it from here, and hands it on in another chain
     let large = self::large(&ran);
@@ -180,7 +180,7 @@ fn a_host_in_the_middle_that_hands_on_other_content_harms_no_other_real_hosts() 
     let ran = lab.push("");
     ran.ends(0);
     assert!(lab.has(2) && !lab.has(3) && lab.has(4), "{}", ran.err);
-    ran.err_has("host 2 (10.77.0.4): refused what host 1 (10.77.0.3) handed on of ");
+    ran.err_has("host 2 (10.77.0.4): rejected the content of ");
     // what differs comes from here
     let sent: Vec<u64> = self::large(&ran).iter().map(|(_, sent)| *sent).collect();
     assert!(

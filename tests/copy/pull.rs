@@ -439,7 +439,7 @@ fn a_host_that_lies_is_given_up() {
         ),
         (
             r#"{"event":"file","kind":"there","entries":[null]}"#,
-            "it told of no files",
+            "it listed no files",
         ),
         ("no event", "is not a message"),
     ];

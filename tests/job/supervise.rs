@@ -443,7 +443,7 @@ fn what_ends_after_the_end_began_is_marked() {
         "{}",
         ran.out
     );
-    ran.err_has("is ending: KILL in 2 s, or Ctrl-C again");
+    ran.err_has("is ending: KILL in 2 s, or at once with Ctrl-C");
     spawn(&folder, "--grace 1s --format human")
         .out_has("trainer 1, ending] bye\n")
         .out_has("trainer 0] last\n");

@@ -177,7 +177,7 @@ fn of_real_hosts_those_are_taken_that_are_up_and_free() {
     for words in [
         "host 1 (10.77.0.2) is left out: ",
         "host 2 (10.77.0.3) is left out: there is another job: other",
-        "not needed, though good: 10.77.0.5",
+        "suitable, but not needed: 10.77.0.5",
     ] {
         assert!(message.contains(words), "{message}");
     }

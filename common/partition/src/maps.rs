@@ -73,7 +73,7 @@ pub fn check(
 ) -> Result<Map, Report> {
     let fault = |problem: String| {
         Fault::data(location, problem)
-            .fix("partition the graph again, or take the config that partition_graph wrote")
+            .fix("partition the graph again, or use the config that partition_graph wrote")
     };
     let field = |key: &str| {
         fields

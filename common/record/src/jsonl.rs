@@ -579,7 +579,7 @@ fn not_a_record(number: u64, text: &[u8], error: &serde_json::Error) -> Report {
         )
     } else if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") || text.contains(&0) {
         (
-            "it is UTF-16, or no text at all".to_owned(),
+            "it is UTF-16, or not text at all".to_owned(),
             "save it as UTF-8, or put iconv -f utf-16 -t utf-8 in front of this tool",
         )
     } else {

@@ -166,7 +166,7 @@ pub fn report<T>(hosts: &[Host], results: &[Result<T, HostFault>]) -> Report {
 }
 
 fn unknown_keys(unknown: &[(&Host, &UnknownKey)]) -> Fault {
-    let problem = "these keys are not in known_hosts, so the hosts may be others than you think:";
+    let problem = "these keys are not in known_hosts, so these may not be the hosts you expect:";
     let details = unknown
         .iter()
         .map(|(host, key)| {

@@ -58,7 +58,8 @@ pub struct Args {
         value_name = "N")]
     pub num_servers: u16,
 
-    /// The job's directory on every host: / or ~/ first [default: the record's]
+    /// The job's directory on every host, an absolute path or one that begins with ~/ [default:
+    /// that of the record]
     ///
     /// Every process is started in it. `~/` is the home directory that host-probe(1) found; it must
     /// be the same on all hosts.
@@ -121,8 +122,10 @@ pub struct Args {
     ///
     /// This overrides `OMP_NUM_THREADS`, `PYTHONPATH`, `MASTER_ADDR`, `MASTER_PORT`,
     /// `DGL_GRAPH_FORMAT`, the _IFNAME variables, and `PATH` and the other variables of an
-    /// environment. Variables that count, number or identify processes cannot be set; in the table
-    /// of [ENVIRONMENT], these are all others down to `GROUP_RANK`.
+    /// environment. Variables that count, number or identify processes cannot be set: `RANK`,
+    /// `LOCAL_RANK`, `WORLD_SIZE`, `LOCAL_WORLD_SIZE`, `GROUP_RANK`, `DGL_ROLE`, `DGL_SERVER_ID`,
+    /// `DGL_DIST_MODE`, `DGL_NUM_CLIENT`, `DGL_NUM_SERVER`, `DGL_NUM_SAMPLER`, `DGL_CONF_PATH`,
+    /// `DGL_IP_CONFIG`, `DGL_GROUP_ID` and `DGL_KEEP_ALIVE`.
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub env: Vec<OsString>,
 
@@ -151,13 +154,13 @@ pub struct Args {
     #[arg(long, value_name = "SHELL")]
     pub setup: Option<String>,
 
-    /// Pass each script --local-rank=N, as its torch spells it, or NAME=N
+    /// Pass each script --local-rank=N (or --local_rank=N, as its torch expects), or NAME=N
     ///
     /// Each trainer or worker then has its `LOCAL_RANK` as an argument too, as torch's launcher
     /// passes it. Scripts of DGL 0.5 to 1.0 and GraphStorm expect it. The argument is
     /// `--local-rank=N` if host-probe(1) found torch 2.0 or later on the host, and otherwise
     /// `--local_rank=N`; GraphStorm ignores the wrong spelling without a message, and then every
-    /// trainer takes the first GPU. `NAME` chooses another argument.
+    /// trainer uses the first GPU. `NAME` chooses another argument.
     #[arg(long, hide_short_help = true, num_args = 0..=1, require_equals = true,
         default_missing_value = "", value_parser = rank_option, value_name = "NAME")]
     pub local_rank_arg: Option<RankOption>,
@@ -203,19 +206,18 @@ pub struct Args {
     /// The program serves the others, and is ended after them
     ///
     /// dgl-spawn(1) ends it when all programs that are not services have ended with status 0. If it
-    /// ends by itself, and these have not ended 5 seconds and the time of --host-timeout later, the
-    /// job fails.
+    /// ends by itself, the others must end within 5 s plus `--host-timeout`, or the job fails.
     #[arg(long, hide_short_help = true)]
     pub service: bool,
 
-    /// Plan only this role [default: server and trainer]
+    /// Plan only this role; worker: plain processes, as for torch [default: server and trainer]
     ///
     /// A `worker` is a plain process without DGL's variables, for a script of torch.distributed or
     /// for a command that prepares or inspects the hosts. It needs no graph and cannot be combined
     /// with the other roles. Options about graph servers and trainers (`--num-servers`,
     /// `--num-samplers` and so on) are refused, except `--num-trainers` and `--trainer-env`,
     /// which for workers may be written `--num-workers` and `--worker-env`.
-    #[arg(long, hide_short_help = true, value_parser = role,
+    #[arg(long, value_parser = role,
         value_name = "server|trainer|worker")]
     pub role: Vec<Role>,
 
@@ -336,7 +338,7 @@ impl Args {
                 "COMMAND",
                 "is given twice: as words after -- and as a string",
             )
-            .fix("put the whole command behind --")
+            .fix("put the whole command after --")
             .report()),
             _ => Err(Fault::usage("COMMAND", "is missing")
                 .fix("end the line with -- python3 train.py …")

@@ -42,7 +42,7 @@ pub fn flags(args: &Args) -> Vec<Fault> {
         (
             "--server-env",
             !args.server_env.is_empty(),
-            "say --trainer-env, or --env",
+            "use --trainer-env, or --env",
         ),
     ];
     let of_dgl = of_dgl.map(|(flag, is_given, fix)| (flag, is_given, "is not for workers", fix));
@@ -84,7 +84,7 @@ pub fn command(
 /// Faults of each host record, by itself and compared with the others.
 pub fn hosts(hosts: &[Host], num_servers: u32) -> Vec<Fault> {
     const CREATE_AGAIN: &str = "create the stream again, starting with ipconf-check";
-    const PROBE: &str = "run host-probe again, or take the fact out of the record";
+    const PROBE: &str = "run host-probe again, or remove the fact from the record";
     let mut faults = Vec::new();
     let mut seen: HashMap<Ipv4Addr, u32> = HashMap::new();
     for host in hosts {
@@ -117,7 +117,7 @@ pub fn hosts(hosts: &[Host], num_servers: u32) -> Vec<Fault> {
         check(
             u32::from(port) + num_servers - 1 > 65535,
             format!("{num_servers} servers from port {port} on go beyond 65535"),
-            "take a lower port in ip_config",
+            "use a lower port in ip_config",
         );
         for problem in facts_problems(&host.facts) {
             check(true, problem, PROBE);
@@ -178,8 +178,10 @@ pub fn interpreter(hosts: &[Host], command: &UserCommand) -> Option<Fault> {
             "python{wanted} is not what {location} has in {prefix}: that is Python {version}"
         );
         (!has_it(version)).then(|| {
-            Fault::data("COMMAND", problem)
-                .fix("say python3, or host-probe --conda or --venv with another environment")
+            Fault::data("COMMAND", problem).fix(
+                "write python3, or give host-probe another environment with --conda or \
+                      --venv",
+            )
         })
     })
 }
@@ -192,7 +194,7 @@ pub fn unknown_torch(hosts: &[Host]) -> Option<String> {
         .find(|host| !is_within(&host.facts.torch, ..))?;
     Some(format!(
         "the torch of {} is not known, so its scripts get --local_rank, as before torch 2.0; put \
-         host-probe before dgl-env, or say --local-rank-arg=NAME",
+         host-probe before dgl-env, or use --local-rank-arg=NAME",
         host.location()
     ))
 }
@@ -212,8 +214,8 @@ pub fn more_than_gpus(hosts: &[Host], counts: &[u32]) -> Option<String> {
         others => format!(", and {others} more hosts too few"),
     };
     Some(format!(
-        "{location} has {} for {count} processes{others}: a script that takes the GPU of its \
-         LOCAL_RANK fails; `gpus` in place of the number takes as many as there are",
+        "{location} has {} for {count} processes{others}: a script that uses the GPU of its \
+         LOCAL_RANK fails; `gpus` instead of the number starts one for each GPU",
         term::count(gpus.into(), "GPU")
     ))
 }

@@ -68,9 +68,12 @@ impl UserCommand {
                 Ok(UserCommand::Shell(text))
             }
             (UserCommand::Shell(_), None) => {
-                let problem = format!("runs no single Python script behind which {name} belongs");
+                let problem = format!(
+                    "is not a single Python script after which {name} can be \
+                                       added"
+                );
                 let fix =
-                    "give the command as words behind --, with what comes before it in --setup";
+                    "give the command as words after --, with what comes before it in --setup";
                 Err(Fault::usage("COMMAND", problem).fix(fix))
             }
         }

@@ -69,7 +69,7 @@ pub fn too_many_clients(num_clients: u64) -> Option<Fault> {
     let problem =
         format!("{num_clients} trainers and samplers are more than DGL can count ({MAX_CLIENTS})");
     (num_clients > MAX_CLIENTS)
-        .then(|| Fault::data("stdin", problem).fix("take fewer trainers, samplers or hosts"))
+        .then(|| Fault::data("stdin", problem).fix("use fewer trainers, samplers or hosts"))
 }
 
 /// The fault of flags of persistent servers.
@@ -79,7 +79,7 @@ fn persistent_flags(args: &Args) -> Option<Fault> {
         (true, false, Some(_)) => (
             "--server-name",
             "names graph servers that are to be started, and would not stay",
-            "say --keep-alive too; or --role trainer, where they run already",
+            "add --keep-alive; or use --role trainer, if they run already",
         ),
         (false, true, _) => (
             "--keep-alive",
@@ -126,10 +126,9 @@ fn unequal(trainers: &[u32]) -> Option<String> {
         _ => format!("refuse {total} trainers for {parts} partitions, or "),
     };
     Some(format!(
-        "hosts have unequal numbers of trainers, which DGL's node_split, edge_split and sparse \
-         optimizers take for equal: they {refuse}give \
-         some nodes to several trainers and others to none; split the nodes in the script, by \
-         RANK and WORLD_SIZE"
+        "hosts have unequal numbers of trainers, but DGL's node_split, edge_split and sparse \
+         optimizers assume equal ones: they {refuse}give some nodes to several trainers and \
+         others to none; split the nodes in the script, by RANK and WORLD_SIZE"
     ))
 }
 
@@ -142,7 +141,7 @@ fn samplers(hosts: &[Host], num_samplers: u32) -> Option<String> {
     };
     let host = hosts.iter().find(has_none).filter(|_| num_samplers > 0)?;
     Some(format!(
-        "DGL 0.6.1 does not support samplers under Python 3.8 and later, which {} has; say \
+        "DGL 0.6.1 does not support samplers under Python 3.8 and later, which {} has; use \
          --num-samplers 0",
         host.location()
     ))

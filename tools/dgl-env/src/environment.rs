@@ -98,7 +98,7 @@ fn variable(
     }
     if RESERVED_NAMES.contains(&name.as_str()) {
         let problem = format!(
-            "{name} cannot be set: another value than the plan's makes a job that hangs or takes \
+            "{name} cannot be set: with another value than the plan's, the job hangs or mistakes \
              one process for another"
         );
         return Err(Fault::usage(option, problem)

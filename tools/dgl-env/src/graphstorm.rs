@@ -40,7 +40,7 @@ pub fn own_disks(command: &UserCommand, workspace: Option<&str>, hosts: &[Host])
         (true, _) if shared => (
             in_workspace("save_embed_path").or(in_workspace("save_prediction_path")),
             "worker 0 would wait there for ever for what the others write",
-            "give a path on storage that all hosts share, or say --with-shared-fs False",
+            "give a path on storage that all hosts share, or use --with-shared-fs False",
         ),
         (_, true) if given("save_embed_path").is_some() => (
             in_workspace("save_model_path"),
@@ -51,7 +51,7 @@ pub fn own_disks(command: &UserCommand, workspace: Option<&str>, hosts: &[Host])
     };
     let (name, path) = found?;
     Some(format!(
-        "{name} {path} lies in the workspace, which is {kind} on {}, its own: {why}\n  fix: {fix}",
+        "{name} {path} is in the workspace, which is {kind} on {}, its own: {why}\n  fix: {fix}",
         host.location()
     ))
 }
@@ -112,7 +112,7 @@ mod tests {
         let table = [
             (
                 format!("{TRAIN} --save-model-path m --save-embed-path /nfs/e"),
-                "--save-model-path m lies in the workspace, which is ext4 on host 0",
+                "--save-model-path m is in the workspace, which is ext4 on host 0",
             ),
             (
                 format!("{REMAP} --save-embed-path=/ws/e"),

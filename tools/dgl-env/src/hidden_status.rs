@@ -60,12 +60,12 @@ pub fn warning(text: &str) -> Option<String> {
     }
     let instead = match link {
         Joint::Pipe => {
-            "let dgl-spawn --log-dir write the output in place of the pipe, or begin the text \
-             with 'set -o pipefail;'"
+            "let dgl-spawn --log-dir write the output instead of the pipe, or begin the text with \
+             'set -o pipefail;'"
         }
         Joint::Or => "leave out what follows ||",
-        Joint::Background => "leave out the & behind it",
-        _ => "write && in place of ; or begin the text with 'set -e;'",
+        Joint::Background => "leave out the & after it",
+        _ => "write && instead of ; or begin the text with 'set -e;'",
     };
     let hider = match link {
         Joint::Background => "&".to_owned(),

@@ -157,7 +157,7 @@ const LAUNCHERS: [KnownLauncher; 12] = [
         names: &[DGL],
         title: "DGL's launcher",
         reach: Reach::Cluster {
-            advice: "; or take dgl-launch",
+            advice: "; or use dgl-launch",
         },
     },
 ];

@@ -63,7 +63,7 @@ impl JobPaths {
             if is_known && path.is_none() && args.is_dgl() {
                 let fault = Fault::usage(option, "is missing, and the stream has no graph record");
                 report.push(fault.fix(format!(
-                    "give {option}, or put part-map --part-config … before dgl-env; or say --role \
+                    "give {option}, or put part-map --part-config … before dgl-env; or use --role \
                      worker, if the command needs no graph servers of DGL"
                 )));
             }

@@ -161,7 +161,7 @@ impl<'a> ProgramPlan<'a> {
         let all = u64::from(self.earlier.num_processes) + self.num_processes();
         let problem = format!("{all} processes are more than a stream can hold ({MAX_SET})");
         (all > u64::from(MAX_SET))
-            .then(|| Fault::data("stdin", problem).fix("take fewer servers, trainers or hosts"))
+            .then(|| Fault::data("stdin", problem).fix("use fewer servers, trainers or hosts"))
     }
 
     /// Where the processes of each host run, if they are to be bound.
@@ -239,7 +239,7 @@ impl<'a> ProgramPlan<'a> {
                 let threads = self.omp_num_threads(host, *role, *count, None)?;
                 Some(format!(
                     "OMP_NUM_THREADS={} comes from this machine's {} processors; put host-probe \
-                     before dgl-env to take the hosts', or say --num-omp-threads",
+                     before dgl-env to count the hosts', or use --num-omp-threads",
                     threads.to_string_lossy(),
                     self.launch_machine.cpus
                 ))

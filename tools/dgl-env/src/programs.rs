@@ -68,9 +68,9 @@ pub fn client_counts(args: &Args, hosts: &[Host]) -> Result<Vec<u32>, Report> {
         Some(count) if args.is_dgl() => count.counts("--num-trainers", hosts),
         Some(count) => count.counts("--num-workers", hosts),
         None if args.is_dgl() => {
-            let problem = "is missing: servers too must know how many clients will come";
+            let problem = "is missing: servers too must know how many clients will connect";
             let fault = Fault::usage("--num-trainers", problem);
-            Err(fault.fix("give the number of trainers a host").report())
+            Err(fault.fix("give the number of trainers per host").report())
         }
         None => Ok(vec![1; hosts.len()]),
     }
@@ -206,7 +206,7 @@ pub fn ports(
         Some(port) if is_taken(&port) => {
             let problem = format!("{port} is another program's on {}", host.location());
             report.push(
-                Fault::usage("--master-port", problem).fix("take another one, or leave it out"),
+                Fault::usage("--master-port", problem).fix("use another one, or leave it out"),
             );
         }
         _ => {}
@@ -219,7 +219,7 @@ pub fn ports(
     if !portless.is_empty() {
         let problem = format!("no free port is known for {}", portless.join(", "));
         report.push(Fault::data(host.location(), problem).fix(
-            "put host-probe before dgl-env, have the program begin on another host, or take fewer \
+            "put host-probe before dgl-env, have the program begin on another host, or use fewer \
              names of ports",
         ));
     }
@@ -247,7 +247,7 @@ fn port_of_servers(host: &Host, port: u16, num_servers: u16) -> Fault {
         "the master port {port} is one of its servers' ({} to {last})",
         host.port
     );
-    Fault::data(host.location(), problem).fix("say --master-port PORT, another one")
+    Fault::data(host.location(), problem).fix("use another --master-port")
 }
 
 /// Faults of what the program has to do with those that were planned before: a role twice, ports
@@ -265,8 +265,8 @@ pub fn faults(
             let name = role.name();
             let problem = format!("there are process records of {name} in the stream already");
             faults.push(Fault::data("stdin", problem).fix(
-                "plan each program once, each further one with --program NAME; jq \
-                 'select(.type != \"process\")' takes out those of another run",
+                "plan each program once, each further one with --program NAME; jq 'select(.type \
+                 != \"process\")' removes those of another run",
             ));
         }
     }
@@ -284,7 +284,7 @@ pub fn faults(
         let is_servers = |port: &&u16| (u32::from(host.port)..last).contains(&u32::from(**port));
         faults.extend(ports.copied().find(|port| is_servers(&port)).map(|port| {
             let problem = format!("{port} is a port of its servers and of another program");
-            Fault::data(host.location(), problem).fix("take another port in ip_config")
+            Fault::data(host.location(), problem).fix("use another port in ip_config")
         }));
     }
     let of_placeholder = |placeholder: &Placeholder| match placeholder {
@@ -310,7 +310,7 @@ fn own_fault(fact: &Fact, args: &Args, env: &UserEnv) -> Option<Fault> {
     let (problem, fix) = match fact {
         Fact::MasterPort if sets("MASTER_PORT") => (
             "is another port than the MASTER_PORT that is set",
-            "say --master-port PORT in place of MASTER_PORT",
+            "use --master-port PORT instead of MASTER_PORT",
         ),
         Fact::MasterAddr if sets("MASTER_ADDR") => (
             "is another address than the MASTER_ADDR that is set",
@@ -318,7 +318,7 @@ fn own_fault(fact: &Fact, args: &Args, env: &UserEnv) -> Option<Fault> {
         ),
         Fact::MasterPort if is_named && args.master_port.is_none() => (
             "is not known yet: with --server-name dgl-spawn chooses it",
-            "have the script read MASTER_PORT, or say --master-port",
+            "have the script read MASTER_PORT, or use --master-port",
         ),
         Fact::Port(_) if is_named => (
             "would be the same for all groups of trainers of these servers",

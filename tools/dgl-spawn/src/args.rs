@@ -91,7 +91,7 @@ pub struct Args {
     ///
     /// The report shows where all processes are; see [A job that stalls]. The time is 5s or more.
     /// If the stall ends the job, the exit status is 124.
-    #[arg(long, hide_short_help = true, default_value = "10m", value_parser = stall_timeout,
+    #[arg(long, default_value = "10m", value_parser = stall_timeout,
         value_name = "TIME[:end]", conflicts_with = "dry_run")]
     stall_timeout: StallRule,
 
@@ -112,7 +112,7 @@ pub struct Args {
     pub sample: Option<Duration>,
 
     /// Sample stacks for this time, as dgl-stacks --record does; begin a minute after the start, or
-    /// after the time behind @
+    /// after the time that follows @
     ///
     /// Once in each try of the job, the stacks of all its Python processes are sampled ten times a
     /// second for `TIME`, from 1s to 1h, and a *profile* record is written for each. This begins
@@ -148,12 +148,12 @@ pub struct Args {
     /// Wait up to this time for jobs that are in the way, instead of being refused
     ///
     /// These jobs have the job's name, its ports or `/dev/shm`. A message says what is waited for.
-    /// Without this option the exit status is then 74.
+    /// Without this option dgl-spawn exits with 74 in this case.
     #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME",
         conflicts_with = "dry_run")]
     pub wait: Option<Duration>,
 
-    /// Leave the job on its hosts when all of it runs
+    /// Return as soon as all processes run, and leave the job running
     ///
     /// The launcher of the job runs on the first host, and dgl-spawn exits with 0 as soon as all
     /// servers listen and all processes run; see [A detached job]. A failure or a signal before

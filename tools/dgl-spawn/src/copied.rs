@@ -16,7 +16,7 @@ pub fn check(stream: &Stream) -> Result<(), Report> {
     );
     Err(fault
         .fix(
-            "put part-push into the pipeline, or say --no-push-check where the files are there \
+            "put part-push into the pipeline, or use --no-push-check if the files are there \
              already",
         )
         .report())

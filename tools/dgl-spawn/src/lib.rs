@@ -183,7 +183,7 @@ fn check_servers(args: &Args, name: &str, alone: bool) -> Result<(), Report> {
                 stay"
             ),
         )
-        .fix("say --detach, or plan trainers too")
+        .fix("use --detach, or plan trainers too")
     } else if alone && args.job.as_ref().is_some_and(|job| job != name) {
         Fault::usage(
             "--job",

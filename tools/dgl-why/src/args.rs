@@ -18,7 +18,7 @@ pub struct Args {
     /// The records, or the directory of --log-dir; - or nothing is stdin
     pub file: Option<PathBuf>,
 
-    /// Do not print the records that show it
+    /// Do not print the records that support the verdict
     #[arg(long)]
     pub brief: bool,
 }

@@ -151,7 +151,7 @@ fn choose(
             hosts.len()
         );
         return Err(Fault::unreachable("--need", problem)
-            .fix("list more hosts in ip_config, or mend those that are left out")
+            .fix("list more hosts in ip_config, or fix the hosts that were left out")
             .report());
     }
     if !choice.spare.is_empty() {
@@ -160,7 +160,7 @@ fn choose(
             .iter()
             .map(|host_index| hosts[*host_index].ip.to_string())
             .collect();
-        record::tell!("host-probe: not needed, though good: {}", names.join(", "));
+        record::tell!("host-probe: suitable, but not needed: {}", names.join(", "));
     }
     Ok(choice.kept)
 }

@@ -50,7 +50,8 @@ pub struct Args {
     #[arg(long, value_name = "ENV", value_parser = conda, conflicts_with_all = ["python", "venv"])]
     pub conda: Option<String>,
 
-    /// The venv of the job: a directory on every host, / or ~/ first; dgl-env starts its Python
+    /// The venv of the job, a directory on every host (an absolute path, or one that begins with
+    /// ~/); dgl-env starts its Python
     ///
     /// Quote a path that begins with `~/`, so that the shell here does not expand it.
     ///

@@ -21,8 +21,8 @@ pub fn warnings(host: &Host, facts: &Facts, failure: Option<&Failure>) -> Vec<Fa
     if !cards.is_empty() && cards.len() != count as usize {
         let problem = format!("nvidia-smi lists {} of {count} GPUs", cards.len());
         warnings.push(warn(problem).fix(
-            "where a batch system gave this login only some, say how many to --num-trainers; \
-             otherwise see what dmesg says of the others, or restart the host",
+            "where a batch system gave this login only some, give --num-trainers that number; \
+             otherwise see what dmesg says about the others, or restart the host",
         ));
     }
     let in_use: Vec<String> = cards.iter().filter_map(use_of).collect();
@@ -34,7 +34,7 @@ pub fn warnings(host: &Host, facts: &Facts, failure: Option<&Failure>) -> Vec<Fa
             _ => problem,
         };
         warnings.push(warn(problem).details(in_use).fix(
-            "wait for these processes, take other hosts, or give trainers the free GPUs with \
+            "wait for these processes, use other hosts, or give trainers the free GPUs with \
              CUDA_VISIBLE_DEVICES",
         ));
     }

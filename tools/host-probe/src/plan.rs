@@ -104,12 +104,12 @@ fn no_environment(host: &Host, python: &Python, failure: Failure) -> Fault {
             };
             let folder = record::quote::shown(folder);
             format!(
-                "make it there: python3 -m venv {home}{folder}; or say --conda if it is conda's"
+                "make it there: python3 -m venv {home}{folder}; or use --conda if it is conda's"
             )
         }
         Python::Conda(_) | Python::Command(_) => {
-            "conda env list tells there which there are; --conda takes a directory too, and --venv \
-             that of a venv"
+            "conda env list on the host lists them; --conda accepts a directory too, and --venv \
+             the directory of a venv"
                 .to_owned()
         }
     };
@@ -137,7 +137,7 @@ fn not_of_an_interface(host: &Host, probed: &Probed) -> String {
 
 fn no_interface(host: &Host, probed: &Probed) -> Fault {
     let shown = not_of_an_interface(host, probed);
-    let problem = format!("{shown}; DGL would take the host for machine 0");
+    let problem = format!("{shown}; DGL would mistake the host for machine 0");
     Fault::unreachable(host.location(), problem).fix(list_by_interface(host, probed))
 }
 
@@ -318,11 +318,11 @@ mod tests {
         let table = [
             (
                 Python::Venv("~/v; x".into()),
-                "fix: make it there: python3 -m venv ~/'v; x'; or say --conda",
+                "fix: make it there: python3 -m venv ~/'v; x'; or use --conda",
             ),
             (
                 Python::Venv("/v".into()),
-                "fix: make it there: python3 -m venv /v; or say --conda",
+                "fix: make it there: python3 -m venv /v; or use --conda",
             ),
             (Python::Conda("gnn".into()), "fix: conda env list tells"),
         ];

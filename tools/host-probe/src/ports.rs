@@ -54,7 +54,7 @@ fn fix(servers: &[Server<'_>], count: u16) -> String {
         .iter()
         .map(|(first, last)| format!("{first} to {last}"));
     let shown = shown.take(3).collect::<Vec<_>>().join(", ");
-    format!("take port {example}, or another that is safe on all hosts: {shown}")
+    format!("use port {example}, or another that is safe on all hosts: {shown}")
 }
 
 #[cfg(test)]

@@ -17,15 +17,15 @@ pub fn fault(lines: &[HostLine]) -> Option<Fault> {
         if let Some(words) = expansion(word) {
             let problem = format!("{word} stands for several hosts, as in pdsh and Slurm");
             let fix = format!(
-                "write a line a host; bash writes them: printf '%s\\n' {words}; \
-                 with Slurm: scontrol show hostnames '{word}'"
+                "write one host per line; bash writes them: printf '%s\\n' {words}; with Slurm: \
+                 scontrol show hostnames '{word}'"
             );
             return fault(problem, fix);
         }
         if let Some(group) = ansible_group(line) {
-            let problem = format!("{word} is of an inventory of Ansible");
+            let problem = format!("{word} belongs to an inventory of Ansible");
             let fix = format!(
-                "write a line a host, without groups and variables; ansible lists the hosts: \
+                "write one host per line, without groups and variables; ansible lists the hosts: \
                  ansible -i FILE {group} --list-hosts | tail -n +2 | ipconf-check -"
             );
             return fault(problem, fix);

@@ -78,7 +78,7 @@ fn read(file: Option<&Path>) -> Result<(String, Vec<u8>), Report> {
     read.map_err(|error| {
         Fault::unreachable(&location, error.to_string())
             .did_you_mean(named.unwrap_or(Path::new("")))
-            .fix("name a file with a line a host")
+            .fix("name a file that has one host per line")
             .report()
     })?;
     Ok((location, text))

@@ -53,7 +53,7 @@ fn host_of(word: &str) -> &str {
 pub fn plan(lines: &[HostLine], options: &PlanOptions<'_>) -> Result<Vec<Host>, Report> {
     if lines.is_empty() {
         return Err(Fault::data(options.file, "names no host")
-            .fix("write a line a host: its IPv4 address, then its port if it is not 30050")
+            .fix("write one host per line: its IPv4 address, then its port if it is not 30050")
             .report());
     }
     // far below, as lines() guarantees
@@ -96,13 +96,13 @@ fn host(line: &HostLine, options: &PlanOptions<'_>) -> Result<Host, Report> {
     let login = login.and_then(|word| report.keep(login_of(location, word)));
     if let Some(surplus) = &line.surplus {
         let fault = Fault::data(location, format!("a third column: {surplus:?}"));
-        report.push(fault.fix("a line is an address and a port; put all else behind a #"));
+        report.push(fault.fix("a line is an address and a port; put everything else after a #"));
     }
     let servers = options.num_servers;
     let last_port = 65535 - (servers - 1);
     if let Some(port) = port.filter(|port| *port > last_port) {
         let problem = format!("{servers} servers from port {port} on go beyond 65535");
-        let fix = format!("take a port of at most {last_port}");
+        let fix = format!("use a port of at most {last_port}");
         report.push(Fault::data(location, problem).fix(fix));
     }
     report.check()?;
@@ -132,7 +132,7 @@ fn login_of(location: &str, word: &str) -> Result<String, Fault> {
             format!("login {word:?} is neither a name nor an address"),
         )
         .fix(
-            "write NAME, ADDRESS or USER@NAME; a port belongs into ssh_config, or into \
+            "write NAME, ADDRESS or USER@NAME; a port belongs in ssh_config or in \
              DGL_TOOLS_SSH_PORT",
         )),
     }
@@ -146,7 +146,7 @@ fn listed_twice(line: &HostLine, ip: Ipv4Addr, earlier: u64) -> Fault {
             format!("list each host once; if they share a public address, {BY_ADDRESS}"),
         ),
         false => (
-            format!("{ip} stands in line {earlier} already"),
+            format!("{ip} is already listed in line {earlier}"),
             "a host holds one partition: list it once, and partition the graph into as many parts \
              as there are hosts"
                 .to_owned(),
@@ -170,7 +170,7 @@ fn address(line: &HostLine, resolve: Resolver<'_>) -> Result<Ipv4Addr, Fault> {
         let fix = match word.contains([',', ';']) {
             true => "a file with separators needs a header in its first line: ip,port,name,login",
             false => match word.contains(':') {
-                true => "put a blank before the port, in place of the colon",
+                true => "put a blank before the port, instead of the colon",
                 false => "write four numbers from 0 to 255 with dots between them, or a name",
             },
         };
@@ -217,7 +217,7 @@ fn resolved(line: &HostLine, resolution: Option<Resolution>) -> Result<Ipv4Addr,
         [ip] if !is_renamed => (
             format!("{name} resolves to {ip} here, which is every machine's own address"),
             format!(
-                "write its address in place of the name, or correct the line `{ip} {name}` of \
+                "write its address instead of the name, or correct the line `{ip} {name}` of \
                  /etc/hosts (Debian writes 127.0.1.1 there)"
             ),
         ),

@@ -27,8 +27,8 @@ const PORT: &str = "port";
 const NAME: &str = "name";
 const LOGIN: &str = "login";
 const SEPARATORS: [u8; 3] = [b',', b';', b'\t'];
-const HEADER: &str = "name the column of addresses ip in the first line; without a header, write a \
-     line a host: its address, then its port";
+const HEADER: &str = "name the column of addresses ip in the first line; without a header, write \
+                      one host per line: its address, then its port";
 
 /// The name of a column in the form in which it is compared.
 fn plain(name: &str) -> String {

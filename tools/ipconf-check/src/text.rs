@@ -13,7 +13,7 @@ pub const MAX_LINE: usize = 4096;
 /// Further wrong lines are not informative.
 pub const MAX_FAULTS: usize = 1000;
 
-const PLAIN_TEXT: &str = "save the file as plain text, a line a host";
+const PLAIN_TEXT: &str = "save the file as plain text, one host per line";
 
 /// A line of the file that names a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub fn decode(file: &str, text: &[u8]) -> Result<String, Report> {
     if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") || text.contains(&0) {
         let shown = record::quote::shown(file);
         return Err(
-            Fault::data(file, "is UTF-16 or no text at all, which DGL cannot read")
+            Fault::data(file, "is UTF-16 or not text at all; DGL cannot read it")
                 .fix(format!(
                     "save it as plain text, or: iconv -f utf-16 -t utf-8 {shown}"
                 ))

@@ -265,7 +265,7 @@ fn fix_for(plans: &[HostPlan<'_>]) -> String {
     });
     let shm = most(|plan| plan.shm).map(|bytes| format!("{} of /dev/shm", term::bytes(bytes)));
     let wanted: Vec<String> = memory.into_iter().chain(shm).collect();
-    let hosts_with = format!("take hosts with {}", wanted.join(" and "));
+    let hosts_with = format!("use hosts with {}", wanted.join(" and "));
     let now: usize = plans.iter().map(|plan| plan.fits.len()).sum();
     let needs = plans
         .iter()
@@ -276,7 +276,7 @@ fn fix_for(plans: &[HostPlan<'_>]) -> String {
             "{hosts_with}; or partition into some {parts} parts, if the halo shrinks as they do"
         ),
         None => format!(
-            "{hosts_with}; more partitions will not help: the fixed memory is too large; take \
+            "{hosts_with}; more partitions will not help: the fixed memory is too large; use \
              fewer trainers or samplers"
         ),
     }

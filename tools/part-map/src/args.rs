@@ -3,11 +3,10 @@
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 
-/// Decides which file goes to which host and rewrites the partition config so that DGL can load it
-/// there.
+/// Decides which file goes to which host: scripts, data, and the partitions of a graph.
 ///
-/// Reads host records and adds a graph record and a file record for each file. Nothing is copied;
-/// part-push does that.
+/// Reads host records and adds a file record for each file. A partition config is rewritten so that
+/// DGL can load it there. Nothing is copied; part-push does that.
 #[derive(Parser)]
 #[command(
     version,
@@ -17,6 +16,7 @@ use std::path::PathBuf;
     part-push
   … | part-map --partitions out --workspace /data/job --script-folder code
   … | part-map --workspace /data/job --script-folder code        scripts alone
+  … | part-map --workspace /data/job --per-host 'shards/{host}.npz'
   … | part-map --part-config /nfs/job/data/g.json --workspace /nfs/job --parts shared
   … | part-map --part-config out/metadata.json --workspace /data/job \\
         --rel-data-path out --parts remote
@@ -42,23 +42,23 @@ pub struct Args {
         value_parser = clap::value_parser!(u32).range(1..=4096), value_name = "P")]
     pub parts_per_host: u32,
 
-    /// A file or directory of each host, as 'ranks/rank={host}.parquet'; relative to the directory
-    /// of the config or of --partitions, or else to the working directory
+    /// A file or directory for each host, as in 'ranks/rank={host}.parquet'; relative to the
+    /// directory of the config or of --partitions, or else to the working directory
     ///
     /// `{host}` stands for the number of the host. The file goes to the same place below the
     /// partitions on the host; without a config and without `--partitions`, to the same path below
     /// the workspace. There must be a file for each host, and none for other numbers.
-    #[arg(long, hide_short_help = true, value_name = "PATTERN")]
+    #[arg(long, value_name = "PATTERN")]
     pub per_host: Vec<String>,
 
-    /// The directory of the job on every host: absolute, or '~/…' after host-probe
+    /// The job's directory on every host: absolute, or '~/…' if host-probe runs before part-map
     ///
     /// It is the working directory of the job's processes. `~/` is the home directory that
     /// host-probe(1) found; it must be the same on all hosts.
     ///
-    /// The other options that name paths on the hosts take a path relative to the workspace, or one
-    /// of these two forms. No path may contain `..`. If there is a graph, all files must be within
-    /// the workspace, because part-push(1) refuses others.
+    /// The other options that name paths on the hosts accept a path relative to the workspace, an
+    /// absolute path, or one that begins with `~/`. No path may contain `..`. If there is a graph,
+    /// all files must be within the workspace, because part-push(1) refuses others.
     #[arg(long, value_name = "DIR")]
     pub workspace: PathBuf,
 
@@ -114,12 +114,12 @@ pub struct Args {
     #[arg(long, value_name = "SRC[:DST]")]
     pub extra: Vec<String>,
 
-    /// Leave out what matches, in script directories and extras: *.log, runs/**; with ! first, take
-    /// what is left out: !.git, !*.pyc
+    /// Leave out what matches, in script directories and extras: *.log, runs/**; with a leading !,
+    /// include what would otherwise be left out: !.git, !*.pyc
     ///
     /// The pattern is compared with the path below the directory and with the name alone. `.git`,
     /// `__pycache__`, `*.pyc` and `.venv` are always left out, except what a pattern with !
-    /// takes, as in `--exclude '!.git'`.
+    /// includes, as in `--exclude '!.git'`.
     #[arg(long, value_name = "[!]GLOB")]
     pub exclude: Vec<String>,
 
@@ -136,10 +136,10 @@ pub struct Args {
 /// relative to the config's directory; all take .npy maps relative to the working directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Paths {
-    /// The config is with the partitions, and their paths are relative to it. This is for DGL 0.6
-    /// and later.
+    /// The config is in the directory of the partitions, and the paths in it are relative to that
+    /// directory. This is for DGL 0.6 and later.
     Config,
-    /// The config is in the workspace, and all paths are relative to that.
+    /// The config is in the workspace, and all paths in it are relative to the workspace.
     Workspace,
     /// All paths are absolute.
     Absolute,

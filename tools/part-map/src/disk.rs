@@ -66,7 +66,7 @@ pub fn below_folder(
         Ok(real) if real.is_dir() => scripts::walk(&real, Path::new(""), "map", choice),
         Ok(_) => Err(
             Fault::usage("--partitions", format!("{location} is not a directory"))
-                .fix("name the directory in which part0 lies")
+                .fix("name the directory that contains part0")
                 .report(),
         ),
         Err(_) if args.parts == PartsLocation::Remote => Ok(Vec::new()),

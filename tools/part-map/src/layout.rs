@@ -63,7 +63,7 @@ impl Layout {
                         "--config-name",
                         "is not in the workspace, where --paths workspace puts it",
                     )
-                    .fix("take --paths absolute"),
+                    .fix("use --paths absolute"),
                 );
             }
         }

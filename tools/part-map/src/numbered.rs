@@ -49,7 +49,7 @@ impl NumberedNames {
         if !form.contains(HOST) {
             return wrong(
                 "has no {host} in it",
-                "write {host} where the number of the host stands; for what all hosts get, take \
+                "write {host} in place of the number of the host; for what all hosts get, use \
                  --extra",
             );
         }
@@ -117,7 +117,7 @@ impl NumberedNames {
         let fix = match number.checked_div(num_hosts).filter(|_| !has_gap) {
             Some(each) if each * num_hosts == number && self.forms.len() > 1 => {
                 format!(
-                    "say --parts-per-host {each}, or list {} hosts",
+                    "use --parts-per-host {each}, or list {} hosts",
                     number / per_host
                 )
             }
@@ -135,8 +135,7 @@ impl NumberedNames {
             .map(|(what, names)| fault(format!("{what}: {names}; {needed}")).fix(fix.clone()));
         let doubled = found.values().filter(|names| names.len() > 1).map(|names| {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            fault(format!("{} have the same number", names.join(" and ")))
-                .fix("take one of them away")
+            fault(format!("{} have the same number", names.join(" and "))).fix("remove one of them")
         });
         counts.chain(doubled).collect()
     }

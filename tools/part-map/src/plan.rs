@@ -41,7 +41,7 @@ pub fn check_count(config: &PartConfig, hosts: &[Host], per_host: u32) -> Result
     let several = match parts.checked_div(hosts) {
         Some(several) if several > 1 && several * hosts == parts => {
             format!(
-                "; for a script that reads several on each host, say --parts-per-host {several}"
+                "; for a script that reads several on each host, use --parts-per-host {several}"
             )
         }
         _ => String::new(),
@@ -69,10 +69,10 @@ pub fn dropped(config: &PartConfig, form: GraphForm) -> Result<Option<&'static s
             format!("not every part has the {key} that --graph asks for"),
         );
         report.push(fault.fix(match *key {
-            DGL_GRAPH => "partition with use_graphbolt=False, or say --graph graphbolt",
+            DGL_GRAPH => "partition with use_graphbolt=False, or use --graph graphbolt",
             _ => {
                 "convert it with dgl.distributed.dgl_partition_to_graphbolt (DGL 2.1 and later), \
-                or say --graph dgl"
+                 or use --graph dgl"
             }
         }));
     }
@@ -86,7 +86,7 @@ pub fn both_forms(config: &PartConfig, form: GraphForm) -> Option<String> {
     both.then(|| {
         let location = &config.location;
         format!(
-            "{location}: has the graph in both forms\n  fix: say --graph dgl or --graph graphbolt, \
+            "{location}: has the graph in both forms\n  fix: use --graph dgl or --graph graphbolt, \
              as the script loads it, or --graph both"
         )
     })
@@ -332,10 +332,10 @@ fn rewrite(
         }
         let fault = Fault::data(
             &config.location,
-            "would be written over: it names its files in another way than the hosts need",
+            "would be overwritten: it names its files in another way than the hosts need",
         );
         return Err(fault
-            .fix("say --config-name NAME.json, to have another one beside it")
+            .fix("use --config-name NAME.json, to write another one beside it")
             .report());
     }
     Ok(FileSource::Made(rewritten.json(dropped)?))

@@ -229,7 +229,7 @@ fn unreadable(folder: &Path, error: &walkdir::Error) -> Fault {
     let location = error.path().unwrap_or(folder).display().to_string();
     let problem = match (error.loop_ancestor(), error.io_error()) {
         (Some(above), _) => format!(
-            "is a link to {}, in which it lies: it has no end",
+            "is a link to {}, which contains it, so it has no end",
             above.display()
         ),
         (None, Some(error)) => error.to_string(),

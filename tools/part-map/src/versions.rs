@@ -95,7 +95,7 @@ fn limits(config: &PartConfig, paths: Paths) -> Vec<VersionLimit> {
             (0, 6, 0),
             NEVER,
             what,
-            "say --paths workspace, or --paths absolute",
+            "use --paths workspace, or --paths absolute",
         );
     }
     if matches!(nodes, Map::Npy { .. }) {

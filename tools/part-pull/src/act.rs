@@ -33,7 +33,7 @@ const UNKNOWN: Meta = Meta {
     sum: None,
 };
 
-const AGAIN: &str = "run this again: what is here already does not come again";
+const AGAIN: &str = "run this again: what is here already is not fetched again";
 
 /// A host with the files that it gives.
 struct PullTask<'a> {
@@ -115,7 +115,7 @@ fn failed_hosts(tasks: &[PullTask<'_>], known: &[String]) -> Vec<Fault> {
         let fix = failure
             .fix
             .as_deref()
-            .unwrap_or("look at --workspace and at the host, then run this again");
+            .unwrap_or("check --workspace and the host, then run this again");
         (!known.contains(&location))
             .then(|| Fault::unreachable(location, failure.problem.clone()).fix(fix))
     };

@@ -87,7 +87,7 @@ impl SourceHost {
                 last,
             } = self.next()?.0
             else {
-                return Err(HostFault::reported("it told of no files"));
+                return Err(HostFault::reported("it listed no files"));
             };
             listed += (entries.len() + unreadable.len()).max(1);
             let found = entries

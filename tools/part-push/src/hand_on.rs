@@ -464,9 +464,9 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         let [refusing, refused] = [index, before].map(|index| self.members[index].task);
         let [location, other] = [refusing, refused].map(|task| task.host.location());
         record::tell!(
-            "part-push: {location}: refused what {other} handed on of {}: it is not what was read \
-             here, and is sent again\n  fix: look for what is broken, or who is at work, on \
-             {other}; if nothing is, on {location}, which says so",
+            "part-push: {location}: rejected the content of {} that {other} passed on: it is not \
+             what was read here, and is sent again\n  fix: look for what is broken, or who is at \
+             work, on {other}; if nothing is, on {location}, which says so",
             self.path.display()
         );
         refused.was_refused.store(true, Ordering::Relaxed);

@@ -86,7 +86,7 @@ fn state_text(state: StatusFacts<'_>) -> String {
 pub fn kill_notice(left: Duration) -> String {
     // rounded up, so that the last second is shown as 1
     format!(
-        "KILL in {}, or Ctrl-C again",
+        "KILL in {}, or at once with Ctrl-C",
         whole_seconds(left + Duration::from_millis(999))
     )
 }
@@ -148,7 +148,7 @@ mod tests {
             shown(EndPhase::Ending {
                 kill_in: Some(left)
             })
-            .ends_with("9 s, ending: KILL in 7 s, or Ctrl-C again")
+            .ends_with("9 s, ending: KILL in 7 s, or at once with Ctrl-C")
         );
         let alone = Progress {
             running: 1,

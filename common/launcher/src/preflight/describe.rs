@@ -84,8 +84,8 @@ pub fn problem(about: Subject, problem: &str) -> Problem {
             "install it there, give its whole path, or set PATH with --env or --setup in dgl-env"
         }
         Subject::Shell => {
-            "have the file return before that if there is no terminal: in bash, \
-             `[[ $- == *i* ]] || return`; or give the command as words behind --"
+            "have the file return before that if there is no terminal: in bash, `[[ $- == *i* ]] \
+             || return`; or give the command as words after --"
         }
         Subject::ArgumentSizes => {
             "write long values to a file and read it in the program; ulimit -s unlimited before \
