@@ -58,8 +58,7 @@ pub struct Args {
         value_name = "N")]
     pub num_servers: u16,
 
-    /// The job's directory on every host, an absolute path or one that begins with ~/ [default:
-    /// that of the record]
+    /// The job's directory on every host: absolute, or '~/…' [default: the record's]
     ///
     /// Every process is started in it. `~/` is the home directory that host-probe(1) found; it must
     /// be the same on all hosts.
@@ -113,7 +112,8 @@ pub struct Args {
     /// Sparse formats that servers make of the graph: csc, coo, csr; link prediction wants csc,coo
     ///
     /// They are separated by commas. Sampling needs csc.
-    #[arg(long, default_value = "csc", value_parser = graph_format, value_name = "LIST")]
+    #[arg(long, hide_short_help = true, default_value = "csc", value_parser = graph_format,
+        value_name = "LIST")]
     pub graph_format: String,
 
     /// A variable for every process; NAME alone takes its value from here
@@ -210,15 +210,15 @@ pub struct Args {
     #[arg(long, hide_short_help = true)]
     pub service: bool,
 
-    /// Plan only this role; worker: plain processes, as for torch [default: server and trainer]
+    /// Plan only server, trainer or worker, a plain process as for torch [default: server and
+    /// trainer]
     ///
     /// A `worker` is a plain process without DGL's variables, for a script of torch.distributed or
     /// for a command that prepares or inspects the hosts. It needs no graph and cannot be combined
     /// with the other roles. Options about graph servers and trainers (`--num-servers`,
     /// `--num-samplers` and so on) are refused, except `--num-trainers` and `--trainer-env`,
     /// which for workers may be written `--num-workers` and `--worker-env`.
-    #[arg(long, value_parser = role,
-        value_name = "server|trainer|worker")]
+    #[arg(long, value_parser = role, value_name = "ROLE")]
     pub role: Vec<Role>,
 
     /// The command as one word of shell text

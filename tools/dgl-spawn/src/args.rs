@@ -87,12 +87,12 @@ pub struct Args {
     #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME")]
     pub start_timeout: Option<Duration>,
 
-    /// Report a job without activity for this time, and with :end also end it; 0: never
+    /// Report a job without activity for this time; TIME:end also ends it; 0: never
     ///
     /// The report shows where all processes are; see [A job that stalls]. The time is 5s or more.
     /// If the stall ends the job, the exit status is 124.
     #[arg(long, default_value = "10m", value_parser = stall_timeout,
-        value_name = "TIME[:end]", conflicts_with = "dry_run")]
+        value_name = "TIME", conflicts_with = "dry_run")]
     stall_timeout: StallRule,
 
     /// End the job when a process does not end after an uncaught exception

@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub part_config: Option<PathBuf>,
 
-    /// Without a config: a directory with part0, part1 … or part_0 … (GLT, PyG)
+    /// Without a config: a directory with part0, part1 … (GLT, PyG)
     ///
     /// See [Partitions without a config].
     #[arg(long, value_name = "DIR", conflicts_with = "part_config")]
@@ -42,12 +42,13 @@ pub struct Args {
         value_parser = clap::value_parser!(u32).range(1..=4096), value_name = "P")]
     pub parts_per_host: u32,
 
-    /// A file or directory for each host, as in 'ranks/rank={host}.parquet'; relative to the
-    /// directory of the config or of --partitions, or else to the working directory
+    /// A file or directory for each host, as in 'shards/{host}.npz'
     ///
-    /// `{host}` stands for the number of the host. The file goes to the same place below the
-    /// partitions on the host; without a config and without `--partitions`, to the same path below
-    /// the workspace. There must be a file for each host, and none for other numbers.
+    /// `{host}` stands for the number of the host. The path is relative to the directory of the
+    /// config or of `--partitions`, or else to the working directory. The file goes to the same
+    /// place below the partitions on the host; without a config and without `--partitions`, to the
+    /// same path below the workspace. There must be a file for each host, and none for other
+    /// numbers.
     #[arg(long, value_name = "PATTERN")]
     pub per_host: Vec<String>,
 
@@ -115,7 +116,7 @@ pub struct Args {
     pub extra: Vec<String>,
 
     /// Leave out what matches, in script directories and extras: *.log, runs/**; with a leading !,
-    /// include what would otherwise be left out: !.git, !*.pyc
+    /// include it, as in !.git
     ///
     /// The pattern is compared with the path below the directory and with the name alone. `.git`,
     /// `__pycache__`, `*.pyc` and `.venv` are always left out, except what a pattern with !
