@@ -219,6 +219,94 @@ for my $round (1 .. 20) {
 }
 "#;
 
+/// Worker 0 receives from all others, one after the other, and sends each the sum.
+const STAR: &str = r#"
+import os, socket, struct, sys, time
+rank, size, path = int(os.environ["RANK"]), 4, "port"
+def receive(peer):
+    data = peer.recv(8, socket.MSG_WAITALL)
+    if not data:
+        raise RuntimeError("the other end is closed")
+    return struct.unpack("d", data)[0]
+if rank == 0:
+    listener = socket.create_server(("127.0.0.1", 0))
+    with open("port.new", "w") as file:
+        file.write(str(listener.getsockname()[1]))
+    os.rename("port.new", path)
+    peers = [listener.accept()[0] for _ in range(1, size)]
+else:
+    while not os.path.exists(path):
+        time.sleep(0.05)
+    peers = [socket.create_connection(("127.0.0.1", int(open(path).read())))]
+for step in range(9):
+    if step == 3 and rank == 2:
+        exec(sys.argv[1])
+    if rank == 0:
+        total = sum(receive(peer) for peer in peers)
+        time.sleep(0.05) # longer than the kernel's ticks
+        for peer in peers:
+            peer.sendall(struct.pack("d", total))
+    else:
+        peers[0].sendall(struct.pack("d", rank))
+        receive(peers[0])
+    time.sleep(0.1)
+"#;
+
+fn star(folder: &Path, fault: &str) {
+    write(folder, "star.py", STAR);
+    let process = |rank: u32| {
+        json!({"type": "process", "id": rank, "of": 4, "host": 0, "ip": "127.0.0.1",
+            "role": "worker", "rank": rank, "cwd": folder, "env": {"RANK": rank.to_string()},
+            "argv": ["python3", "star.py", fault]})
+    };
+    let mut records = vec![host_record(0, 1, "127.0.0.1")];
+    records.extend((0..4).map(process));
+    let lines: Vec<String> = records.iter().map(Value::to_string).collect();
+    write(folder, "job.jsonl", lines.join("\n"));
+}
+
+#[test]
+fn in_a_star_of_sockets_the_one_that_hangs_is_named_and_not_its_centre() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch();
+    star(&folder, "time.sleep(600)");
+    let ran = spawn(&folder, "--stall-timeout 5s:end", "");
+    let stalled = &ran.records("stalled")[0];
+    assert_eq!(stalled["culprit"]["rank"], 2, "{stalled}");
+    let begin = "data came in at worker 2 ";
+    assert!(
+        stalled["reason"].as_str().unwrap().starts_with(begin),
+        "{stalled}"
+    );
+    assert_eq!(ran.records("verdict")[0]["culprit"]["rank"], 2);
+    ran.err_has("\ndgl-spawn: workers 0, 1 and 3 are in receive (star.py:5)\n");
+}
+
+#[test]
+fn in_a_star_of_sockets_the_one_that_fails_first_is_named_though_it_says_nothing() {
+    let folder = scratch();
+    for (fault, cause) in [
+        ("sys.exit(3)", "exited with status 3"),
+        (
+            "float('oops')",
+            "raised ValueError: could not convert string to float: 'oops'",
+        ),
+    ] {
+        let _ = std::fs::remove_file(folder.join("port"));
+        star(&folder, fault);
+        let ran = spawn(&folder, "", "");
+        let verdict = &ran.records("verdict")[0];
+        assert_eq!(verdict["culprit"]["rank"], 2, "{verdict}");
+        let text = verdict["cause"].as_str().unwrap();
+        assert!(
+            text.starts_with(&format!("worker 2 on host 0 (127.0.0.1) {cause}")),
+            "{text}"
+        );
+    }
+}
+
 #[test]
 fn without_python_the_connections_show_for_whom_the_others_wait() {
     if takes_seconds() {

@@ -26,7 +26,7 @@ pub enum Echo {
 
 /// What libraries write when the process at the other end of a connection has ended or does not
 /// answer: gloo, NCCL, torch's store and RPC, tensorpipe, DGL's and GLT's RPC, MPI.
-const PEER: [&str; 46] = [
+const PEER: [&str; 48] = [
     "connection closed by peer",
     "connection closed by remote peer",
     "connection reset by peer",
@@ -73,6 +73,8 @@ const PEER: [&str; 46] = [
     "mpi_abort was invoked",
     "errors are now fatal",
     "unexpected shutdown of",
+    "peer disconnected",
+    "went away",
 ];
 
 /// What Python writes when the process at the other end of a pipe or socket has ended. It may be a
@@ -97,12 +99,14 @@ pub fn echo<'a>(lines: impl IntoIterator<Item = &'a str>) -> Echo {
     let lines: Vec<&str> = lines.into_iter().collect();
     let text = lines.join("\n").to_lowercase();
     let has = |words: &[&str]| words.iter().any(|words| text.contains(words));
+    // that of Python itself: those of libraries have the name of their module before it
+    let is_lost = |line: &str| line.split(':').next() == Some("connectionerror");
     if has(&["childfailederror"]) {
         Echo::Child
     } else if has(&["http://", "https://", "urllib3", "httpx", "redis", "grpc"]) {
         // a server that belongs to no job
         Echo::None
-    } else if has(&CHILD) {
+    } else if has(&CHILD) || text.lines().any(is_lost) {
         Echo::Child
     } else if has(&PEER) {
         Echo::Peer
@@ -163,6 +167,7 @@ impl<'a> Account<'a> {
         let echo = match echo(cause()) {
             // the script uses another address than the others
             Echo::Peer if names_other_address(process, &cause().collect::<String>()) => Echo::None,
+            Echo::None if statement.exchanges && !is_of_server(statement) => Echo::Child,
             echo => echo,
         };
         Account {
@@ -200,6 +205,19 @@ impl<'a> Account<'a> {
                 && earlier.first.time_ms.saturating_add(BEFORE_MS) > statement.first.time_ms
         });
         Some(account)
+    }
+
+    /// What a process that has ended by itself wrote about itself after the end of the job had
+    /// begun: output of other hosts may arrive in any order.
+    pub fn of_late_end(process: &'a ProcessHistory) -> Option<Account<'a>> {
+        let all = process.evidence.statements().into_iter();
+        let mut late = all.filter(|statement| {
+            let cause = statement.cause().first();
+            let is_of_signal = cause.is_some_and(|line| line.starts_with("KeyboardInterrupt"));
+            statement.is_raised() && statement.first.while_ending && !is_of_signal
+        });
+        let account = late.next_back().map(|raised| Account::new(process, raised));
+        account.filter(|account| account.echo == Echo::None)
     }
 
     /// The account of a process that has raised an exception and done nothing since.
@@ -268,6 +286,13 @@ impl<'a> Account<'a> {
             None => format!(" {words}"),
         }
     }
+}
+
+/// Whether an exception is about a server that belongs to no job.
+fn is_of_server(statement: &Statement) -> bool {
+    const MODULES: [&str; 4] = ["http/client.py", "urllib", "ssl.py", "ftplib.py"];
+    let mut frames = statement.frames.iter();
+    frames.any(|frame| MODULES.iter().any(|module| frame.contains(module)))
 }
 
 /// Where in the script it happened, in brackets; empty if that is unknown.

@@ -2,7 +2,7 @@
 //! dgl-tools-trouble(7) are made of that file too.
 
 use crate::account;
-use crate::findings::JobFinding;
+use crate::findings::{JobFinding, LED_TO};
 use crate::job::{JobHistory, ProcessHistory};
 use record::Host;
 use std::sync::LazyLock;
@@ -49,7 +49,9 @@ pub fn give(job: &JobHistory, finding: &mut JobFinding) {
         .culprit
         .as_ref()
         .and_then(|culprit| job.host(culprit.host));
-    let mut texts = vec![finding.text.clone()];
+    // what others wrote about their lost connections has a remedy only where nobody is to blame
+    let cause = finding.text.split(LED_TO).next().unwrap_or_default();
+    let mut texts = vec![cause.to_owned()];
     if let Some(process) = process {
         let statements = process.evidence.statements();
         let own = statements

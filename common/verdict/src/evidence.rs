@@ -68,6 +68,8 @@ pub struct Statement {
     messages: Vec<Vec<String>>,
     /// The frames of its first traceback or of the main thread's stack, the innermost first.
     pub frames: Vec<String>,
+    /// Whether the innermost line of its first traceback exchanges data with another process.
+    pub exchanges: bool,
     /// The name that multiprocessing gives the child which wrote it.
     pub child: Option<String>,
     /// The marks that torchrun or torch put before its lines.
@@ -83,6 +85,7 @@ impl Statement {
             last: line.clone(),
             messages: vec![Vec::new()],
             frames: Vec::new(),
+            exchanges: false,
             child: None,
             mark: mark.to_owned(),
         }
@@ -429,8 +432,16 @@ impl MarkedReader {
         open.last = line.clone();
         if text.starts_with([' ', '\t', '│', '╭', '╰', '>', '❱']) || text.is_empty() {
             // quoted tracebacks follow later, and belong to the cause
-            let frames = syntax::frame(text).filter(|_| self.message == 0);
-            open.frames.splice(0..0, frames);
+            if self.message == 0 {
+                open.exchanges = match syntax::frame(text) {
+                    Some(frame) => {
+                        let exchanges = syntax::exchanges(&frame);
+                        open.frames.insert(0, frame);
+                        exchanges
+                    }
+                    None => open.exchanges || syntax::exchanges(text),
+                };
+            }
             return;
         }
         // a line of another process within the traceback

@@ -4,6 +4,9 @@ use crate::silence::Awaited;
 use record::stacks::Comparison;
 use record::{Culprit, Record, jsonl};
 
+/// What the text of a finding has between the cause and the failure that it led to.
+pub const LED_TO: &str = "; that ended the connections of others, of which one failed first: ";
+
 /// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunOutcome {

@@ -171,9 +171,16 @@ impl JobHistory {
             let last = history.evidence.last_lines().map(|line| line.time_ms).max();
             job.latest_ms = job.latest_ms.max(last.unwrap_or(0));
         }
-        job.add_stacks(stream.all_including_failed()?, &mut histories);
         job.processes = histories.into_values().collect();
+        job.add_stacks(stream.all_including_failed()?);
         Ok(job)
+    }
+
+    /// Adds a stall that is not in the records, with the stacks that were read then.
+    pub fn add_stall(&mut self, stalled: Stalled, stacks: Vec<Stack>) {
+        self.latest_ms = self.latest_ms.max(stalled.time_ms);
+        self.stalled.push(stalled);
+        self.add_stacks(stacks);
     }
 
     fn add_lives(
@@ -202,10 +209,10 @@ impl JobHistory {
         self.tries = tries.into_values().collect();
     }
 
-    fn add_stacks(&mut self, stacks: Vec<Stack>, histories: &mut BTreeMap<u32, ProcessHistory>) {
+    fn add_stacks(&mut self, stacks: Vec<Stack>) {
         let began_ms = self.began_ms();
         let mut of_members: HashMap<(u32, Role, u32), &mut BTreeMap<u32, Stack>> = HashMap::new();
-        for history in histories.values_mut() {
+        for history in &mut self.processes {
             let Process {
                 host, role, rank, ..
             } = history.process;

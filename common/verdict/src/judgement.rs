@@ -3,7 +3,7 @@
 use crate::account::{self, Account, Echo};
 use crate::advice;
 use crate::evidence::StatementKind;
-use crate::findings::{Conclusion, JobFinding, RunOutcome};
+use crate::findings::{Conclusion, JobFinding, LED_TO, RunOutcome};
 use crate::job::{JobHistory, ProcessHistory};
 use crate::nccl;
 use crate::skew;
@@ -193,8 +193,9 @@ fn interrupted(job: &JobHistory, summary: &Summary) -> JobFinding {
     let mut finding = until_then(job, &text, "; until then ", "");
     // users know when they pressed Ctrl-C
     if signal != SignalNumber::INT {
-        finding = finding
-            .fix("ask who sends it: a batch system at its own time limit, a terminal that closed");
+        finding = finding.fix(
+            "ask who sent it: scancel, a batch system at its time limit, a terminal that closed",
+        );
     }
     finding
 }
@@ -240,12 +241,13 @@ fn failed(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
         });
     let is_the_same = |suspect: &Suspect| !suspect.cause.is_empty() && suspect.cause == cause;
     let suspect = failed.min_by_key(|suspect| (!suspect.has_ended, suspect.since_ms));
+    let suspect = suspect.or_else(|| match echo {
+        Echo::None => None,
+        Echo::Child | Echo::Peer => Suspect::late(job, first),
+    });
     match (echo, suspect.filter(|suspect| !is_the_same(suspect))) {
         (Echo::None, Some(suspect)) => suspect.finding(&format!("; after that {}", finding.text)),
-        (_, Some(suspect)) => suspect.finding(&format!(
-            "; that ended the connections of others, of which one failed first: {}",
-            finding.text
-        )),
+        (_, Some(suspect)) => suspect.finding(&format!("{LED_TO}{}", finding.text)),
         (Echo::Peer, None) if job.clients().count() > 1 => named_peer(job, &finding)
             .or_else(|| missing_peer(job, first, &finding))
             .unwrap_or_else(|| JobFinding {
@@ -317,13 +319,62 @@ impl<'a> Suspect<'a> {
             false => Account::of_raised(history).or_else(|| Account::of_fatal(history)),
         };
         let account = account.filter(|account| account.echo == Echo::None)?;
-        Some(Suspect {
-            process: history,
+        Some(Suspect::by_account(job, &account, has_ended))
+    }
+
+    fn by_account(job: &JobHistory, account: &Account<'a>, has_ended: bool) -> Suspect<'a> {
+        let name = job.name(&account.process.culprit());
+        Suspect {
+            process: account.process,
             text: format!("{name}{}", account.words()),
-            shown: Some(history.output(&account.statement.named)),
+            shown: Some(account.process.output(&account.statement.named)),
             cause: account.statement.cause(),
             since_ms: account.statement.first.time_ms,
             has_ended,
+        }
+    }
+
+    /// The only process that failed by itself while the job ended, shortly after `first`, which
+    /// only noticed the end of another process: the order in which ends of several hosts arrive is
+    /// not that in which they happened. If there are several, the end of the job may have caused
+    /// them.
+    fn late(job: &'a JobHistory, first: &ProcessHistory) -> Option<Suspect<'a>> {
+        let until_ms = first.life.end_ms()?.saturating_add(SOON_MS);
+        let others = job.processes.iter().filter(|history| {
+            let end = history.life.exited.as_ref().map(|exited| exited.end.code);
+            // a shell reports with a greater status that a signal has ended its command
+            let has_failed = matches!(end, Some(Some(1..=128)));
+            let is_soon = history
+                .life
+                .end_ms()
+                .is_some_and(|end_ms| end_ms <= until_ms);
+            history.process.id != first.process.id && has_failed && is_soon
+        });
+        let others: Vec<&ProcessHistory> = others.collect();
+        let mut accounts = others
+            .iter()
+            .filter_map(|history| Account::of_late_end(history));
+        if let Some(account) = accounts.next() {
+            let is_only = accounts.next().is_none();
+            return is_only.then(|| Suspect::by_account(job, &account, true));
+        }
+        let mut quiet = others
+            .into_iter()
+            .filter(|history| history.evidence.statements().is_empty());
+        let history = quiet.next().filter(|_| quiet.next().is_none())?;
+        let exited = history.life.exited.as_ref()?;
+        // of two processes, one may have caught the signal that ended it
+        (job.clients().count() > 2).then(|| Suspect {
+            process: history,
+            text: format!(
+                "{} {}, without a message",
+                job.name(&history.culprit()),
+                exited.end
+            ),
+            shown: history.last_line(),
+            cause: &[],
+            since_ms: history.life.end_ms().unwrap_or(until_ms),
+            has_ended: true,
         })
     }
 

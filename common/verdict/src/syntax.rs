@@ -184,6 +184,22 @@ pub enum Raiser {
     Nobody,
 }
 
+/// Whether a line of Python, or the function of a frame, receives data from another process or
+/// sends some: `recv`, `recv_into`, `receive_all`, `readexactly`, `sendall`.
+pub fn exchanges(text: &str) -> bool {
+    ["recv", "receive", "readexactly", "sendall"]
+        .iter()
+        .any(|word| {
+            let calls = text.match_indices(word);
+            calls.into_iter().any(|(offset, _)| {
+                let is_begin = !text[..offset].ends_with(|c: char| c.is_alphanumeric());
+                let rest = text[offset + word.len()..]
+                    .trim_start_matches(|c: char| c.is_ascii_lowercase() || c == '_');
+                is_begin && (rest.starts_with('(') || rest.starts_with(" ("))
+            })
+        })
+}
+
 /// The raiser that a line before a traceback names.
 pub fn raiser_line(line: &str) -> Option<Raiser> {
     let begins = |words: &str| line.starts_with(words);

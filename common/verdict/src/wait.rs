@@ -227,11 +227,19 @@ pub fn by_connections(job: &JobHistory) -> Vec<Awaited> {
     Silence::of(&stacks, idle.ok()).waits
 }
 
+/// Where the trainers and workers were last. The stacks of a few say little: those of which none
+/// was written may be elsewhere.
 fn last_stacks(job: &JobHistory) -> Comparison {
     let alive = job.clients().filter(|history| history.has_stayed());
-    Comparison::of(
-        alive.filter_map(|history| Some((history.process.member(), stack_of(history)?.frames))),
-    )
+    let all: Vec<Option<(Member, Vec<String>)>> = alive
+        .map(|history| Some((history.process.member(), stack_of(history)?.frames)))
+        .collect();
+    let count = all.len();
+    let known: Vec<(Member, Vec<String>)> = all.into_iter().flatten().collect();
+    match known.len() * 2 > count {
+        true => Comparison::of(known),
+        false => Comparison::default(),
+    }
 }
 
 /// Where the trainers and workers were that were still running when the job failed.

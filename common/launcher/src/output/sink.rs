@@ -6,7 +6,7 @@ use crate::output::log_dir::LogDir;
 use crate::output::queue::{OutputLines, Queue, QueueItem};
 use record::jsonl::{self, Head, Stream};
 use record::term;
-use record::{Dropped, Output, Process, Profile, Record, Sample, Summary};
+use record::{Dropped, Output, Process, Profile, Record, Sample, Stack, Stalled, Summary};
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
@@ -38,6 +38,8 @@ pub struct OutputSink {
     ids: Vec<u32>,
     /// The records on which the verdict is based.
     run: Run,
+    /// The last stall, if the job has not been active since.
+    stall: Option<(Stalled, Vec<Stack>)>,
     queue: Arc<Queue>,
     /// The thread that writes stdout, if there is one; it returns whether everything was written.
     writer: Option<JoinHandle<bool>>,
@@ -85,6 +87,7 @@ impl OutputSink {
             log_dir,
             ids,
             run: Run::new(0),
+            stall: None,
             queue,
             writer: Some(writer),
         })
@@ -98,6 +101,7 @@ impl OutputSink {
             log_dir: LogDir::open(None, processes)?,
             ids: processes.iter().map(|process| process.id).collect(),
             run: Run::new(0),
+            stall: None,
             queue,
             writer: None,
         })
@@ -129,10 +133,18 @@ impl OutputSink {
         self.run.last_lines(id)
     }
 
+    /// Keeps the last stall for the verdict, with its stacks; `None` when the job is active again.
+    pub fn keep_stall(&mut self, stall: Option<(Stalled, Vec<Stack>)>) {
+        self.stall = stall;
+    }
+
     /// Why the job ended, with this summary.
     pub fn judge(&self, summary: &Summary) -> Conclusion {
         let mut job = JobHistory::of(&self.run).unwrap_or_default();
         job.summary = Some(summary.clone());
+        if let Some((stalled, stacks)) = self.stall.clone() {
+            job.add_stall(stalled, stacks);
+        }
         verdict::verdict(&job)
     }
 

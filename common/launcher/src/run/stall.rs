@@ -212,10 +212,12 @@ pub fn explain(
 
 fn silence(complete: &CompleteStall, comparison: &Comparison) -> String {
     let silent = term::seconds(complete.stall.stalled.silent);
-    if complete.stall.stalled.computing.is_none() {
-        return format!("no process has written, computed or moved data for {silent}");
-    }
     let lines = comparison.lines().join("; ");
+    if complete.stall.stalled.computing.is_none() {
+        let reason =
+            format!("no process has written, computed or moved data for {silent}: {lines}");
+        return reason.trim_end_matches(": ").to_owned();
+    }
     let lines = format!("{STANDS_STILL} for {silent}, although processes compute: {lines}");
     lines.trim_end_matches(": ").to_owned()
 }
@@ -254,7 +256,7 @@ pub fn lines(job: &str, complete: &CompleteStall, why: &Explanation) -> Vec<Stri
     };
     let mut lines = vec![format!("job {job} stalls: for {silent} {problem}")];
     if why.says_more {
-        lines.push(why.reason.clone());
+        lines.push(why.brief.clone());
     }
     lines.extend(why.comparison.lines());
     if why.comparison.groups().is_empty() {
@@ -375,7 +377,8 @@ mod tests {
             (
                 complete_stall([REDUCE, REDUCE, REDUCE], &[]),
                 None,
-                "no process has written, computed or moved data for 10 min 0 s",
+                "no process has written, computed or moved data for 10 min 0 s: trainers 0, 1 and \
+                 2 wait in a collective operation for all others [step (train.py:75)]",
                 None,
             ),
             (

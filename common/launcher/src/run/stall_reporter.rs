@@ -103,6 +103,7 @@ impl<'a> StallReporter<'a> {
             time_ms: found.time_ms,
         };
         sink.report(self.first_host, &stalled);
+        sink.keep_stall(Some((stalled, stall.stacks.clone())));
         for line in stall::lines(self.job, stall, &why) {
             notice(sink, &line);
         }
@@ -141,6 +142,7 @@ impl<'a> StallReporter<'a> {
             sign,
         };
         sink.report(self.first_host, &resumed);
+        sink.keep_stall(None);
         let time = Duration::from_millis(time_ms.saturating_sub(since_ms));
         let line = format!(
             "job {} moves again, after {}{activity}",
