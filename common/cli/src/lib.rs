@@ -10,7 +10,7 @@ pub mod typography;
 pub use record::job_name;
 pub use session::signal;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -111,7 +111,7 @@ fn check_typography() -> Result<(), Report> {
 /// Prints the help, the version, or the fault of a wrong command line.
 fn describe<A: CommandFactory>(tool: &str, error: &clap::Error) -> Exit {
     if error.use_stderr() {
-        let fault = removed::fault(tool, error).unwrap_or_else(|| usage(tool, error));
+        let fault = removed::fault(tool, error).unwrap_or_else(|| usage::<A>(tool, error));
         let exit = fault.exit;
         fault.report().print(tool);
         return exit;
@@ -127,7 +127,7 @@ fn describe<A: CommandFactory>(tool: &str, error: &clap::Error) -> Exit {
 
 /// clap's message about a wrong command line, in the form of all other faults. In a pipeline a bare
 /// `error: …` would not show which tool printed it.
-fn usage(tool: &str, error: &clap::Error) -> Fault {
+fn usage<A: CommandFactory>(tool: &str, error: &clap::Error) -> Fault {
     let text = error.render().to_string();
     let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let problem = one_line(
@@ -141,8 +141,17 @@ fn usage(tool: &str, error: &clap::Error) -> Fault {
             .strip_prefix("tip: ")
             .filter(|tip| tip.contains("similar"))
     });
+    let unknown = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+    let is_word = unknown.is_some_and(|argument| !argument.starts_with('-'));
+    let takes_command = || A::command().get_positionals().any(Arg::is_last_set);
+    let dashes = (error.kind() == ErrorKind::UnknownArgument && is_word && takes_command())
+        .then(|| format!("put -- before the command, as in {tool} … -- python3 train.py"));
     let help = format!("{tool} --help lists the options");
-    let fix: Vec<String> = similar.map(str::to_owned).chain([help]).collect();
+    let fix: Vec<String> = similar
+        .map(str::to_owned)
+        .chain(dashes)
+        .chain([help])
+        .collect();
     Fault::usage("command line", problem).fix(fix.join("; "))
 }
 

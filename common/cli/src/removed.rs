@@ -133,7 +133,7 @@ mod tests {
             "--ssh-port: was removed\n  fix: set DGL_TOOLS_SSH_PORT, or Port in ssh_config(5)";
         let margin = "--margin: was removed\n  fix: leave it out: 10 % of the memory always stays \
                       free";
-        let format = "--format speedscope: was removed\n  fix: say --format folded, which \
+        let format = "--format speedscope: was removed\n  fix: use --format folded, which \
                       speedscope reads";
         let table = [
             ("host-probe", "t --ssh_port=22 --format folded", Some(port)),

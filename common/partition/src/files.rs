@@ -83,7 +83,7 @@ impl FileItem {
     fn label(&self) -> String {
         match &self.source {
             FileSource::Copied(here) => here.path.display().to_string(),
-            FileSource::Made(_) => format!("the {} that is made here", self.kind),
+            FileSource::Made(_) => format!("the {} that part-map writes", self.kind),
             _ => self.dst.display().to_string(),
         }
     }
@@ -204,7 +204,7 @@ pub fn records(items: Vec<FileItem>) -> Result<Vec<FileCopy>, Report> {
         let everywhere = taken.get(&(item.dst.as_path(), None)).copied();
         let other = everywhere.or_else(|| taken.insert((&item.dst, item.host), item));
         if let Some(other) = other.filter(|other| other.label() != item.label()) {
-            report.push(item.clash(format!(" as does {}", other.label())));
+            report.push(item.clash(format!(", and so does {}", other.label())));
         }
     }
     let files: HashMap<&Path, &FileItem> = taken
@@ -256,7 +256,8 @@ pub fn path_on_hosts(
         (false, None) => {
             return wrong(
                 "is not an absolute path",
-                "it is the same directory on every host: begin it with /",
+                "it is the same directory on every host: begin it with / or, after host-probe, \
+                 with ~/",
             );
         }
     };
@@ -303,15 +304,15 @@ mod tests {
             ),
             (
                 &[item(Some(0), "/ws/a", "/1"), item(Some(0), "/ws/a", "/2")],
-                Some("/2: goes to /ws/a as does /1"),
+                Some("/2: goes to /ws/a, and so does /1"),
             ),
             (
                 &[item(None, "/ws/a", "/1"), item(Some(0), "/ws/a", "/2")],
-                Some("/2: goes to /ws/a as does /1"),
+                Some("/2: goes to /ws/a, and so does /1"),
             ),
             (
                 &[item(Some(0), "/ws/a", "/1"), item(None, "/ws/a", "/2")],
-                Some("/1: goes to /ws/a as does /2"),
+                Some("/1: goes to /ws/a, and so does /2"),
             ),
             (
                 &[item(None, "/ws/a", "/1"), folder("/ws/a")],
@@ -328,7 +329,9 @@ mod tests {
             (&[item(None, "/ws/.part-pushed", "/1")], None),
             (
                 &[item(None, "/ws/ip_config.txt", "/1")],
-                Some("/1: goes to /ws/ip_config.txt as does the ip_config that is made here"),
+                Some(
+                    "/1: goes to /ws/ip_config.txt, and so does the ip_config that part-map writes",
+                ),
             ),
             (
                 &[item(None, "/ws/a", "/1"), item(None, "/ws/a/b/c", "/2")],
@@ -340,9 +343,7 @@ mod tests {
             ),
             (
                 &[made("config", "/ws/ip_config.txt")],
-                Some(
-                    "the config that is made here: goes to /ws/ip_config.txt as does the ip_config",
-                ),
+                Some("the config that part-map writes: goes to /ws/ip_config.txt, and so does"),
             ),
         ];
         for (items, problem) in table {

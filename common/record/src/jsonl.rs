@@ -308,8 +308,8 @@ pub(crate) fn stdin() -> Result<io::StdinLock<'static>, Report> {
     Ok(stdin.lock())
 }
 
-const WHOLE: &str = "run the stage before again to its end, without a filter that leaves some out; \
-    a tool that reaches hosts goes on without them by --partial";
+const WHOLE: &str = "run the stage before again to its end, for all hosts (without --host) and \
+    without a filter; only tools that reach hosts accept a part, with --partial";
 const PIPE: &str = "a record is a JSON object with a \"type\"; only records may go into the pipe";
 
 /// Checks the rules of the stream on each line as it arrives, so that a line that breaks them is

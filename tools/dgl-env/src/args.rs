@@ -37,8 +37,7 @@ pub struct Args {
     ///
     /// This option is required, except with `--role worker` and `--program`, where the default is
     /// 1.
-    #[arg(long, visible_alias = "num-workers", value_parser = per_host, value_name = "N|gpus",
-        required_unless_present_any = ["role", "program"])]
+    #[arg(long, visible_alias = "num-workers", value_parser = per_host, value_name = "N|gpus")]
     pub num_trainers: Option<PerHost>,
 
     /// Samplers of each trainer, which starts them itself

@@ -63,8 +63,8 @@ impl JobPaths {
             if is_known && path.is_none() && args.is_dgl() {
                 let fault = Fault::usage(option, "is missing, and the stream has no graph record");
                 report.push(fault.fix(format!(
-                    "give {option}, or put part-map --part-config … before dgl-env; or use --role \
-                     worker, if the command needs no graph servers of DGL"
+                    "if the command needs no graph servers of DGL, use --role worker; otherwise \
+                     give {option}, or put part-map --part-config … before dgl-env"
                 )));
             }
         }
@@ -74,8 +74,7 @@ impl JobPaths {
                 Some(_) => Fault::usage("--workspace", problem),
                 None => Fault::data("stdin: graph record: workspace", problem),
             };
-            report
-                .push(fault.fix("it is the same directory on every host: begin it with / (or ~/)"));
+            report.push(fault.fix("it is the same directory on every host: begin it with / or ~/"));
         }
         report.check()?;
         Ok(JobPaths {

@@ -70,7 +70,12 @@ pub fn client_counts(args: &Args, hosts: &[Host]) -> Result<Vec<u32>, Report> {
         None if args.is_dgl() => {
             let problem = "is missing: servers too must know how many clients will connect";
             let fault = Fault::usage("--num-trainers", problem);
-            Err(fault.fix("give the number of trainers per host").report())
+            Err(fault
+                .fix(
+                    "give the number of trainers per host; if the command needs no graph servers \
+                     of DGL, use --role worker --num-workers N",
+                )
+                .report())
         }
         None => Ok(vec![1; hosts.len()]),
     }

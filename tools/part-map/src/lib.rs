@@ -19,7 +19,7 @@ use partition::PartConfig;
 use partition::files::{self, FileItem, FileSource, path_on_hosts};
 use plan::FilePlan;
 use record::Host;
-use record::error::Report;
+use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{self, Stream};
 use scripts::ScriptChoice;
@@ -46,6 +46,16 @@ pub fn main(args: Args) -> Result<Exit, Report> {
 
 /// Plans the files that go to the hosts, and the graph as it will be there.
 pub fn map(args: &Args, hosts: &[Host]) -> Result<FilePlan, Report> {
+    if args.parts_per_host > 1 && args.partitions.is_none() && args.part_config.is_none() {
+        return Err(
+            Fault::usage("--parts-per-host", "is for partitions, and none are named")
+                .fix(
+                    "leave it out, or add --partitions or --part-config; --per-host gives each \
+                     host one file or directory",
+                )
+                .report(),
+        );
+    }
     let layout = Layout::new(args, hosts, &data_folder(args))?;
     let config = args
         .part_config

@@ -49,8 +49,15 @@ impl NumberedNames {
         if !form.contains(HOST) {
             return wrong(
                 "has no {host} in it",
-                "write {host} in place of the number of the host; for what all hosts get, use \
-                 --extra",
+                "write {host} in place of the number of the host; for a file for each rank, see \
+                 the examples in part-map(1); for what all hosts get, use --extra",
+            );
+        }
+        if Path::new(form).is_absolute() {
+            return wrong(
+                "is an absolute path",
+                "give it relative to the directory of the config or of --partitions, or else to \
+                 the working directory",
             );
         }
         let names = Path::new(form).components();
@@ -83,6 +90,21 @@ impl NumberedNames {
         })
     }
 
+    /// The fault that no name is there. `all` says which are needed.
+    fn nothing(&self, all: String) -> Fault {
+        let first: Vec<String> = self.forms.iter().map(|form| fill(form, 0)).collect();
+        let first = first.join(" or ");
+        let problem = format!("has nothing for any host: there is no {first}");
+        let fault = Fault::data(&self.location, problem);
+        match self.forms.iter().any(|form| form.contains(['*', '?'])) {
+            true => fault.fix(
+                "write names without * and ?: if a host gets several files, put them into a \
+                 directory for each host and name that",
+            ),
+            false => fault.fix(all),
+        }
+    }
+
     fn faults(&self, found: &NamesByNumber, num_hosts: u64) -> Vec<Fault> {
         let per_host = u64::from(self.per_host);
         let count = num_hosts * per_host;
@@ -93,12 +115,7 @@ impl NumberedNames {
             fill(&self.forms[0], count.saturating_sub(1))
         );
         let Some(last) = found.keys().last() else {
-            let first: Vec<String> = self.forms.iter().map(|form| fill(form, 0)).collect();
-            let problem = format!(
-                "has nothing for any host: there is no {}",
-                first.join(" or ")
-            );
-            return vec![fault(problem).fix(all)];
+            return vec![self.nothing(all)];
         };
         let is_there = |form: &&String| {
             let mut names = found.values().flatten();
@@ -123,8 +140,9 @@ impl NumberedNames {
             }
             Some(each) if each * num_hosts == number && each > 1 => {
                 format!(
-                    "put the files of each host into a directory and name that, or list {number} \
-                     hosts"
+                    "for {each} files on each host, such as one for each rank, put those of a host \
+                     into a directory and name that, as in part-map(1); for one on each host, list \
+                     {number} hosts"
                 )
             }
             _ => all,

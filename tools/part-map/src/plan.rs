@@ -9,11 +9,13 @@ use partition::maps::{KEYS, Map};
 use record::error::{Fault, Report};
 use record::term;
 use record::{FileCopy, Graph, Host, LocalFile, Workspace, ip_config};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 /// More bytes of scripts than this usually are data by mistake, which would go to every host.
 const MANY_BYTES: u64 = 100_000_000;
+/// How many files a message lists.
+const MAX_NAMES: usize = 10;
 /// Files that the distributed partitioning pipeline writes beside the parts on request, without
 /// naming them in a config.
 const BESIDE: [&str; 2] = ["orig_nids.dgl", "orig_eids.dgl"];
@@ -376,7 +378,28 @@ fn warnings(items: &[FileItem]) -> Vec<String> {
             term::bytes(bytes)
         )
     });
-    warning.into_iter().collect()
+    warning.into_iter().chain(empty_scripts(items)).collect()
+}
+
+/// A warning about scripts without content: Python runs them and ends with status 0.
+fn empty_scripts(items: &[FileItem]) -> Option<String> {
+    let is_script = |path: &Path| {
+        let is_python = path.extension().is_some_and(|extension| extension == "py");
+        is_python && !path.ends_with("__init__.py")
+    };
+    let empty = items.iter().filter_map(|item| match &item.source {
+        FileSource::Copied(LocalFile { path, bytes: 0, .. }) if is_script(path) => {
+            Some(path.display().to_string())
+        }
+        _ => None,
+    });
+    let names = term::first_few(empty.collect::<BTreeSet<_>>(), MAX_NAMES);
+    (!names.is_empty()).then(|| {
+        format!(
+            "empty: {names}; Python runs an empty script without an error\n  fix: save it again, \
+             or leave it out with --exclude"
+        )
+    })
 }
 
 #[cfg(test)]

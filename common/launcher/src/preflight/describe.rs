@@ -27,6 +27,8 @@ pub struct Problem {
     pub fix: Option<String>,
     /// Whether the end of another job will solve the problem.
     pub passes: bool,
+    /// What is known of the other hosts if they run the same command and have no problem.
+    pub others: Option<&'static str>,
 }
 
 impl Problem {
@@ -35,6 +37,7 @@ impl Problem {
             problem: problem.into(),
             fix: Some(fix.into()),
             passes: false,
+            others: None,
         }
     }
 
@@ -62,7 +65,9 @@ pub fn locations(hosts: &[&Host]) -> String {
 /// A problem that one host found by itself. The host words the problem, but never the fix.
 pub fn problem(about: Subject, problem: &str) -> Problem {
     let fix = match about {
-        Subject::File => "copy the job there with part-map and part-push, or correct --workspace",
+        Subject::File => {
+            "correct the command or --workspace, or copy the job there with part-map and part-push"
+        }
         Subject::Permission => "let this user read it there",
         Subject::PartitionConfig => COPY_AGAIN,
         Subject::SharedMemory => {
@@ -80,6 +85,10 @@ pub fn problem(about: Subject, problem: &str) -> Problem {
         }
         Subject::Port => OTHER_PORT,
         Subject::Address => "write the address that the host has into ip_config.txt",
+        Subject::Command if problem.contains('/') => {
+            "install it there, or correct its path, which is relative to the workspace unless it \
+             begins with /"
+        }
         Subject::Command => {
             "install it there, give its whole path, or set PATH with --env or --setup in dgl-env"
         }
@@ -95,7 +104,11 @@ pub fn problem(about: Subject, problem: &str) -> Problem {
             "try it in a shell on that host; --env and --setup of dgl-env are in force"
         }
     };
-    Problem::new(plain(problem), fix)
+    let others = (about == Subject::Command).then_some("the other hosts have it");
+    Problem {
+        others,
+        ..Problem::new(plain(problem), fix)
+    }
 }
 
 /// Large packets between a host and others are lost in one direction.

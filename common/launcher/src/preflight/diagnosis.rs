@@ -8,7 +8,7 @@ use record::python;
 use record::{DEFAULT_PORT, Graph, Host, unequal_parts};
 use session::ANSWER_LIMIT;
 use session::SessionEvent;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use wire::Event;
 use wire::preflight::{Claimant, Claimed, Finding, Script, Taken, Unreachable};
@@ -63,6 +63,8 @@ pub struct Diagnosis<'a> {
     hosts: &'a [Host],
     graph: Option<&'a Graph>,
     job: &'a str,
+    /// Whether all processes run the same program.
+    pub has_one_program: bool,
     findings: Vec<HostFindings>,
     /// Problems with the indices of their hosts.
     problems: Vec<(usize, Problem)>,
@@ -83,6 +85,7 @@ impl<'a> Diagnosis<'a> {
             hosts,
             graph,
             job,
+            has_one_program: false,
             problems: Vec::new(),
             unreached: Vec::new(),
         }
@@ -369,6 +372,8 @@ impl<'a> Diagnosis<'a> {
         self.compare_contents();
         self.note_blocked_hosts();
         self.problems.sort_by_key(|(index, _)| *index);
+        let with_problems: BTreeSet<usize> =
+            self.problems.iter().map(|(index, _)| *index).collect();
         let mut grouped: Vec<(Vec<usize>, Problem)> = Vec::new();
         for (index, problem) in std::mem::take(&mut self.problems) {
             let same =
@@ -378,12 +383,18 @@ impl<'a> Diagnosis<'a> {
                 None => grouped.push((vec![index], problem)),
             }
         }
-        let faults = grouped.into_iter();
-        Report(
-            faults
-                .map(|(hosts, problem)| problem.fault(self.location(&hosts)))
-                .collect(),
-        )
+        let faults = grouped.into_iter().map(|(hosts, mut problem)| {
+            let others_are_well =
+                hosts.len() == with_problems.len() && hosts.len() < self.busy.len();
+            if let Some(others) = problem
+                .others
+                .filter(|_| others_are_well && self.has_one_program)
+            {
+                problem.problem += &format!("; {others}");
+            }
+            problem.fault(self.location(&hosts))
+        });
+        Report(faults.collect())
     }
 
     /// The names of hosts in a message.
@@ -617,6 +628,26 @@ mod tests {
                 .map(|text| format!("{}: {text}", hosts[host_index].location()))
                 .collect();
             assert_eq!(report_lines(diagnosis), wanted, "{found} {rest}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_only_some_hosts_lack_is_on_the_others() {
+        let hosts = hosts(2);
+        let lacking = r#"{"about": "command", "problem": "no such command: /b/p"}"#;
+        for (has_one_program, lack_it, suffix) in [
+            (true, 1, "; the other hosts have it"),
+            (true, 2, ""),
+            (false, 1, ""),
+        ] {
+            let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &hosts, None, "mine");
+            diagnosis.has_one_program = has_one_program;
+            for host_index in 0..lack_it {
+                find(&mut diagnosis, host_index, "problem", lacking, "");
+            }
+            let lines = report_lines(diagnosis);
+            let problem = format!(": no such command: /b/p{suffix}");
+            assert!(lines[0].ends_with(&problem), "{lines:?}");
         }
     }
 

@@ -101,6 +101,10 @@ fn attempt<'a, 'h: 'a>(
     let sessions = conversation.hosts.sessions.iter();
     let busy = sessions.map(|session| session.host).collect();
     let mut diagnosis = Diagnosis::new(busy, subject.hosts, subject.graph, subject.job);
+    let program = |process: &'a Process| process.argv.as_ref()?.first();
+    let mut programs = subject.processes.iter().map(program);
+    let first = programs.next().flatten();
+    diagnosis.has_one_program = first.is_some() && programs.all(|program| program == first);
     let conflicts = claims::take(conversation, &mut diagnosis)?;
     diagnosis.conflicts(&conflicts);
     if !diagnosis.is_clean() {

@@ -39,7 +39,7 @@ pub fn missing(file: &Path) -> Option<Finding> {
     match (file.is_file(), is_readable(file)) {
         (false, _) => {
             let similar = similar::path(file).map_or(String::new(), |similar| {
-                format!("; did you mean {}?", similar.display())
+                format!("; there is {}", similar.display())
             });
             let problem = format!("no such file: {shown}{similar}");
             Some(Finding::problem(Subject::File, problem))
