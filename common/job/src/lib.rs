@@ -3,8 +3,8 @@
 //! [`JobLife`] receives what happens, in order, and returns the [`JobAction`] to take.
 //! [`Supervision`] does the same for the processes of one host.
 
-mod engine;
-mod machine;
+mod job_events;
+mod job_life;
 mod model;
 mod outbox;
 mod pause;
@@ -12,13 +12,13 @@ mod stall;
 mod supervision;
 mod termination;
 
-pub use engine::Step;
-pub use machine::{JobLife, ProcessId, SERVERS_LINGER};
+pub use job_events::Step;
+pub use job_life::{JobLife, ProcessId, SERVERS_LINGER};
 pub use model::{JobAction, JobMember, JobStalled, Progress};
 pub use outbox::Outbox;
 pub use pause::{PauseWatch, heartbeat};
 pub use record::Role;
 pub use stall::{SHORTEST_STALL, StallStep, StallWatch};
-pub use supervision::{Machine, SURVEY_LIMIT, Supervision};
+pub use supervision::{SURVEY_LIMIT, SupervisedHost, Supervision};
 pub use termination::{STACKS_TIME, Termination, TerminationStep};
 pub use wire::ending::{Cause, Ending, JobFailure, Limit, Loss, Reason, Rules, StallRule};

@@ -1,6 +1,6 @@
 //! The supervision of a host's part of a job: what ends it, which signals its processes get and
-//! when, and what is reported in which order. It asks no clock and opens nothing; [`Machine`] is
-//! the host.
+//! when, and what is reported in which order. It asks no clock and opens nothing;
+//! [`SupervisedHost`] is the host.
 
 use crate::outbox::Outbox;
 use crate::pause::heartbeat;
@@ -36,9 +36,9 @@ const FIRST_WORDS: Duration = Duration::from_millis(200);
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long after a signal of dgl-reap the death of a process by a signal is attributed to it: the
 /// process may first write a core file of many gigabytes.
-const REAP_LIMIT: Duration = Duration::from_secs(60);
+const DGL_REAP_SIGNAL_LIMIT: Duration = Duration::from_secs(60);
 /// The same for an exit with an error: torchrun exits with 1 when it gets TERM.
-const REAP_EXIT_LIMIT: Duration = Duration::from_secs(5);
+const DGL_REAP_EXIT_LIMIT: Duration = Duration::from_secs(5);
 /// How long pipes are read after the end of the job if other processes hold them open.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 /// The same if one of the job's processes could not be ended: it holds its pipes open, and the
@@ -48,7 +48,7 @@ const DRAIN_LIMIT_OF_SURVIVORS: Duration = Duration::from_secs(1);
 const TRAINERS_LIMIT: Duration = Duration::from_secs(15);
 
 /// What a supervision needs of its host.
-pub trait Machine {
+pub trait SupervisedHost {
     /// Starts a process; returns its process id.
     fn start(&mut self, index: u32, process: &Process) -> io::Result<u32>;
     /// Reads what a process has written: empty at the end of the stream, `None` if nothing has
@@ -108,7 +108,7 @@ struct PostponedEnd {
 #[derive(Clone, Copy, Debug)]
 enum SupervisionPhase {
     /// Processes run, or are being ended.
-    Running,
+    Active,
     /// All processes have ended or are given up, and their last output is read. Another process may
     /// hold a pipe open for ever.
     Draining { limit: Duration, until: Instant },
@@ -119,9 +119,9 @@ enum SupervisionPhase {
 }
 
 /// The supervision of the processes of one host.
-pub struct Supervision<M> {
+pub struct Supervision<H> {
     /// The host of the processes.
-    pub machine: M,
+    pub host: H,
     job: Job,
     /// The time of the current call.
     now: Instant,
@@ -139,44 +139,45 @@ pub struct Supervision<M> {
     /// The end of the job, once it has begun.
     termination: Option<Termination>,
     /// When dgl-reap last signalled processes of the job.
-    reaped: Option<Instant>,
+    dgl_reap_at: Option<Instant>,
     /// When dgl-reap last ended the whole job.
-    job_reaped: Option<Instant>,
+    dgl_reap_ended_job_at: Option<Instant>,
     /// Whether the supervision itself sent KILL, which explains deaths by it.
     has_killed: bool,
     /// When the launcher last sent something.
-    received: Instant,
-    looked: Instant,
+    received_at: Instant,
+    /// When the processes were last checked.
+    checked_at: Instant,
     /// When the last heartbeat was sent to the launcher.
-    reported_alive: Instant,
+    alive_sent_at: Instant,
 }
 
-impl<M: Machine> Supervision<M> {
+impl<H: SupervisedHost> Supervision<H> {
     /// Starts the processes. `received` was read from the launcher already.
     pub fn begin(
         (job, processes): (Job, Vec<Process>),
         received: &[u8],
-        machine: M,
+        host: H,
         now: Instant,
-    ) -> Supervision<M> {
+    ) -> Supervision<H> {
         let mut supervision = Supervision {
-            machine,
+            host,
             job,
             now,
             requests: Decoder::default(),
             outbox: Outbox::default(),
-            phase: SupervisionPhase::Running,
+            phase: SupervisionPhase::Active,
             running: 0,
             streams: 0,
             started: now,
             postponed: None,
             termination: None,
-            reaped: None,
-            job_reaped: None,
+            dgl_reap_at: None,
+            dgl_reap_ended_job_at: None,
             has_killed: false,
-            received: now,
-            looked: now,
-            reported_alive: now,
+            received_at: now,
+            checked_at: now,
+            alive_sent_at: now,
         };
         for (index, process) in (0..).zip(&processes) {
             supervision.start(index, process);
@@ -186,7 +187,7 @@ impl<M: Machine> Supervision<M> {
     }
 
     fn start(&mut self, index: u32, process: &Process) {
-        match self.machine.start(index, process) {
+        match self.host.start(index, process) {
             Ok(pid) => {
                 self.report(Event::Started(Started { index, pid }));
                 self.running += 1;
@@ -231,7 +232,7 @@ impl<M: Machine> Supervision<M> {
     /// When [`Supervision::tick`] must be called at the latest.
     pub fn due(&self) -> Instant {
         match self.phase {
-            SupervisionPhase::Running => self.looked + self.pace(),
+            SupervisionPhase::Active => self.checked_at + self.pace(),
             SupervisionPhase::Draining { until, .. } => until.min(self.now + PACE),
             SupervisionPhase::Removing { .. } => self.now + QUICK_PACE,
             SupervisionPhase::Reporting => self.now + PACE,
@@ -239,11 +240,11 @@ impl<M: Machine> Supervision<M> {
     }
 
     fn pace(&self) -> Duration {
-        if !self.is_ending() && self.machine.is_surveying() {
+        if !self.is_ending() && self.host.is_surveying() {
             SURVEY_PACE
         } else if self.is_ending() || self.postponed.is_some() {
             END_PACE
-        } else if self.machine.is_hurried() {
+        } else if self.host.is_hurried() {
             QUICK_PACE
         } else {
             PACE
@@ -253,23 +254,23 @@ impl<M: Machine> Supervision<M> {
     /// Does everything that is due at this time.
     pub fn tick(&mut self, now: Instant) {
         self.now = now;
-        let urgent = self.machine.urgent();
+        let urgent = self.host.urgent();
         self.report_all(urgent.into_iter().collect());
         self.keep_alive();
-        if matches!(self.phase, SupervisionPhase::Running) && now >= self.looked + self.pace() {
-            self.looked = now;
+        if matches!(self.phase, SupervisionPhase::Active) && now >= self.checked_at + self.pace() {
+            self.checked_at = now;
             self.check_all();
         }
-        self.go_on();
+        self.advance_phase();
     }
 
     fn keep_alive(&mut self) {
         let patience = Duration::from_millis(self.job.host_timeout_ms);
-        if self.since(self.reported_alive) >= heartbeat(patience) {
-            self.reported_alive = self.now;
+        if self.since(self.alive_sent_at) >= heartbeat(patience) {
+            self.alive_sent_at = self.now;
             self.outbox.alive();
         }
-        let is_silent = self.since(self.received) >= patience && !self.outbox.is_closed();
+        let is_silent = self.since(self.received_at) >= patience && !self.outbox.is_closed();
         if is_silent || self.outbox.is_closed() && !self.is_ending() {
             self.launcher_is_gone();
         }
@@ -291,7 +292,7 @@ impl<M: Machine> Supervision<M> {
         self.requests.push(bytes);
         let (requests, well_formed) = self.requests.messages::<Request>();
         for request in requests {
-            self.received = now;
+            self.received_at = now;
             self.request(request.head);
         }
         // a peer that sends anything but requests is not the launcher
@@ -309,47 +310,47 @@ impl<M: Machine> Supervision<M> {
             }) => {
                 use Cause::{Host, Process, Servers};
                 let has_failed = matches!(ending.cause, Some(Process | Host | Servers));
-                self.machine.note_ending(&ending);
+                self.host.note_ending(&ending);
                 self.end(grace_ms, stacks, has_failed);
             }
-            Request::Kill if matches!(self.phase, SupervisionPhase::Running) => {
+            Request::Kill if matches!(self.phase, SupervisionPhase::Active) => {
                 let begun = Termination::begin(Duration::ZERO, false, self.now);
                 let mut termination = self.termination.unwrap_or(begun);
                 termination.hurry(self.now);
-                self.go_on_ending(termination);
+                self.advance_termination(termination);
             }
             Request::ReportStacks | Request::RecordStacks(_) if !self.is_ending() => {
-                let events = self.machine.examine(Some(request), self.outbox.has_room());
+                let events = self.host.examine(Some(request), self.outbox.has_room());
                 self.report_all(events);
             }
-            // Alive has set `received`; all others have no meaning while a job runs
+            // Alive has set `received_at`; all others have no meaning while a job runs
             _ => {}
         }
     }
 
     /// Checks for what causes no event: limits of time, and processes that are left.
     fn check_all(&mut self) {
-        if self.machine.is_unguarded() {
+        if self.host.is_unguarded() {
             self.end(self.job.grace_ms, false, false);
         }
         if let Some(termination) = self.termination {
-            return self.go_on_ending(termination);
+            return self.advance_termination(termination);
         }
         if let Some(postponed) = self.postponed {
-            let is_surveying = self.machine.is_surveying();
+            let is_surveying = self.host.is_surveying();
             let waits_for_stacks = postponed
                 .survey_until
                 .is_some_and(|until| is_surveying && self.now < until);
             let waits = waits_for_stacks || self.now < postponed.not_before;
             if !waits || self.running == 0 {
                 let PostponedEnd { grace, stacks, .. } = postponed;
-                let events = self.machine.take_stacks();
+                let events = self.host.take_stacks();
                 self.report_all(events);
                 let termination = Termination::begin(grace, stacks, self.now);
-                return self.go_on_ending(termination);
+                return self.advance_termination(termination);
             }
         }
-        let events = self.machine.examine(None, self.outbox.has_room());
+        let events = self.host.examine(None, self.outbox.has_room());
         self.report_all(events);
     }
 
@@ -360,8 +361,8 @@ impl<M: Machine> Supervision<M> {
             return;
         }
         let is_reaped = self
-            .reaped
-            .is_some_and(|when| self.since(when) < REAP_LIMIT);
+            .dgl_reap_at
+            .is_some_and(|when| self.since(when) < DGL_REAP_SIGNAL_LIMIT);
         let wait = if is_reaped {
             LAST_WORDS
         } else {
@@ -369,7 +370,7 @@ impl<M: Machine> Supervision<M> {
         };
         let surveys = has_failed && self.running > 0;
         if surveys {
-            self.machine.survey();
+            self.host.survey();
         }
         let postponed = PostponedEnd {
             grace: Duration::from_millis(grace_ms),
@@ -380,29 +381,29 @@ impl<M: Machine> Supervision<M> {
         if surveys || postponed.not_before > self.now {
             self.postponed = Some(postponed);
         } else {
-            self.go_on_ending(Termination::begin(postponed.grace, stacks, self.now));
+            self.advance_termination(Termination::begin(postponed.grace, stacks, self.now));
         }
     }
 
     /// Takes the next step of the end of the processes, which this may begin.
-    fn go_on_ending(&mut self, mut termination: Termination) {
+    fn advance_termination(&mut self, mut termination: Termination) {
         let is_begun = self.termination.is_some();
-        let are_left = !is_begun || self.running > 0 || self.machine.count() > 0;
+        let are_left = !is_begun || self.running > 0 || self.host.count() > 0;
         let step = termination.step(are_left, self.now);
         self.termination = Some(termination);
         if !is_begun {
-            self.machine.begin_end();
+            self.host.begin_end();
         }
         match step {
             TerminationStep::Signal(signal) => {
                 self.has_killed |= signal == Signal::SIGKILL;
-                self.machine.signal(signal);
+                self.host.signal(signal);
                 // the next check follows after END_PACE, when obedient processes have ended
-                self.looked = self.now;
+                self.checked_at = self.now;
             }
             TerminationStep::Wait => {}
             TerminationStep::Over => {
-                let limit = match self.machine.count() {
+                let limit = match self.host.count() {
                     0 => DRAIN_LIMIT,
                     _ => DRAIN_LIMIT_OF_SURVIVORS,
                 };
@@ -413,24 +414,24 @@ impl<M: Machine> Supervision<M> {
     }
 
     /// Called when processes may have ended or dgl-reap may have announced something.
-    pub fn reap(&mut self, now: Instant) {
+    pub fn collect_ended(&mut self, now: Instant) {
         self.now = now;
         self.take_notices();
-        while let Some(index) = self.machine.next_ended() {
+        while let Some(index) = self.host.next_ended() {
             self.ended(index);
         }
-        if self.is_ending() && matches!(self.phase, SupervisionPhase::Running) {
+        if self.is_ending() && matches!(self.phase, SupervisionPhase::Active) {
             self.check_all();
         }
     }
 
     fn take_notices(&mut self) {
-        let (acts, ends_job) = self.machine.take_notices();
+        let (acts, ends_job) = self.host.take_notices();
         if acts {
-            self.reaped = Some(self.now);
+            self.dgl_reap_at = Some(self.now);
         }
         if ends_job {
-            self.job_reaped = Some(self.now);
+            self.dgl_reap_ended_job_at = Some(self.now);
         }
     }
 
@@ -440,18 +441,18 @@ impl<M: Machine> Supervision<M> {
             self.relay(index, stream);
         }
         self.running -= 1;
-        match self.machine.take_status(index) {
+        match self.host.take_status(index) {
             Ok(exited) => {
-                let reaped = self.has_reaped(exited.end);
+                let reaped = self.is_by_dgl_reap(exited.end);
                 let end = ProcessEnd {
                     oom: exited.end.oom && !self.has_killed && !reaped,
                     reaped,
                     ..exited.end
                 };
-                let is_now = |when: Instant| self.since(when) < REAP_LIMIT;
+                let is_now = |when: Instant| self.since(when) < DGL_REAP_SIGNAL_LIMIT;
                 self.report(Event::Exited(Exited {
                     end,
-                    job_reaped: self.job_reaped.is_some_and(is_now),
+                    job_reaped: self.dgl_reap_ended_job_at.is_some_and(is_now),
                     ..exited
                 }));
             }
@@ -464,14 +465,14 @@ impl<M: Machine> Supervision<M> {
     }
 
     /// Whether dgl-reap caused this end of a process.
-    fn has_reaped(&mut self, end: ProcessEnd) -> bool {
+    fn is_by_dgl_reap(&mut self, end: ProcessEnd) -> bool {
         // the notice precedes the death, but may have arrived after the last check
         self.take_notices();
         let (noticed, limit) = match end.signal {
             // one that exits with 0 when asked to end has not done its work, if the whole job ends
-            None if end.is_success() => (self.job_reaped, REAP_EXIT_LIMIT),
-            None => (self.reaped, REAP_EXIT_LIMIT),
-            Some(_) => (self.reaped, REAP_LIMIT),
+            None if end.is_success() => (self.dgl_reap_ended_job_at, DGL_REAP_EXIT_LIMIT),
+            None => (self.dgl_reap_at, DGL_REAP_EXIT_LIMIT),
+            Some(_) => (self.dgl_reap_at, DGL_REAP_SIGNAL_LIMIT),
         };
         noticed.is_some_and(|when| self.since(when) < limit)
     }
@@ -481,7 +482,7 @@ impl<M: Machine> Supervision<M> {
         if !self.outbox.has_room() {
             return;
         }
-        match self.machine.read(index, stream) {
+        match self.host.read(index, stream) {
             Some(bytes) if bytes.is_empty() => {
                 self.streams -= 1;
                 self.report(Event::Drained(Drained { index, stream }));
@@ -495,7 +496,7 @@ impl<M: Machine> Supervision<M> {
     }
 
     /// Proceeds to the next phases until one has to wait.
-    fn go_on(&mut self) {
+    fn advance_phase(&mut self) {
         if let SupervisionPhase::Draining { limit, until } = &mut self.phase {
             if !self.outbox.has_room() {
                 // the launcher reads slowly, so the limit of the pipes begins again
@@ -506,11 +507,11 @@ impl<M: Machine> Supervision<M> {
             }
             let until = self.now + TRAINERS_LIMIT;
             self.phase = SupervisionPhase::Removing { until, files: 0 };
-            let events = self.machine.last_reports();
+            let events = self.host.last_reports();
             self.report_all(events);
         }
         if let SupervisionPhase::Removing { until, files } = &mut self.phase {
-            let (removed, are_left) = self.machine.remove_files();
+            let (removed, are_left) = self.host.remove_files();
             *files += removed;
             if are_left && self.now < *until {
                 return;
@@ -518,7 +519,7 @@ impl<M: Machine> Supervision<M> {
             let files = *files;
             self.phase = SupervisionPhase::Reporting;
             self.report(Event::ShmRemoved(ShmRemoved { files }));
-            let survivors = u32::try_from(self.machine.finish()).unwrap_or(u32::MAX);
+            let survivors = u32::try_from(self.host.finish()).unwrap_or(u32::MAX);
             self.report(Event::Over(Over { survivors }));
         }
     }

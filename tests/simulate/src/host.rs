@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 use crate::time::{FOREVER, MS, Micros, SECOND};
-use job::{Ending, Machine};
+use job::{Ending, SupervisedHost};
 use nix::sys::signal::Signal;
 use record::exit::{ProcessEnd, SignalNumber};
 use std::cell::RefCell;
@@ -236,7 +236,7 @@ impl HostState {
 #[derive(Clone, Debug)]
 pub struct SimHost(pub Rc<RefCell<HostState>>);
 
-impl Machine for SimHost {
+impl SupervisedHost for SimHost {
     fn start(&mut self, index: u32, process: &record::Process) -> io::Result<u32> {
         let mut host = self.0.borrow_mut();
         let habits = host.habits[index as usize];

@@ -1144,10 +1144,10 @@ fn run_supervision(
     [has_signals, has_requests, has_output]: [bool; 3],
     now: Instant,
 ) -> bool {
-    let notices = supervision.machine.0.borrow().notices;
-    let is_signalled = notices != (false, false) || supervision.machine.0.borrow().has_dead_child();
+    let notices = supervision.host.0.borrow().notices;
+    let is_signalled = notices != (false, false) || supervision.host.0.borrow().has_dead_child();
     if has_signals && is_signalled {
-        supervision.reap(now);
+        supervision.collect_ended(now);
     }
     let mut buffer = [0; 16 << 10];
     while has_requests && !supervision.outbox.is_closed() {
@@ -1158,7 +1158,7 @@ fn run_supervision(
             _ => supervision.launcher_is_gone(),
         }
     }
-    let mut readable = supervision.machine.0.borrow().readable();
+    let mut readable = supervision.host.0.borrow().readable();
     readable.retain(|_| has_output);
     for (index, stream) in readable {
         supervision.relay(index, stream);

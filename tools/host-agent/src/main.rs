@@ -41,7 +41,7 @@ mod watcher;
 use job::JobAssembly;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use notes::{Note, Watcher};
+use notes::{Note, WatcherLink};
 use output::EventOutput;
 use preflight::Preflight;
 use requests::{Next, Requests};
@@ -140,7 +140,7 @@ fn print_line(text: &str) -> ExitCode {
 
 /// The state of a conversation.
 struct ConversationState {
-    watcher: Watcher,
+    watcher: WatcherLink,
     job: JobAssembly,
     /// Whether the watcher holds a claim for that job.
     has_claimed: bool,
@@ -175,7 +175,7 @@ fn session(notes: &str, answers: &str, token: Option<&str>) -> ExitCode {
     let _ = supervise::unblock_signals();
     // only the watcher would end its processes
     let _ = set_pdeathsig(Signal::SIGTERM);
-    let Ok(watcher) = Watcher::inherited(notes, answers) else {
+    let Ok(watcher) = WatcherLink::inherited(notes, answers) else {
         output.event(&Event::Failed(Failure::new("it has no pipes to a watcher")));
         return ExitCode::FAILURE;
     };

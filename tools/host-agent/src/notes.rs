@@ -38,18 +38,18 @@ pub enum Note {
     Apart(bool),
 }
 
-/// The session's ends of the pipes.
+/// The link of a session to its watcher: its ends of the pipes.
 #[derive(Debug)]
-pub struct Watcher {
+pub struct WatcherLink {
     /// The pipe for notes, for the program that the session becomes.
     pub notes: File,
     answers: BufReader<File>,
 }
 
-impl Watcher {
+impl WatcherLink {
     /// Adopts the descriptors with these numbers.
-    pub fn inherited(notes: &str, answers: &str) -> io::Result<Watcher> {
-        Ok(Watcher {
+    pub fn inherited(notes: &str, answers: &str) -> io::Result<WatcherLink> {
+        Ok(WatcherLink {
             notes: take_over(notes, File::options().write(true))?,
             answers: BufReader::new(take_over(answers, File::options().read(true))?),
         })

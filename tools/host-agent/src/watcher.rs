@@ -54,29 +54,29 @@ use wire::{Event, Failure};
 
 /// Starts a session, waits for its end, and exits with its status.
 pub fn watch(token: Option<&str>) -> ExitCode {
-    let mut held = Held::default();
-    let problem = match held.watch(token) {
-        Ok(status) if !held.has_died(status) => {
+    let mut watcher = Watcher::default();
+    let problem = match watcher.watch(token) {
+        Ok(status) if !watcher.has_died(status) => {
             let code = status.code().and_then(|code| u8::try_from(code).ok());
             return code.map_or(ExitCode::FAILURE, ExitCode::from);
         }
         Ok(status) => {
-            held.end();
+            watcher.end();
             let signal = SignalNumber(status.signal().unwrap_or_default());
             format!("the agent there was ended by SIG{signal}")
         }
         Err(error) => format!("host-agent: {error}"),
     };
     // the last message of a supervisor may be incomplete
-    if held.job.is_none() {
+    if watcher.job.is_none() {
         EventOutput::default().event(&Event::Failed(Failure::new(problem)));
     }
     ExitCode::FAILURE
 }
 
-/// The session of a watcher, and what the watcher holds for it.
+/// A watcher, with what it holds for its session.
 #[derive(Debug, Default)]
-struct Held {
+struct Watcher {
     claim: Option<HeldClaim>,
     /// The job that it supervises.
     job: Option<Job>,
@@ -85,7 +85,7 @@ struct Held {
     stage: Option<Receive>,
 }
 
-impl Held {
+impl Watcher {
     /// Runs a session until its end.
     fn watch(&mut self, token: Option<&str>) -> io::Result<ExitStatus> {
         block_signals()?;

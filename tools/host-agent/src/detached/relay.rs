@@ -6,7 +6,7 @@ use super::folder::JobFolder;
 use super::follow;
 use super::pipes::MessageReader;
 use super::start_apart;
-use crate::notes::Watcher;
+use crate::notes::WatcherLink;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{self, Write};
 use std::net::Shutdown;
@@ -18,7 +18,7 @@ use wire::codec;
 use wire::{Event, Failure, Request};
 
 /// Connects a tool with a new launcher; `rest` has the bytes of stdin after the request.
-pub fn relay(rest: &[u8], watcher: &mut Watcher) -> Result<ExitCode, Failure> {
+pub fn relay(rest: &[u8], watcher: &mut WatcherLink) -> Result<ExitCode, Failure> {
     let fault =
         |error: io::Error| Failure::new(format!("the launcher cannot be started there: {error}"));
     let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(fault)?;

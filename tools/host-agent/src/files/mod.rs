@@ -18,7 +18,7 @@ mod send;
 mod serve;
 mod stage;
 
-use crate::notes::{Note, Watcher};
+use crate::notes::{Note, WatcherLink};
 use crate::output::{EventOutput, SharedOutput};
 use crate::requests::{Requests, widen};
 use begin::begin;
@@ -36,7 +36,7 @@ pub fn serve(
     first: FileRequest,
     mut requests: Requests,
     output: EventOutput,
-    watcher: &mut Watcher,
+    watcher: &mut WatcherLink,
 ) -> ExitCode {
     // a file that exceeds a limit is an error of that file, not the end of the agent
     let mut signals = nix::sys::signal::SigSet::empty();
@@ -69,7 +69,7 @@ impl Login {
     fn begin(
         first: FileRequest,
         output: &Arc<SharedOutput>,
-        watcher: &mut Watcher,
+        watcher: &mut WatcherLink,
     ) -> Result<Login, Failure> {
         if let FileRequest::Receive(receive) = &first {
             watcher.ask(&Note::Stage(receive.clone()))?;

@@ -50,7 +50,7 @@ const STRAYS: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct ActivityWatch {
     pace: Duration,
-    looked: Instant,
+    checked_at: Instant,
     /// The CPU time of each process.
     processor: HashMap<ProcessHandle, Window<ProcessorTime>>,
     /// The files of each process and its children.
@@ -218,7 +218,7 @@ impl ActivityWatch {
     pub fn begin(pace: Duration, now: Instant) -> ActivityWatch {
         ActivityWatch {
             pace,
-            looked: now,
+            checked_at: now,
             processor: HashMap::new(),
             files: HashMap::new(),
             net: HashMap::new(),
@@ -232,7 +232,7 @@ impl ActivityWatch {
 
     /// Whether the next sample is due.
     pub fn is_due(&self, now: Instant) -> bool {
-        now >= self.looked + self.pace
+        now >= self.checked_at + self.pace
     }
 
     /// Notes activity of a process.
@@ -305,7 +305,7 @@ impl ActivityWatch {
 
     /// Samples the activity of all processes together, and of each process in `wanted`.
     pub fn examine(&mut self, running: &[Running], wanted: &BTreeSet<u32>, now: Instant) {
-        let looked = std::mem::replace(&mut self.looked, now);
+        let checked_at = std::mem::replace(&mut self.checked_at, now);
         let stats = procfs::stats();
         let roots = running.iter().map(|process| (process.index, process.pid));
         let mut families = families(&stats, roots.chain([(STRAYS, own_pid())]));
@@ -330,14 +330,14 @@ impl ActivityWatch {
             let mut rests = true;
             for process in family.iter().filter(|_| computes(*index)) {
                 let stat = &stats[&process.pid];
-                rests &= !self.examine_processor(*index, *process, stat, (looked, now));
+                rests &= !self.examine_processor(*index, *process, stat, (checked_at, now));
             }
-            if self.examine_files(*index, &family, (looked, now)) || !rests {
+            if self.examine_files(*index, &family, (checked_at, now)) || !rests {
                 continue;
             }
             resting.insert(*index);
         }
-        let nothing_moves = self.last_moved <= looked;
+        let nothing_moves = self.last_moved <= checked_at;
         let asks = |index: &u32| nothing_moves || wanted.contains(index) && resting.contains(index);
         if families.keys().any(asks) {
             let net = NetCounts::of_host();
@@ -346,7 +346,7 @@ impl ActivityWatch {
                 self.examine_net(*index, &family, (&net, computes(*index)), now);
             }
         }
-        if now.saturating_duration_since(looked) > self.pace * LATE {
+        if now.saturating_duration_since(checked_at) > self.pace * LATE {
             self.reset_idle(now);
         }
     }
@@ -374,10 +374,10 @@ impl ActivityWatch {
         index: u32,
         process: ProcessHandle,
         stat: &Stat,
-        (looked, now): (Instant, Instant),
+        (checked_at, now): (Instant, Instant),
     ) -> bool {
         let window = self.processor.entry(process).or_insert_with(|| Window {
-            begun: looked,
+            begun: checked_at,
             counts: ProcessorTime::default(),
         });
         let counted = ProcessorTime {
@@ -407,11 +407,11 @@ impl ActivityWatch {
         &mut self,
         index: u32,
         family: &[ProcessHandle],
-        (looked, now): (Instant, Instant),
+        (checked_at, now): (Instant, Instant),
     ) -> bool {
         let mut counts = FileCounts::now(family);
         let window = self.files.entry(index).or_insert_with(|| Window {
-            begun: looked,
+            begun: checked_at,
             counts: FileCounts::default(),
         });
         let is_sign = counts.is_sign(&window.counts, window.length(now));

@@ -4,7 +4,7 @@
 use super::private_shm;
 use super::signals::block_signals;
 use super::this_host::{Ready, ThisHost};
-use crate::notes::{Note, Watcher, hand_over, take_over};
+use crate::notes::{Note, WatcherLink, hand_over, take_over};
 use crate::open_files;
 use crate::processes::{END_NOTICE, REAP_NOTICE, TOKEN, watch_mark};
 use job::Supervision;
@@ -31,7 +31,7 @@ pub type Description = (Job, Vec<Process>, Start, Vec<u8>);
 /// Turns a session into the supervisor of a job: the same process, but executed again, with one
 /// thread, as a new namespace requires, and with a mark in its environment by which others find it.
 /// Returns why that failed.
-pub fn become_supervisor(description: &Description, mut watcher: Watcher) -> Failure {
+pub fn become_supervisor(description: &Description, mut watcher: WatcherLink) -> Failure {
     let (job, ..) = description;
     if let Err(failure) = watcher.ask(&Note::Supervise(job.clone())) {
         return failure;
@@ -41,7 +41,10 @@ pub fn become_supervisor(description: &Description, mut watcher: Watcher) -> Fai
 }
 
 /// Returns only if that failed.
-fn replace_with_supervisor(description: &Description, watcher: &Watcher) -> io::Result<io::Error> {
+fn replace_with_supervisor(
+    description: &Description,
+    watcher: &WatcherLink,
+) -> io::Result<io::Error> {
     let (job, ..) = description;
     let mut text = File::from(memfd_create("description", MFdFlags::empty())?);
     text.write_all(&serde_json::to_vec(description)?)?;
@@ -112,19 +115,19 @@ fn run(mut supervision: Supervision<ThisHost>) -> io::Result<()> {
         let now = Instant::now();
         for ready in ready {
             match ready {
-                Ready::Signal => supervision.reap(now),
+                Ready::Signal => supervision.collect_ended(now),
                 Ready::Stdin => read_requests(&mut supervision, now),
                 // not through the buffer of std, which would keep an incomplete line
                 Ready::Stdout => supervision
                     .outbox
                     .write_some(|bytes| Ok(nix::unistd::write(io::stdout(), bytes)?)),
-                Ready::Watch(watch) => supervision.machine.serve(watch),
+                Ready::Watch(watch) => supervision.host.serve(watch),
                 Ready::Pipe(index, stream) => supervision.relay(index, stream),
             }
         }
         supervision.tick(Instant::now());
         if !supervision.is_ending() {
-            supervision.machine.note_files();
+            supervision.host.note_files();
         }
     }
     Ok(())
@@ -134,9 +137,9 @@ fn run(mut supervision: Supervision<ThisHost>) -> io::Result<()> {
 fn wait(supervision: &mut Supervision<ThisHost>) -> io::Result<Vec<Ready>> {
     let mut until = supervision.due();
     if !supervision.is_ending() {
-        until = until.min(supervision.machine.files_due());
+        until = until.min(supervision.host.files_due());
     }
-    supervision.machine.wait(&supervision.outbox, until)
+    supervision.host.wait(&supervision.outbox, until)
 }
 
 fn read_requests(supervision: &mut Supervision<ThisHost>, now: Instant) {

@@ -13,7 +13,7 @@ use crate::processes::{END_NOTICE, REAP_NOTICE};
 use crate::servers::{ServedServers, UsedServers};
 use crate::shm::ShmFile;
 use crate::stacks::server::StackServer;
-use job::{Ending, Machine, Outbox};
+use job::{Ending, Outbox, SupervisedHost};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -260,7 +260,7 @@ impl ThisHost {
     }
 }
 
-impl Machine for ThisHost {
+impl SupervisedHost for ThisHost {
     fn start(&mut self, index: u32, process: &Process) -> io::Result<u32> {
         let process = HostProcess::new(index, process.clone());
         let process = process.map_err(|failure| io::Error::other(failure.problem))?;

@@ -14,7 +14,7 @@ use wire::supervise::Sampled;
 #[derive(Debug)]
 pub struct UsageWatch {
     pace: Duration,
-    looked: Instant,
+    checked_at: Instant,
     counters: HostCounters,
     /// The CPU time of each process of the job, by process id and start time.
     cpu_ticks: HashMap<(i32, u64), u64>,
@@ -28,7 +28,7 @@ impl UsageWatch {
         (pace_ms > 0).then(|| UsageWatch {
             gpus: gpus.then(GpuWatch::begin).flatten(),
             pace: Duration::from_millis(pace_ms),
-            looked: Instant::now(),
+            checked_at: Instant::now(),
             counters: procfs::host_counters(),
             cpu_ticks: HashMap::new(),
         })
@@ -36,13 +36,13 @@ impl UsageWatch {
 
     /// Whether the next sample is due.
     pub fn is_due(&self) -> bool {
-        self.looked.elapsed() >= self.pace
+        self.checked_at.elapsed() >= self.pace
     }
 
     /// The resources that the host and each process have used since the last sample.
     pub fn sample(&mut self, running: &[Running]) -> Sampled {
-        let interval = self.looked.elapsed();
-        self.looked = Instant::now();
+        let interval = self.checked_at.elapsed();
+        self.checked_at = Instant::now();
         let counters = procfs::host_counters();
         let before = std::mem::replace(&mut self.counters, counters);
         let stats = procfs::stats();

@@ -150,8 +150,8 @@ impl JobLife {
         None
     }
 
-    /// Handles the loss of a host.
-    pub fn lost(&mut self, host: u32, why: impl Into<Loss>) -> Option<JobAction> {
+    /// Ends the job because a host is lost.
+    pub fn end_for_lost_host(&mut self, host: u32, why: impl Into<Loss>) -> Option<JobAction> {
         if !self.may_end() {
             return None;
         }
@@ -388,7 +388,7 @@ mod tests {
             END
         );
         assert_eq!(exited(&mut job, 1, ProcessEnd::exited(3), now), None);
-        assert_eq!(job.lost(0, "gone"), None);
+        assert_eq!(job.end_for_lost_host(0, "gone"), None);
         let first = failed(2, Some(0), ended(ProcessEnd::killed(SignalNumber::KILL)));
         assert_eq!(why(&job), (Some(&Cause::Process), Some(&first)));
     }
@@ -418,10 +418,10 @@ mod tests {
         let (mut job, now) = job(&members);
         let killed = failed(1, None, ended(ProcessEnd::killed(SignalNumber::KILL)));
         assert_eq!(job.servers_ended(Some(killed.clone())), END);
-        assert_eq!(job.lost(0, "gone"), None);
+        assert_eq!(job.end_for_lost_host(0, "gone"), None);
         assert_eq!(why(&job), (Some(&Cause::Servers), Some(&killed)));
         let time = Duration::from_secs(14);
-        let lost = |job: &mut JobLife, _| job.lost(0, "gone");
+        let lost = |job: &mut JobLife, _| job.end_for_lost_host(0, "gone");
         let failed = |job: &mut JobLife, now| exited(job, 0, ProcessEnd::exited(1), now);
         let table: [(fn(&mut JobLife, Instant) -> Option<JobAction>, u64, Cause); 4] = [
             (lost, 13, Cause::Paused(time)),
@@ -460,7 +460,7 @@ mod tests {
     #[test]
     fn a_lost_host_ends_the_job() {
         let (mut job, now) = job(&members(&[Role::Trainer, Role::Trainer]));
-        assert_eq!(job.lost(1, "silent"), END);
+        assert_eq!(job.end_for_lost_host(1, "silent"), END);
         assert_eq!(exited(&mut job, 0, ProcessEnd::exited(1), now), None);
         let lost = failed(1, None, Reason::Lost("silent".into()));
         assert_eq!(why(&job), (Some(&Cause::Host), Some(&lost)));

@@ -1,6 +1,6 @@
 //! Turns the events that hosts report about a job into the next steps of its owner.
 
-use crate::machine::JobLife;
+use crate::job_life::JobLife;
 use crate::model::{JobAction, JobStalled};
 use crate::stall::{StallStep, StallWatch};
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ impl JobLife {
             Event::Activity(activity) => return self.activity(host, *activity),
             Event::StacksReported(reported) => {
                 let idle = Duration::from_millis(reported.idle_ms);
-                return self.watch(|watch| watch.answered(host, idle, reported.computing));
+                return self.step_of_stall(|watch| watch.answered(host, idle, reported.computing));
             }
             Event::Over(_) => {
                 return self.host_lost(host, "the job was ended there by someone else");
@@ -59,8 +59,8 @@ impl JobLife {
 
     /// Handles the loss of a host, or the end of its part of the job.
     pub fn host_lost(&mut self, host: u32, why: impl Into<Loss>) -> Vec<Step> {
-        let mut steps = self.watch(|watch| watch.gone(host));
-        let action = self.lost(host, why);
+        let mut steps = self.step_of_stall(|watch| watch.gone(host));
+        let action = self.end_for_lost_host(host, why);
         steps.extend(self.steps(action));
         steps
     }
@@ -89,11 +89,14 @@ impl JobLife {
             // processes show activity while they are being ended, too
             _ if self.ending().is_some() => Vec::new(),
             Some(StallStep::Resumed) => vec![Step::Resumed(host, activity)],
-            step => self.watch(|_| step),
+            step => self.step_of_stall(|_| step),
         }
     }
 
-    fn watch(&mut self, report: impl FnOnce(&mut StallWatch) -> Option<StallStep>) -> Vec<Step> {
+    fn step_of_stall(
+        &mut self,
+        report: impl FnOnce(&mut StallWatch) -> Option<StallStep>,
+    ) -> Vec<Step> {
         let step = self.stall.as_mut().and_then(report);
         match (step, self.rules.stall) {
             _ if self.ending().is_some() => Vec::new(),
