@@ -1,14 +1,14 @@
-//! What becomes of each file that goes to a host or comes from it: one state, in one place.
+//! The fate of each file that is copied to or from a host.
 
 use parking_lot::Mutex;
 
-/// What is known of a file on its way.
+/// The fate of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is missing there, and this tool has to bring it.
+    /// It is missing at the destination, and this tool has to copy it.
     Lacks,
-    /// It is there already.
-    There,
+    /// It is at the destination already.
+    Present,
     /// Another host puts it on the storage that both share.
     Shared,
     /// It cannot be copied, for this reason.
@@ -114,12 +114,12 @@ mod tests {
         let all: Vec<&File> = files.iter().collect();
         let fates = Fates::new(7, 4);
         fates.set(all[2], Fate::Refused("no".to_owned()));
-        fates.set(all[0], Fate::There);
+        fates.set(all[0], Fate::Present);
         assert!(fates.report(all[1]) && !fates.report(all[1]));
         fates.set(all[1], Fate::Lacks);
         fates.set(all[2], Fate::Shared);
         let refused = Fate::Refused("no".to_owned());
-        let expected = [Fate::There, Fate::Reported, refused, Fate::Lacks];
+        let expected = [Fate::Present, Fate::Reported, refused, Fate::Lacks];
         let known: Vec<Fate> = all.iter().map(|one| fates.of(*one)).collect();
         assert_eq!(known, expected);
         let lacking = fates.with(&Fate::Lacks, &all);
@@ -132,7 +132,7 @@ mod tests {
     fn those_of_another_host_are_not_asked_for() {
         let fates = Fates::new(7, 1);
         for other in [6, 8, 0, u32::MAX].map(File) {
-            fates.set(&other, Fate::There);
+            fates.set(&other, Fate::Present);
             assert!(fates.of(&other) == Fate::Reported && !fates.report(&other));
         }
         assert_eq!(fates.count(&Fate::Lacks), 1);

@@ -151,7 +151,7 @@ pub struct KeptPartial {
     /// What the file was like before anything was read of it.
     pub version: FileVersion,
     /// Whether it is the file that is to be replaced.
-    pub is_earlier: bool,
+    pub is_from_replaced_file: bool,
 }
 
 impl KeptPartial {
@@ -159,16 +159,16 @@ impl KeptPartial {
     pub fn find(
         partial: Option<&PartialNames>,
         bytes: u64,
-        earlier: impl FnOnce() -> Option<File>,
+        replaced: impl FnOnce() -> Option<File>,
     ) -> Option<KeptPartial> {
         let parts = partial.map(|names| names.kept(bytes)).unwrap_or_default();
-        let is_earlier = parts.list().is_empty();
-        let file = match partial.filter(|_| !is_earlier) {
+        let is_from_replaced_file = parts.list().is_empty();
+        let file = match partial.filter(|_| !is_from_replaced_file) {
             Some(names) => names.folder.file(&names.file).ok()?,
-            None => earlier()?,
+            None => replaced()?,
         };
         let version = FileVersion::of(&file).ok()?;
-        let parts = match is_earlier {
+        let parts = match is_from_replaced_file {
             true => Parts::beginning(file.metadata().ok()?.len().min(bytes)).whole_grains(bytes),
             false => parts,
         };
@@ -176,22 +176,22 @@ impl KeptPartial {
             parts,
             file,
             version,
-            is_earlier,
+            is_from_replaced_file,
         };
         Some(kept).filter(|kept| !kept.parts.list().is_empty())
     }
 }
 
 impl Partial {
-    /// Begins a file, or resumes one with the parts that are kept; `keep` is copied from an
-    /// `earlier` file, which must be what it was when it was compared. Space for the rest is
+    /// Begins a file, or resumes one with the parts that are kept; `keep` is copied from the
+    /// `replaced` file, which must be what it was when it was compared. Space for the rest is
     /// reserved at once, which fails if there is not enough; a sparse file does not need all of it,
     /// so nothing is reserved.
     pub fn begin(
         names: PartialNames,
         bytes: u64,
         keep: Parts,
-        earlier: Option<(&File, FileVersion)>,
+        replaced: Option<(&File, FileVersion)>,
         is_sparse: bool,
     ) -> Result<Partial, FileFault> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT;
@@ -199,13 +199,13 @@ impl Partial {
         // a file that an older version left may be open to others
         file.set_permissions(Permissions::from_mode(0o600))?;
         let end = keep.list().last().map_or(0, |(_, end)| *end);
-        file.set_len(if earlier.is_some() { 0 } else { end })?;
+        file.set_len(if replaced.is_some() { 0 } else { end })?;
         names.folder.remove(&names.notes)?;
-        if let Some((earlier, version)) = earlier {
+        if let Some((replaced, version)) = replaced {
             let mut parts = keep.list().iter();
-            let copied = parts.try_for_each(|(begin, end)| copy(earlier, &file, *begin, *end));
+            let copied = parts.try_for_each(|(begin, end)| copy(replaced, &file, *begin, *end));
             // checked after the copy, so that no write before or during it is missed
-            if FileVersion::of(earlier).ok() != Some(version) {
+            if FileVersion::of(replaced).ok() != Some(version) {
                 names.remove()?;
                 return Err(FileFault::EarlierChanged);
             }
@@ -557,8 +557,8 @@ mod tests {
     fn what_is_the_same_is_taken_over_and_the_rest_is_written() {
         let folder = folder("earlier");
         let grain = usize::try_from(GRAIN).unwrap();
-        let earlier = vec![1; 3 * grain];
-        fs::write(folder.join("dst"), &earlier).unwrap();
+        let replaced = vec![1; 3 * grain];
+        fs::write(folder.join("dst"), &replaced).unwrap();
         let (begin, end) = (GRAIN, 2 * GRAIN);
         let keep = Parts::of(&[(0, begin), (end, 3 * GRAIN)]);
         let opened = Folder::open(&folder).unwrap();
@@ -567,7 +567,7 @@ mod tests {
         let partial =
             Partial::begin(names(&folder), 3 * GRAIN, keep, as_it_is(&from), false).unwrap();
         assert_eq!(partial.finish(dst, FINISH), Err(FileFault::NotWhole));
-        assert_eq!(fs::read(folder.join("dst")).unwrap(), earlier);
+        assert_eq!(fs::read(folder.join("dst")).unwrap(), replaced);
 
         let keep = Parts::of(&[(0, begin), (end, 3 * GRAIN)]);
         let partial =
@@ -579,7 +579,7 @@ mod tests {
 
         // it is another file by now
         let compared = as_it_is(&from);
-        fs::write(folder.join("dst"), &earlier).unwrap();
+        fs::write(folder.join("dst"), &replaced).unwrap();
         let now = File::open(folder.join("dst")).unwrap();
         let changed = compared.map(|(_, version)| (&now, version));
         let keep = Parts::beginning(begin);
@@ -605,15 +605,16 @@ mod tests {
         use std::os::unix::fs::MetadataExt;
         let folder = folder("room");
         let grain = vec![1; usize::try_from(GRAIN).unwrap()];
-        let earlier = folder.join("dst");
-        fs::write(&earlier, &grain).unwrap();
-        let earlier = File::open(earlier).unwrap();
+        let replaced = folder.join("dst");
+        fs::write(&replaced, &grain).unwrap();
+        let replaced = File::open(replaced).unwrap();
         // a file system that cannot take room, or counts it, leaves it at what is written
         let mut reserves = None;
-        for earlier in [None, as_it_is(&earlier)] {
-            let keep = earlier.map_or_else(Parts::default, |_| Parts::beginning(GRAIN));
+        for replaced in [None, as_it_is(&replaced)] {
+            let keep = replaced.map_or_else(Parts::default, |_| Parts::beginning(GRAIN));
             let length = keep.bytes();
-            let partial = Partial::begin(names(&folder), 16 * GRAIN, keep, earlier, false).unwrap();
+            let partial =
+                Partial::begin(names(&folder), 16 * GRAIN, keep, replaced, false).unwrap();
             let meta = fs::metadata(folder.join("part")).unwrap();
             let occupied = meta.blocks() * 512;
             let reserves = *reserves.get_or_insert(occupied > 0);

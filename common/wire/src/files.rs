@@ -31,7 +31,7 @@ pub enum FileRequest {
     /// Announces that files are fetched; answered by [`FileEvent::Ready`].
     Give(Give),
     /// Asks what exists under the names after the line, each ended by NUL; answered by
-    /// [`FileEvent::There`], in their order.
+    /// [`FileEvent::Inspected`], in their order.
     Inspect {
         /// Whether the checksum of each file's content is wanted.
         sums: bool,
@@ -46,7 +46,8 @@ pub enum FileRequest {
     /// Takes over the partial file of an earlier push; answered by [`FileEvent::Partial`].
     Claim {
         /// The name of the partial file.
-        key: String,
+        #[serde(rename = "key")]
+        partial_key: String,
         /// The size of the whole file.
         #[serde(rename = "size")]
         bytes: u64,
@@ -74,7 +75,8 @@ pub enum FileRequest {
     /// [`FileRequest::Write`], and then [`FileRequest::Sync`]. Nothing else is allowed there.
     Handed {
         /// The name of the partial file.
-        key: String,
+        #[serde(rename = "key")]
+        partial_key: String,
     },
     /// No more of a file is sent over this connection. If the file was begun over it, no more is
     /// sent over any.
@@ -172,17 +174,20 @@ pub struct HandOn {
     /// The number of the delivery on this host.
     pub id: u32,
     /// The name of the partial file, on both hosts.
-    pub key: String,
+    #[serde(rename = "key")]
+    pub partial_key: String,
     /// The number of the other host.
     pub host: u32,
     /// The number of the delivery on the other host.
-    pub there: u32,
+    #[serde(rename = "there")]
+    pub other_id: u32,
     /// The address on which the other host listens.
     pub address: Ipv4Addr,
     /// The port on which the other host listens.
     pub port: u16,
     /// The public key of the other host.
-    pub peer: String,
+    #[serde(rename = "peer")]
+    pub public_key: String,
 }
 
 /// A directory whose files are fetched; nothing is written.
@@ -192,10 +197,10 @@ pub struct Give {
     pub base: Text,
 }
 
-/// A small file, or an empty directory.
+/// The attributes of a file, or of an empty directory, that a host is to make.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Small {
+pub struct FileAttributes {
     /// The number of the delivery.
     pub id: u32,
     /// The path on the host, absolute.
@@ -214,7 +219,7 @@ pub struct Small {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
     /// The files: at most [`FILES_AT_ONCE`], and at most [`BLOCK`] bytes in all.
-    pub files: Vec<Small>,
+    pub files: Vec<FileAttributes>,
     /// The description of the content behind the line.
     #[serde(flatten)]
     pub content: Content,
@@ -240,16 +245,21 @@ pub struct Content {
 pub struct Open {
     /// The attributes of the finished file.
     #[serde(flatten)]
-    pub file: Small,
+    pub file: FileAttributes,
     /// The name of the partial file: two words of hexadecimal digits, for its place and its
     /// version.
-    pub key: String,
+    #[serde(rename = "key")]
+    pub partial_key: String,
     /// The parts that are kept from an earlier push: begin and end of each.
     #[serde(default)]
     pub keep: Vec<(u64, u64)>,
-    /// Whether the kept parts are copied from the file that is in its place now.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub earlier: bool,
+    /// Whether the kept parts are copied from the file that this one will replace.
+    #[serde(
+        rename = "earlier",
+        default,
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub from_replaced_file: bool,
     /// Who sends a file that hosts pass on. It arrives in order from its first byte on, nothing is
     /// kept, and [`FileEvent::Arrived`] reports how much has arrived.
     pub chained: Option<Upstream>,
@@ -297,7 +307,8 @@ pub enum FileEvent {
     /// The directory is open, for this push alone unless another one is at work there.
     Ready(FolderReport),
     /// What exists under the names of the request.
-    There {
+    #[serde(rename = "there")]
+    Inspected {
         /// The next entries, in the order of the request, after those of the previous answer;
         /// `None` if nothing exists there.
         entries: Vec<Option<Meta>>,
@@ -311,12 +322,17 @@ pub enum FileEvent {
     /// each.
     Partial {
         /// The name under which the part of the file is kept.
-        key: String,
+        #[serde(rename = "key")]
+        partial_key: String,
         /// The begin and end of each part; empty if there are none.
         parts: Vec<(u64, u64)>,
-        /// Whether the parts are those of the file that is in its place now.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        earlier: bool,
+        /// Whether the parts are those of the file that this one will replace.
+        #[serde(
+            rename = "earlier",
+            default,
+            skip_serializing_if = "std::ops::Not::not"
+        )]
+        from_replaced_file: bool,
     },
     /// How much has arrived of a file that hosts pass on.
     Arrived {
@@ -393,7 +409,7 @@ pub enum FileEvent {
     },
 }
 
-impl Small {
+impl FileAttributes {
     /// Whether it is an empty directory.
     pub fn is_folder(&self) -> bool {
         is_folder(self.mode)
@@ -700,7 +716,7 @@ mod tests {
 
     #[test]
     fn no_size_is_taken_for_what_stands_behind_the_line() {
-        let file = Small {
+        let file = FileAttributes {
             id: 1,
             dst: "/w/a".into(),
             bytes: 7,
@@ -709,9 +725,9 @@ mod tests {
         };
         let begin = Open {
             file,
-            key: String::new(),
+            partial_key: String::new(),
             keep: Vec::new(),
-            earlier: false,
+            from_replaced_file: false,
             chained: None,
             sparse: false,
         };
@@ -722,7 +738,7 @@ mod tests {
         let steps = [
             FileRequest::Open(begin),
             FileRequest::Claim {
-                key: String::new(),
+                partial_key: String::new(),
                 bytes: 7,
                 dst: None,
             },

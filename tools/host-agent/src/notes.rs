@@ -33,7 +33,7 @@ pub enum Note {
     /// wait.
     Shm(ShmFile),
     /// The session receives files.
-    Stage(Receive),
+    PushFolder(Receive),
     /// Whether processes that are started from now on must outlive the session.
     Apart(bool),
 }

@@ -18,7 +18,7 @@
 //! - **What it ends**: all its descendants, by pidfd and start time. It is their subreaper, so it
 //!   adopts those whose parents have ended, whatever they did to their environment. For a job, also
 //!   all processes with its token: TERM, and KILL after the job's grace time; for other sessions,
-//!   KILL at once. Then it removes the job's files in /dev/shm and the stage of a push.
+//!   KILL at once. Then it removes the job's files in /dev/shm and the directory of a push.
 //! - **What it spares**: processes that were started while it was no subreaper ([`Note::Apart`]):
 //!   the launcher of a detached job and the agent that dials back to one. They are unrelated to
 //!   this session.
@@ -26,7 +26,7 @@
 //!   everything on the host, as Slurm does at a time limit; they are meant for the processes. If it
 //!   is killed nevertheless, the kernel sends TERM to the session. A supervisor, which blocks TERM,
 //!   detects within a second that it has another parent and ends the job; any other session ends,
-//!   and the next push cleans up the stage.
+//!   and the next push cleans up its directory.
 
 use crate::claim::{self, HeldClaim};
 use crate::files;
@@ -81,8 +81,8 @@ struct Watcher {
     /// The job that it supervises.
     job: Option<Job>,
     shm: BTreeSet<ShmFile>,
-    /// The stage in which it receives files.
-    stage: Option<Receive>,
+    /// The push whose files it receives.
+    push_folder: Option<Receive>,
 }
 
 impl Watcher {
@@ -147,7 +147,7 @@ impl Watcher {
             Note::Release => self.claim = None,
             Note::Supervise(job) => self.job = Some(job),
             Note::Shm(file) => drop(self.shm.insert(file)),
-            Note::Stage(receive) => self.stage = Some(receive),
+            Note::PushFolder(receive) => self.push_folder = Some(receive),
             Note::Apart(apart) => set_child_subreaper(!apart)
                 .map_err(|error| Failure::new(format!("subreaper: {error}")))?,
         }
@@ -171,7 +171,7 @@ impl Watcher {
             }
         });
         shm::remove_unmapped(&self.shm);
-        self.stage.iter().for_each(files::put_away);
+        self.push_folder.iter().for_each(files::put_away);
     }
 }
 

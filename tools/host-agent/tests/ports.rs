@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use tls::{Identity, Link, PublicKey};
 use wire::codec::{self, Decoder};
-use wire::files::{Block, FileEvent, FileRequest, Give, Listen, Open, Receive, Small};
+use wire::files::{Block, FileAttributes, FileEvent, FileRequest, Give, Listen, Open, Receive};
 use wire::{Event, Request};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -134,16 +134,16 @@ fn strangers_keep_nobody_from_direct_connections_and_a_key_has_so_many() {
 /// Requests that bring the first of two megabytes, and ask whether it has come.
 fn half_a_file(dst: &Path, key: &str) -> Vec<u8> {
     let begin = FileRequest::Open(Open {
-        file: Small {
+        file: FileAttributes {
             id: 1,
             dst: dst.into(),
             bytes: 2 << 20,
             mode: 0o644,
             mtime: None,
         },
-        key: key.to_owned(),
+        partial_key: key.to_owned(),
         keep: Vec::new(),
-        earlier: false,
+        from_replaced_file: false,
         chained: None,
         sparse: false,
     });
@@ -191,7 +191,7 @@ fn what_came_beside_the_login_is_there_for_the_login_when_that_has_ended() {
     }
     let bytes = 2 << 20;
     let claim = FileRequest::Claim {
-        key,
+        partial_key: key,
         bytes,
         dst: None,
     };

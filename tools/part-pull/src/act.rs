@@ -150,7 +150,7 @@ impl Puller<'_> {
         }
         // the other part-pull may have copied them meanwhile
         pool.install(|| tasks.par_iter_mut().for_each(|task| task.find_present()));
-        let board = CopyReporter::new(
+        let reporter = CopyReporter::new(
             "part-pull",
             args.connect.format.human(),
             of,
@@ -160,15 +160,15 @@ impl Puller<'_> {
         let (wire, limit) = (args.copy.options(&args.connect), args.copy.limit());
         for task in tasks.iter_mut() {
             if let Ok(giver) = &mut task.giver {
-                giver.client().keep_to(limit.clone());
+                giver.link().keep_to(limit.clone());
             }
         }
         pool.install(|| {
             tasks
                 .par_iter_mut()
-                .for_each(|task| task.pull(&board, &wire));
+                .for_each(|task| task.pull(&reporter, &wire));
         });
-        Ok(board.end())
+        Ok(reporter.end())
     }
 }
 
@@ -332,15 +332,15 @@ impl<'a> PullTask<'a> {
         let all: Vec<&PulledFile> = self.items.iter().collect();
         for item in self.fates.with(&Fate::Lacks, &all) {
             if self.local.has(item) {
-                self.fates.set(item, Fate::There);
+                self.fates.set(item, Fate::Present);
             }
         }
     }
 
-    fn pull(&mut self, board: &CopyReporter, wire: &WireOptions) {
+    fn pull(&mut self, reporter: &CopyReporter, wire: &WireOptions) {
         let begun = Instant::now();
         if let (true, Err(broken)) = (self.items.is_empty(), &self.giver) {
-            board.record(&Pulled {
+            reporter.record(&Pulled {
                 host: self.host.id,
                 error: Some(broken.problem.clone()),
                 ..Pulled::default()
@@ -349,21 +349,22 @@ impl<'a> PullTask<'a> {
         if self.items.is_empty() {
             return;
         }
-        let reporter = PullReporter {
+        let host_reporter = PullReporter {
             host: self.host,
             fates: &self.fates,
-            board,
+            reporter,
         };
         let all: Vec<&PulledFile> = self.items.iter().collect();
-        let here = self.fates.with(&Fate::There, &all);
-        here.into_iter().for_each(|item| reporter.skipped(item));
+        let here = self.fates.with(&Fate::Present, &all);
+        here.into_iter()
+            .for_each(|item| host_reporter.skipped(item));
         for (item, why) in self.unreadable() {
-            reporter.done(item, Err(why.to_owned()));
+            host_reporter.done(item, Err(why.to_owned()));
         }
         let lacking = self.fates.with(&Fate::Lacks, &all);
         self.local.release_left(&lacking);
         if let Ok(giver) = &mut self.giver
-            && let Err(broken) = bring_by_wire(giver, &mut self.local, &all, (wire, &reporter))
+            && let Err(broken) = bring_by_wire(giver, &mut self.local, &all, (wire, &host_reporter))
         {
             self.giver = Err(broken);
         }
@@ -375,9 +376,9 @@ impl<'a> PullTask<'a> {
         let why = why.unwrap_or("it was not there any more");
         self.local.remove_left(&lacking);
         for item in self.fates.with(&Fate::Lacks, &all) {
-            reporter.done(item, Err(why.to_owned()));
+            host_reporter.done(item, Err(why.to_owned()));
         }
-        board
+        reporter
             .show
             .host(self.host, begun.elapsed(), self.giver.is_err());
     }
@@ -389,19 +390,19 @@ fn bring_by_wire(
     giver: &mut SourceHost,
     local: &mut Local,
     all: &[&PulledFile],
-    (wire, reporter): (&WireOptions, &PullReporter<'_>),
+    (wire, host_reporter): (&WireOptions, &PullReporter<'_>),
 ) -> Result<(), HostFault> {
-    let (host, board) = (reporter.host, reporter.board);
-    let missing = reporter.fates.with(&Fate::Lacks, all);
+    let (host, reporter) = (host_reporter.host, host_reporter.reporter);
+    let missing = host_reporter.fates.with(&Fate::Lacks, all);
     let bytes = missing.iter().map(|item| item.bytes()).sum();
-    board.choose_route(host, giver.client(), bytes, (wire, &[]))?;
-    board.show_route(host, giver.client());
-    let Err(broken) = bring(giver, local, &missing, reporter) else {
+    reporter.choose_route(host, giver.link(), bytes, (wire, &[]))?;
+    reporter.show_route(host, giver.link());
+    let Err(broken) = bring(giver, local, &missing, host_reporter) else {
         return Ok(());
     };
-    board.fall_back(host, giver.client(), broken, wire.wire)?;
-    let missing = reporter.fates.with(&Fate::Lacks, all);
-    bring(giver, local, &missing, reporter)
+    reporter.fall_back(host, giver.link(), broken, wire.wire)?;
+    let missing = host_reporter.fates.with(&Fate::Lacks, all);
+    bring(giver, local, &missing, host_reporter)
 }
 
 /// Fetches the files. Each is renamed as soon as it is complete, so that finished files stay when
@@ -410,13 +411,13 @@ fn bring(
     giver: &mut SourceHost,
     local: &mut Local,
     items: &[&PulledFile],
-    reporter: &PullReporter<'_>,
+    host_reporter: &PullReporter<'_>,
 ) -> Result<(), HostFault> {
-    let moved: Moved<'_> = &|bytes| reporter.board.show.moved(reporter.host, bytes);
+    let moved: Moved<'_> = &|bytes| host_reporter.reporter.show.moved(host_reporter.host, bytes);
     let (folders, files): (Vec<&PulledFile>, Vec<&PulledFile>) =
         items.iter().partition(|item| item.there.is_folder());
     for folder in folders {
-        reporter.done(folder, local.make_empty(folder).map(|()| 0));
+        host_reporter.done(folder, local.make_empty(folder).map(|()| 0));
     }
     let (small, others): (Vec<&PulledFile>, Vec<&PulledFile>) =
         files.into_iter().partition(|item| giver::is_small(item));
@@ -425,17 +426,17 @@ fn bring(
         .partition(|item| item.there.bytes >= LARGE);
     giver.small(local, &small, &mut |item, result| {
         moved(item.bytes());
-        reporter.done(item, result);
+        host_reporter.done(item, result);
     })?;
     giver.middle(
         local,
         &middle,
-        &mut |item, result| reporter.done(item, result),
+        &mut |item, result| host_reporter.done(item, result),
         moved,
     )?;
     for item in large {
         let result = giver.large(local, item, moved)?;
-        reporter.done(item, result);
+        host_reporter.done(item, result);
     }
     Ok(())
 }
@@ -452,7 +453,7 @@ fn file_fault(host: &Host, item: &PulledFile, why: &str) -> Fault {
 struct PullReporter<'a> {
     host: &'a Host,
     fates: &'a Fates,
-    board: &'a CopyReporter,
+    reporter: &'a CopyReporter,
 }
 
 impl PullReporter<'_> {
@@ -469,18 +470,18 @@ impl PullReporter<'_> {
         if !self.fates.report(item) {
             return;
         }
-        let (host, board) = (self.host, self.board);
+        let (host, reporter) = (self.host, self.reporter);
         let (src, src_b64) = path_fields(item.src.strip_prefix(".").unwrap_or(&item.src));
         let (dst, dst_b64) = path_fields(&item.dst);
         let error = result.as_ref().err().cloned();
         match &result {
-            Ok(0) if skipped => board.show.file(host, item.bytes(), true),
-            Ok(bytes) => board.show.file(host, *bytes, false),
+            Ok(0) if skipped => reporter.show.file(host, item.bytes(), true),
+            Ok(bytes) => reporter.show.file(host, *bytes, false),
             Err(_) => {}
         }
-        board.record(&Pulled {
+        reporter.record(&Pulled {
             id: Some(item.id),
-            of: Some(board.of),
+            of: Some(reporter.of),
             host: host.id,
             src,
             src_b64,
@@ -493,7 +494,7 @@ impl PullReporter<'_> {
             error: error.clone(),
         });
         if let Some(why) = error {
-            board.fault(file_fault(host, item, &why));
+            reporter.fault(file_fault(host, item, &why));
         }
     }
 }

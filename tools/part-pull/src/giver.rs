@@ -45,7 +45,7 @@ pub type Listed = (PathBuf, Result<Meta, String>);
 
 /// A host that gives files.
 pub struct SourceHost {
-    client: HostLink,
+    link: HostLink,
 }
 
 impl SourceHost {
@@ -55,24 +55,24 @@ impl SourceHost {
         stop: Arc<AtomicUsize>,
         workspace: &Path,
     ) -> Result<SourceHost, HostFault> {
-        let (client, _) = HostLink::begin(
+        let (link, _) = HostLink::begin(
             session,
             stop,
             FileRequest::Give(Give {
                 base: workspace.into(),
             }),
         )?;
-        Ok(SourceHost { client })
+        Ok(SourceHost { link })
     }
 
-    /// The client that carries the conversation.
-    pub fn client(&mut self) -> &mut HostLink {
-        &mut self.client
+    /// The link to the host.
+    pub fn link(&mut self) -> &mut HostLink {
+        &mut self.link
     }
 
     /// The wanted files and empty directories, and unreadable paths that may contain some.
     pub fn list(&mut self, wanted: &SelectedFiles) -> Result<Vec<Listed>, HostFault> {
-        self.client.send(FileRequest::Find {
+        self.link.send(FileRequest::Find {
             roots: wanted
                 .roots
                 .iter()
@@ -127,7 +127,7 @@ impl SourceHost {
     }
 
     fn next(&mut self) -> Result<(FileEvent, Vec<u8>), HostFault> {
-        self.client.next_event()
+        self.link.next_event()
     }
 
     /// Brings files of at most [`SMALL`] bytes, many in one message.
@@ -145,7 +145,7 @@ impl SourceHost {
             {
                 let ids = (0u32..).map(|index| chunk * FILES_AT_ONCE as u32 + index);
                 let named: Vec<(u32, &PulledFile)> = ids.zip(some.iter().copied()).collect();
-                self.client.send(FileRequest::ReadSmall {
+                self.link.send(FileRequest::ReadSmall {
                     files: named.iter().map(|(id, item)| name(*id, item)).collect(),
                 });
                 expected.extend(named);
@@ -276,23 +276,23 @@ impl SourceHost {
             return Ok(None);
         };
         let (bytes, parts) = (item.there.bytes, &kept.parts);
-        self.client.send(FileRequest::Sum {
+        self.link.send(FileRequest::Sum {
             file: name(0, item),
             bytes,
             parts: parts.list().to_vec(),
         });
         let ours = self
-            .client
+            .link
             .keep_alive_during(|stop| sums::of(stop, &kept.file, parts, bytes))?
             .unwrap_or_default();
         match self.next()? {
             (FileEvent::Sums { id: 0 }, body) => {
                 let theirs = Sum::list(&body).unwrap_or_default();
                 let parts = sums::same(parts, bytes, &ours, &theirs);
-                let is_earlier = kept.is_earlier && !parts.list().is_empty();
+                let is_from_replaced_file = kept.is_from_replaced_file && !parts.list().is_empty();
                 Ok(Some(KeptPartial {
                     parts,
-                    is_earlier,
+                    is_from_replaced_file,
                     ..kept
                 }))
             }
@@ -301,7 +301,7 @@ impl SourceHost {
     }
 
     fn ask(&mut self, id: u32, item: &PulledFile, (offset, length): (u64, u64)) {
-        self.client.send(FileRequest::Read {
+        self.link.send(FileRequest::Read {
             file: name(id, item),
             offset,
             length,

@@ -174,11 +174,11 @@ impl Local {
             receiver.forget();
             let (folder, _) = receiver.make_parent(&item.dst)?;
             let keep = kept.map(|kept| kept.parts.clone()).unwrap_or_default();
-            let earlier = kept.filter(|kept| kept.is_earlier);
-            let earlier = earlier.map(|kept| (&kept.file, kept.version));
+            let replaced = kept.filter(|kept| kept.is_from_replaced_file);
+            let replaced = replaced.map(|kept| (&kept.file, kept.version));
             let there = &item.there;
             let names = own_partial(&folder, item);
-            Partial::begin(names, there.bytes, keep, earlier, there.sparse)
+            Partial::begin(names, there.bytes, keep, replaced, there.sparse)
         };
         begin().map_err(|fault| fault.here())
     }

@@ -32,8 +32,8 @@ use transfer::source;
 /// How much space a file system needs beside the files themselves.
 const ROOM_TO_SPARE: u64 = 1 << 20;
 
-/// Copies to these hosts what they lack, from the deliveries to all. The records for only some
-/// hosts form a set with holes.
+/// Copies to these hosts the files that they lack. `deliveries` has those to all hosts; if only
+/// some are chosen, the set of records has holes.
 pub fn run(
     args: &Args,
     stream: &Stream,
@@ -75,7 +75,7 @@ pub fn run(
         tasks
             .par_iter()
             .filter_map(|task| task.lock().target.take())
-            .for_each(|target| target.client.end());
+            .for_each(|target| target.link.end());
     });
     Ok(match context.signal() {
         None => {
@@ -86,7 +86,7 @@ pub fn run(
     })
 }
 
-/// The bytes of the host that gets the most.
+/// The most bytes that one host gets.
 fn most_for_a_host(deliveries: &[Delivery]) -> u64 {
     let mut bytes: HashMap<u32, u64> = HashMap::new();
     for delivery in deliveries {
@@ -122,7 +122,7 @@ fn open<'a>(
         });
         let (target, broken) = match begun {
             Ok(mut target) => {
-                target.client.keep_to(context.limit.clone());
+                target.link.keep_to(context.limit.clone());
                 (Some(target), None)
             }
             Err(broken) => (None, Some(broken)),
@@ -201,7 +201,7 @@ fn name_first(hosts: &[&Host]) -> String {
     format!("{}{others}", plain(&hosts[0].location()))
 }
 
-/// All deliveries are lacking, except those whose destination another one has.
+/// Marks every delivery as lacking, and refuses those whose destination is already taken.
 fn fates(deliveries: &[&Delivery]) -> Fates {
     let first = deliveries.first().map_or(0, |delivery| delivery.id);
     let fates = Fates::new(first, deliveries.len());
@@ -242,16 +242,16 @@ fn carry_out(
         let unwritten = print_plan(tasks);
         return Report([broken(tasks), full, Vec::from_iter(unwritten)].concat());
     }
-    let board = reporter(context, stream, tasks, deliveries.len());
+    let reporter = new_reporter(context, stream, tasks, deliveries.len());
     if full.is_empty() {
-        send(context, tasks, options, &board);
+        send(context, tasks, options, &reporter);
     } else {
-        send_nothing(tasks, &board);
+        send_nothing(tasks, &reporter);
     }
-    Report([full, board.copy.end(), broken(tasks)].concat())
+    Report([full, reporter.copy.end(), broken(tasks)].concat())
 }
 
-fn reporter(
+fn new_reporter(
     context: &PushContext<'_>,
     stream: &Stream,
     tasks: &[Task<'_>],
@@ -285,32 +285,32 @@ fn reporter(
 }
 
 /// Sends every host what it lacks.
-fn send(context: &PushContext<'_>, tasks: &[Task<'_>], options: Options, board: &Reporter) {
-    if choose_routes(tasks, context, board) {
+fn send(context: &PushContext<'_>, tasks: &[Task<'_>], options: Options, reporter: &Reporter) {
+    if choose_routes(tasks, context, reporter) {
         // small files first, so that scripts do not wait for large maps
         tasks
             .par_iter()
-            .for_each(|task| task.push_small(options, context, board));
-        hand_on::all(tasks, context, options, board);
+            .for_each(|task| task.push_small(options, context, reporter));
+        hand_on::all(tasks, context, options, reporter);
     }
     tasks
         .par_iter()
-        .for_each(|task| task.push(options, context, board));
+        .for_each(|task| task.push(options, context, reporter));
     tasks
         .par_iter()
-        .for_each(|task| task.check_shared(options, context, board));
+        .for_each(|task| task.check_shared(options, context, reporter));
 }
 
-/// Gives up all hosts because one has no space: it is better to send nothing than to fill a disk in
+/// Gives up all hosts because one has no space: sending nothing is better than filling a disk in
 /// the middle of a push.
-fn send_nothing(tasks: &[Task<'_>], board: &Reporter) {
+fn send_nothing(tasks: &[Task<'_>], reporter: &Reporter) {
     let nothing_sent = HostFault::reported("nothing was sent: a host has no space left");
     for task in tasks {
         let mut state = task.lock();
         state.reported |= state.broken.is_none();
         state.broken.get_or_insert(nothing_sent.clone());
         drop(state);
-        task.give_up(&task.deliveries, board);
+        task.give_up(&task.deliveries, reporter);
     }
 }
 
@@ -354,13 +354,13 @@ fn share(tasks: &[Task<'_>]) {
     }
 }
 
-/// Chooses the connection for content to each host. Tells the hosts to which files may be handed on
-/// which hosts may do so. Returns whether there are any.
-fn choose_routes(tasks: &[Task<'_>], context: &PushContext<'_>, board: &Reporter) -> bool {
+/// Chooses the connection for content to each host. Each host that may receive files from others
+/// gets the keys of those hosts. Returns whether there are any.
+fn choose_routes(tasks: &[Task<'_>], context: &PushContext<'_>, reporter: &Reporter) -> bool {
     let keys = hosts_of_chains(tasks);
     tasks
         .par_iter()
-        .for_each(|task| task.choose_route(context, &keys, board));
+        .for_each(|task| task.choose_route(context, &keys, reporter));
     !keys.is_empty()
 }
 
@@ -437,13 +437,13 @@ fn no_room(tasks: &[Task<'_>]) -> Vec<Fault> {
 fn print_plan(tasks: &[Task<'_>]) -> Option<Fault> {
     let mut out = Out::new("part-push");
     for task in tasks.iter().filter(|task| task.lock().target.is_some()) {
-        let (send, skipped) = (task.lacking(), task.fates.count(&Fate::There));
+        let (send, skipped) = (task.lacking(), task.fates.count(&Fate::Present));
         for delivery in &send {
             let source = match &delivery.source {
                 DeliverySource::File(path) => path.display().to_string(),
                 DeliverySource::Content(_) => "(made)".to_owned(),
                 DeliverySource::Folder => "(an empty directory)".to_owned(),
-                DeliverySource::There => "(not there)".to_owned(),
+                DeliverySource::MustExist => "(not there)".to_owned(),
             };
             copy::print_planned(&mut out, task.host, &source, &delivery.dst, delivery.bytes);
         }

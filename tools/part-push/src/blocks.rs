@@ -14,7 +14,7 @@ pub const AHEAD: u64 = 2 * BLOCK;
 /// Queues a piece of the file `id` that was read into the buffer, compressed if `packed`. Returns
 /// how many bytes are sent for it.
 pub fn send(
-    client: &mut HostLink,
+    link: &mut HostLink,
     source: &File,
     (id, piece): (u32, &SourcePiece),
     buffer: &mut Vec<u8>,
@@ -29,15 +29,15 @@ pub fn send(
         })
     };
     if piece.is_zeros {
-        client.send(block(content::zeros(length)));
+        link.send(block(content::zeros(length)));
         return Ok(0);
     }
-    if packed || client.copies_files() {
+    if packed || link.copies_files() {
         let (content, body) = content::pack(std::mem::take(buffer), packed);
         *buffer = body;
         let bytes = buffer.len() as u64;
-        client.send_with(block(content), Body::Bytes(std::mem::take(buffer)));
-        *buffer = client.buffer();
+        link.send_with(block(content), Body::Bytes(std::mem::take(buffer)));
+        *buffer = link.buffer();
         return Ok(bytes);
     }
     // without a copy if the connector can do that
@@ -48,6 +48,6 @@ pub fn send(
         offset,
         length: buffer.len(),
     };
-    client.send_with(block(content::plain(buffer)), body);
+    link.send_with(block(content::plain(buffer)), body);
     Ok(length)
 }

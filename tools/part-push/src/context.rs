@@ -19,15 +19,15 @@ const SIGNAL_CHECKED: Duration = Duration::from_millis(50);
 pub struct PushContext<'a> {
     /// The command line.
     pub args: &'a Args,
-    /// The way to hosts.
+    /// The connector to hosts.
     pub remote: Remote,
-    /// How content travels.
+    /// The options of sending content.
     pub wire: WireOptions,
     /// The rate limit that all hosts share.
     pub limit: Option<Arc<RateLimit>>,
     /// The number of a signal that ends everything.
     pub stop: Arc<AtomicUsize>,
-    /// The directory below which all files lie.
+    /// The directory below which all files go.
     pub base: &'a Path,
     /// The name of this push.
     pub run: String,

@@ -1,4 +1,4 @@
-//! Reads what is sent. Detects sources that change.
+//! Reads the files that are sent, and detects those that change meanwhile.
 
 use crate::plan::{Delivery, DeliverySource};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -7,11 +7,11 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use transfer::source;
-use wire::files::{BLOCK, FILES_AT_ONCE, FOLDER, Small};
+use wire::files::{BLOCK, FILES_AT_ONCE, FOLDER, FileAttributes};
 
-/// The description of a file for the host.
-pub fn small(file: &Delivery) -> Small {
-    Small {
+/// The attributes of a file, for the host.
+pub fn attributes(file: &Delivery) -> FileAttributes {
+    FileAttributes {
         id: file.id,
         dst: file.dst.as_ref().into(),
         bytes: file.bytes,
@@ -42,7 +42,7 @@ pub fn messages<'f, 'd>(mut rest: &'f [&'d Delivery]) -> impl Iterator<Item = &'
 /// The content of small files.
 pub struct SmallFiles {
     /// The files that were read completely.
-    pub files: Vec<Small>,
+    pub files: Vec<FileAttributes>,
     /// Their content, one file after another.
     pub content: Vec<u8>,
     /// The files that could not be read, and why.
@@ -59,7 +59,7 @@ pub fn read_all(files: &[&Delivery]) -> SmallFiles {
     for file in files {
         let before = read.content.len();
         match read_whole(file, &mut read.content) {
-            Ok(()) => read.files.push(small(file)),
+            Ok(()) => read.files.push(attributes(file)),
             Err(why) => {
                 read.content.truncate(before);
                 read.failed.push((file.id, why));
@@ -76,7 +76,7 @@ fn read_whole(file: &Delivery, content: &mut Vec<u8>) -> Result<(), String> {
             content.extend_from_slice(text.as_bytes());
             return Ok(());
         }
-        DeliverySource::Folder | DeliverySource::There => return Ok(()),
+        DeliverySource::Folder | DeliverySource::MustExist => return Ok(()),
         DeliverySource::File(path) => path,
     };
     let opened = open(file)?;
@@ -109,7 +109,7 @@ pub fn open(file: &Delivery) -> Result<File, String> {
             let written = made.write_all(text.as_bytes());
             return written.map(|()| made).map_err(|error| error.to_string());
         }
-        DeliverySource::Folder | DeliverySource::There => {
+        DeliverySource::Folder | DeliverySource::MustExist => {
             return Err("there is nothing here to send".to_owned());
         }
     };
@@ -126,7 +126,7 @@ pub fn open(file: &Delivery) -> Result<File, String> {
 pub fn changed(file: &Delivery) -> Option<String> {
     match &file.source {
         DeliverySource::File(path) => compared(path, std::fs::metadata(path), file),
-        DeliverySource::Content(_) | DeliverySource::Folder | DeliverySource::There => None,
+        DeliverySource::Content(_) | DeliverySource::Folder | DeliverySource::MustExist => None,
     }
 }
 

@@ -13,8 +13,8 @@ use crate::blocks::{self, AHEAD};
 use crate::chain::{Action, Chain};
 use crate::compression::Compression;
 use crate::context::PushContext;
-use crate::feed::{self, small};
-use crate::plan::{self, Delivery, DeliverySource, key};
+use crate::feed::{self, attributes};
+use crate::plan::{self, Delivery, DeliverySource, partial_key};
 use crate::push::{self, Options};
 use crate::reporter::{HostReporter, Outcome, Reporter};
 use crate::target::Target;
@@ -32,11 +32,11 @@ use transfer::content::FileSum;
 use transfer::source::{self, Pieces};
 use wire::files::{BLOCK, FileEvent, FileFault, FileRequest, HandOn, Open, Upstream};
 
-/// How long the loop waits for one host before it checks the others again. To check costs some
-/// system calls for each host, and no other host waits for longer than this.
+/// How long the loop waits for one host before it checks the others again. A check costs some
+/// system calls for each host, and no other host waits longer than this.
 const TURN: Duration = Duration::from_millis(20);
 /// No other chain is formed once this many hosts could not be reached by the hosts before them: a
-/// firewall drops what goes from host to host.
+/// firewall drops connections between hosts.
 const UNREACHED: u32 = 2;
 
 /// A host that gets a file by a chain.
@@ -63,29 +63,29 @@ struct ChainHost<'t, 'a> {
     answered: u64,
     /// Whether it has renamed the file.
     landed: bool,
-    /// Whether something else than what was read here has arrived at it.
+    /// Whether the host has received other content than was read here.
     refuses: bool,
 }
 
-/// What the chains of one push have in common.
+/// The settings that the chains of one push share.
 #[derive(Clone, Copy)]
 struct ChainContext<'f> {
     options: Options,
     wire: Wire,
     /// How long a block may take because of the limit on the rate.
     block_takes: Duration,
-    board: &'f Reporter,
+    reporter: &'f Reporter,
 }
 
-/// Lets the hosts hand on to one another what is large and goes to several.
-pub fn all(tasks: &[Task<'_>], context: &PushContext<'_>, options: Options, board: &Reporter) {
+/// Has hosts pass on to each other the large files that several of them need.
+pub fn all(tasks: &[Task<'_>], context: &PushContext<'_>, options: Options, reporter: &Reporter) {
     // a block waits for its turn before it is sent, and meanwhile the one before it has arrived
     let block_takes = context.limit.as_ref().map(|limit| limit.takes(2 * BLOCK));
     let chain_context = ChainContext {
         options,
         wire: context.wire.wire,
         block_takes: block_takes.unwrap_or_default(),
-        board,
+        reporter,
     };
     let mut by_file: BTreeMap<u32, Vec<(&Task<'_>, &Delivery)>> = BTreeMap::new();
     for task in tasks {
@@ -103,7 +103,7 @@ pub fn all(tasks: &[Task<'_>], context: &PushContext<'_>, options: Options, boar
     }
 }
 
-/// Lets hosts hand on one file, as long as a chain sends less from here than all hosts lack.
+/// Has hosts pass on one file, as long as a chain sends less from here than all hosts lack.
 fn hand_on(mut members: Vec<ChainHost<'_, '_>>, at_once: usize, context: ChainContext<'_>) {
     // a fault of the source is reported when the file is sent to each host
     if let [first, _, ..] = &members[..]
@@ -137,12 +137,12 @@ fn hand_on(mut members: Vec<ChainHost<'_, '_>>, at_once: usize, context: ChainCo
 }
 
 impl<'t, 'a> ChainHost<'t, 'a> {
-    /// Takes over the connection of a host to which others may hand on.
+    /// Takes over the connection of a host that may join the chain.
     fn begin(task: &'t Task<'a>, delivery: &'a Delivery) -> Option<ChainHost<'t, 'a>> {
         let mut state = task.lock();
-        let listens = state.target.as_ref()?.client.listens()?;
+        let listens = state.target.as_ref()?.link.listens()?;
         let mut target = state.target.take()?;
-        target.client.hear_of_chains(true);
+        target.link.hear_of_chains(true);
         Some(ChainHost {
             task,
             delivery,
@@ -171,13 +171,13 @@ impl<'t, 'a> ChainHost<'t, 'a> {
     /// Gives back the connection. If a direct connection broke and the login did not, the host gets
     /// the file over the login.
     fn give_back(mut self, context: ChainContext<'_>) {
-        let client = &mut self.target.client;
-        client.hear_of_chains(false);
+        let link = &mut self.target.link;
+        link.hear_of_chains(false);
         let used = match self.broken {
             None => Ok(()),
             Some(broken) => {
-                let copy = &context.board.copy;
-                let fallen = copy.fall_back(self.task.host, client, broken, context.wire);
+                let copy = &context.reporter.copy;
+                let fallen = copy.fall_back(self.task.host, link, broken, context.wire);
                 fallen.and_then(|()| self.target.claim(&[self.delivery]))
             }
         };
@@ -197,19 +197,19 @@ struct Relay<'r, 't, 'a> {
     path: &'r Path,
     context: ChainContext<'r>,
     begun: Instant,
-    /// What this machine sends to the first host, until all was sent.
+    /// The sending to the first host, until everything was sent.
     feeding: Option<Feeding<'r>>,
-    /// The checksum of what was read.
+    /// The checksum of the bytes that were read.
     sum: FileSum,
     /// How many bytes left this machine.
     sent: u64,
-    /// What is wrong with the source, so that nobody gets it.
+    /// What is wrong with the source; in that case no host gets the file.
     wrong: Option<String>,
     /// How many hosts could not be reached by the hosts before them.
     unreached: u32,
 }
 
-/// What this machine sends to the first host.
+/// The sending from this machine to the first host.
 struct Feeding<'r> {
     pieces: Pieces<'r>,
     compression: Compression,
@@ -272,21 +272,21 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
             Upstream::Host(before.listens.1.clone())
         });
         let member = &mut self.members[index];
-        let (delivery, client) = (member.delivery, &mut member.target.client);
+        let (delivery, link) = (member.delivery, &mut member.target.link);
         member.task.begun.get_or_init(|| self.begun);
-        client.send(FileRequest::Open(Open {
-            file: small(delivery),
-            key: key(delivery),
+        link.send(FileRequest::Open(Open {
+            file: attributes(delivery),
+            partial_key: partial_key(delivery),
             keep: Vec::new(),
-            earlier: false,
+            from_replaced_file: false,
             chained: Some(upstream),
             sparse: feed::is_sparse(self.file),
         }));
-        member.joins = client.sync();
+        member.joins = link.sync();
         (member.is_left, member.is_served, member.refuses) = (false, false, false);
     }
 
-    /// Nothing more comes over the connection to a host.
+    /// Notes that the connection to a host is broken.
     fn lose(&mut self, index: usize, broken: HostFault) {
         let member = &mut self.members[index];
         (member.broken, member.is_served) = (Some(broken), true);
@@ -294,17 +294,17 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         self.act(actions);
     }
 
-    /// A host leaves the chain with those behind it, and gets the rest of the file from here.
+    /// Removes a host and those behind it from the chain; they get the rest of the file from here.
     fn break_at(&mut self, index: usize) {
         let actions = self.chain.break_at(index);
         self.act(actions);
         self.members[index].is_left = false;
     }
 
-    /// Handles what a host has reported, and sends it what comes next from here.
+    /// Handles the events of a host, and sends it the next content from here.
     fn serve(&mut self, index: usize) -> Result<(), HostFault> {
         while !self.members[index].is_served
-            && let Some((event, _)) = self.members[index].target.client.take_event()
+            && let Some((event, _)) = self.members[index].target.link.take_event()
         {
             self.handle_event(index, event)?;
         }
@@ -313,7 +313,7 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         }
         let is_wrong = self.wrong.is_some();
         let is_over = match self.chain.is_finished(index) {
-            // what it has was right, whatever the file here has become since
+            // its copy was right, even if the file here has changed since
             true => self.members[index].landed && (is_wrong || self.chain.is_over()),
             false => is_wrong || !self.chain.is_in(index),
         };
@@ -351,23 +351,23 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
     fn send(&mut self, index: usize, request: impl FnOnce(u32) -> FileRequest) {
         let member = &mut self.members[index];
         if !member.is_served {
-            member.target.client.send(request(member.delivery.id));
+            member.target.link.send(request(member.delivery.id));
         }
     }
 
     fn send_hand_on(&mut self, to: usize) {
         let next = &self.members[to];
-        let (port, peer) = next.listens.clone();
+        let (port, public_key) = next.listens.clone();
         let hand_on = HandOn {
             id: self.members[to - 1].delivery.id,
-            key: key(next.delivery),
+            partial_key: partial_key(next.delivery),
             host: next.task.host.id,
-            there: next.delivery.id,
+            other_id: next.delivery.id,
             address: next.task.host.ip.0,
             port,
-            peer,
+            public_key,
         };
-        let show = &self.context.board.copy.show;
+        let show = &self.context.reporter.copy.show;
         show.route(next.task.host, Route::Chain);
         self.send(to - 1, |_| FileRequest::HandOn(hand_on));
     }
@@ -417,13 +417,13 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         member.answered >= member.joins
     }
 
-    /// A host reports how many bytes it has.
+    /// Notes how many bytes a host has.
     fn arrived(&mut self, index: usize, bytes: u64) {
         let member = &mut self.members[index];
         let bytes = bytes.min(member.delivery.bytes);
         let arrived = bytes.saturating_sub(member.counted);
         member.counted += arrived;
-        let (host, show) = (member.task.host, &self.context.board.copy.show);
+        let (host, show) = (member.task.host, &self.context.reporter.copy.show);
         show.moved(host, arrived);
         if index > 0 {
             show.handed_on(host, arrived);
@@ -432,7 +432,7 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         self.act(actions);
     }
 
-    /// A host does not get the file by this chain.
+    /// Notes that a host does not get the file by this chain.
     fn failed(&mut self, index: usize, fault: &FileFault) {
         let is_finished = self.chain.is_finished(index);
         let actions = self.chain.lost(index);
@@ -440,20 +440,20 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
             self.leave(index);
             let member = &mut self.members[index];
             member.refuses = true;
-            // how much of it is right is not known yet
+            // it is not known yet how much of it is right
             member.lacks = member.delivery.bytes;
             // everything that arrived at the first host came from here
             member.is_left = index > 0;
         } else {
-            // a host that cannot write the file here cannot write it in any other way
+            // a host that cannot write the file now cannot write it over another route
             let why = push::why(self.members[index].delivery, fault);
             self.done(index, Some(why));
         }
         self.act(actions);
     }
 
-    /// Names the first host that got something else than was read here, and the one before it. The
-    /// hosts behind it got theirs from it.
+    /// Names the first host that received other content than was read here, and the host before it.
+    /// The hosts behind it received theirs from it.
     fn report_refusal(&self) {
         let Some(index) = self.members.iter().position(|member| member.refuses) else {
             return;
@@ -474,17 +474,17 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
 
     fn done(&self, index: usize, error: Option<String>) {
         let member = &self.members[index];
-        let reporter = HostReporter {
+        let host_reporter = HostReporter {
             host: member.task.host,
             fates: &member.task.fates,
-            board: self.context.board,
+            reporter: self.context.reporter,
         };
         let outcome = Outcome {
             error,
             sent_bytes: if index == 0 { self.sent } else { 0 },
             elapsed: self.begun.elapsed(),
         };
-        reporter.done(member.delivery, outcome);
+        host_reporter.done(member.delivery, outcome);
     }
 
     /// Whether the next piece can be read.
@@ -493,16 +493,16 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         let first = &self.members[0];
         !first.is_served
             && self.feeding.as_ref().is_some_and(is_fed)
-            && first.target.client.pending() <= AHEAD
+            && first.target.link.pending() <= AHEAD
     }
 
-    /// Sends the first host the next piece, unless enough waits to be sent.
+    /// Sends the first host the next piece, unless enough is queued.
     fn feed(&mut self) -> Result<(), HostFault> {
         let Some(feeding) = &mut self.feeding else {
             return Ok(());
         };
         let first = &mut self.members[0];
-        let client = &mut first.target.client;
+        let link = &mut first.target.link;
         if let Some(number) = feeding.measures {
             if first.answered < number {
                 return Ok(());
@@ -510,34 +510,34 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
             feeding.compression.measure(self.sent);
             feeding.measures = None;
         }
-        if client.pending() > AHEAD {
+        if link.pending() > AHEAD {
             return Ok(());
         }
-        let mut buffer = client.buffer();
+        let mut buffer = link.buffer();
         match feeding.pieces.read_next(&mut buffer) {
             Ok(Some(piece)) => {
                 let content = (!piece.is_zeros).then_some(&buffer[..]);
                 self.sum.add(piece.length, content);
-                let gone = self.sent.saturating_sub(client.pending());
+                let gone = self.sent.saturating_sub(link.pending());
                 let packed = !piece.is_zeros && feeding.compression.pays(&buffer, gone);
                 let to = (first.delivery.id, &piece);
-                self.sent += blocks::send(client, self.file, to, &mut buffer, packed)?;
+                self.sent += blocks::send(link, self.file, to, &mut buffer, packed)?;
                 if feeding.compression.wants_rate(self.sent) {
-                    feeding.measures = Some(client.sync());
+                    feeding.measures = Some(link.sync());
                 }
             }
-            Ok(None) if client.pending() > 0 => {}
+            Ok(None) if link.pending() > 0 => {}
             Ok(None) => self.fed(),
             Err(error) => self.fail(source::why(&error)),
         }
         Ok(())
     }
 
-    /// All of the file was read and sent.
+    /// Notes that the whole file was read and sent.
     fn fed(&mut self) {
         self.feeding = None;
         let first = &mut self.members[0];
-        let wrong = first.target.client.source_fault();
+        let wrong = first.target.link.source_fault();
         match wrong.or_else(|| feed::changed(first.delivery)) {
             Some(why) => self.fail(why),
             None => {
@@ -547,8 +547,8 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         }
     }
 
-    /// Sends and receives on all connections. Waits for the first of them, which usually is the one
-    /// that is fed, unless the next piece can be read.
+    /// Sends and receives on all connections. Unless the next piece can be read, waits for the
+    /// first connection, which usually is the one that is fed.
     fn exchange(&mut self) {
         let mut limit = match self.takes_more() {
             true => Duration::ZERO,
@@ -559,10 +559,10 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
             if member.is_served {
                 continue;
             }
-            let pending = member.target.client.pending();
-            let exchanged = member.target.client.exchange(limit);
+            let pending = member.target.link.pending();
+            let exchanged = member.target.link.exchange(limit);
             limit = Duration::ZERO;
-            if index == 0 && member.target.client.pending() < pending {
+            if index == 0 && member.target.link.pending() < pending {
                 self.chain.fed(self.begun.elapsed());
             }
             if let Err(broken) = exchanged {
@@ -571,22 +571,22 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         }
     }
 
-    /// The source has changed, so nobody gets the file.
+    /// Notes that the source has changed, so no host gets the file.
     fn fail(&mut self, why: String) {
         self.wrong.get_or_insert(why);
     }
 
-    /// A host leaves the chain with what it has.
+    /// Lets a host leave the chain and keep its parts.
     fn leave(&mut self, index: usize) {
         self.send(index, |id| FileRequest::Abandon { id, keep: true });
         let member = &mut self.members[index];
         (member.is_served, member.is_left) = (true, true);
         member.lacks = member.delivery.bytes - self.chain.arrived_bytes(index);
-        member.target.client.forget_syncs();
+        member.target.link.forget_syncs();
         member.target.left_chain(member.delivery, member.counted);
     }
 
-    /// The host has the file, or nobody gets it.
+    /// Ends the part of a host: it has the file, or no host gets it.
     fn end(&mut self, index: usize) {
         let is_without = self.chain.is_in(index) && !self.members[index].landed;
         let wrong = self.wrong.clone().filter(|_| is_without);
@@ -597,6 +597,6 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         }
         let member = &mut self.members[index];
         member.is_served = true;
-        member.target.client.forget_syncs();
+        member.target.link.forget_syncs();
     }
 }

@@ -1,5 +1,5 @@
-//! Copies files to their hosts: whole or not at all. [`plan`] maps values to values; `act` reaches
-//! the hosts.
+//! Copies files to their hosts; each arrives completely or not at all. [`plan`] maps values to
+//! values; `act` reaches the hosts.
 
 mod act;
 mod args;
@@ -34,7 +34,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     let workspace = workspace.map(PathBuf::from);
     let files = stream.require("part-map")?;
     let deliveries = plan::deliveries(&hosts, &files, workspace.as_deref())?;
-    // deliveries have all of them that counts, and there may be 100,000
+    // deliveries hold everything still needed from the records, of which there may be 100,000
     drop(files);
     let base = workspace.unwrap_or_else(|| plan::base(&deliveries));
     let hosts = args.connect.choose(hosts)?;

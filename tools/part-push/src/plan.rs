@@ -22,8 +22,8 @@ pub struct Delivery {
     pub file: u32,
     /// The source of the bytes.
     pub source: DeliverySource,
-    /// Where it goes, absolute. The deliveries of one file share it, and the source: there may be
-    /// a million of them.
+    /// The absolute path on the host. The deliveries of one file share `dst` and `source` (Arc),
+    /// because there may be a million deliveries.
     pub dst: Arc<Path>,
     /// Its size.
     pub bytes: u64,
@@ -44,7 +44,7 @@ pub enum DeliverySource {
     /// None: an empty directory is made.
     Folder,
     /// None: the file must already be there.
-    There,
+    MustExist,
 }
 
 impl Numbered for Delivery {
@@ -99,7 +99,7 @@ pub fn deliveries(
 
 const CREATE_AGAIN: &str = "create the stream again, with part-map";
 
-/// What a file is to each host that gets it.
+/// The delivery of a file, still without its number and host.
 fn delivery(file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault> {
     let location = || format!("file record {}", file.id);
     let dst: PathBuf = file.destination()?.components().collect();
@@ -144,14 +144,14 @@ fn delivery(file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault
     })
 }
 
-/// Where the bytes of a file come from.
+/// The source of a file.
 fn source(file: &FileCopy) -> Result<DeliverySource, Fault> {
     let wrong = |problem: &str| {
         Err(Fault::data(format!("file record {}", file.id), problem).fix(CREATE_AGAIN))
     };
     Ok(match (file.source()?, &file.content) {
         (None, None) if file.is_folder()? => DeliverySource::Folder,
-        (None, None) => DeliverySource::There,
+        (None, None) => DeliverySource::MustExist,
         (Some(path), None) => DeliverySource::File(path.into()),
         (None, Some(content)) if content.len() as u64 == file.bytes => {
             DeliverySource::Content(content.as_str().into())
@@ -161,11 +161,11 @@ fn source(file: &FileCopy) -> Result<DeliverySource, Fault> {
     })
 }
 
-/// The directory below which all deliveries lie.
+/// The deepest directory that contains all destinations.
 pub fn base(deliveries: &[Delivery]) -> PathBuf {
     let written = deliveries
         .iter()
-        .filter(|delivery| delivery.source != DeliverySource::There);
+        .filter(|delivery| delivery.source != DeliverySource::MustExist);
     let mut parents = written.filter_map(|delivery| delivery.dst.parent());
     let first = parents.next().map(Path::to_owned).unwrap_or_default();
     parents.fold(first, |base, parent| {
@@ -201,22 +201,22 @@ pub fn is_small(delivery: &Delivery) -> bool {
     delivery.bytes <= SMALL
 }
 
-/// Whether a file for several hosts is handed on. A smaller file would reach all of them before
-/// they have connected to each other.
+/// Whether hosts pass a file on. This machine sends a smaller file to all of them before they have
+/// connected to each other.
 pub fn is_handed_on(delivery: &Delivery) -> bool {
     delivery.bytes >= LARGE && matches!(delivery.source, DeliverySource::File(_))
 }
 
 const CRC: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
 
-/// Whether the content of a file comes in parts, which may have come already.
+/// Whether a file is sent in parts, some of which may have arrived in an earlier push.
 pub fn comes_in_parts(delivery: &Delivery) -> bool {
     delivery.has_bytes() && !is_small(delivery)
 }
 
 /// The name under which a host keeps a partial file: the same for the same file and destination.
 /// Its first half is the same for the same destination.
-pub fn key(delivery: &Delivery) -> String {
+pub fn partial_key(delivery: &Delivery) -> String {
     let (seconds, nanos) = delivery.mtime.unwrap_or_default();
     let version = format!("{} {seconds} {nanos}", delivery.bytes);
     format!(
@@ -227,8 +227,9 @@ pub fn key(delivery: &Delivery) -> String {
 }
 
 /// The leader of each host: the first of the hosts that share its workspace. Each host reports the
-/// stages that it sees beside its own; two hosts share a workspace only if each sees the other's
-/// stage, so that a host which reports stages that are not there harms only itself.
+/// hosts of this push whose directories it sees beside its own. Two hosts share a workspace only if
+/// each sees the other's directory, so a host that reports directories which do not exist harms
+/// only itself.
 pub fn leaders(seen: &BTreeMap<u32, BTreeSet<u32>>) -> BTreeMap<u32, u32> {
     let mut leaders = BTreeMap::new();
     for (host, others) in seen {
@@ -250,7 +251,7 @@ pub fn is_there(delivery: &Delivery, there: &Meta) -> bool {
     match delivery.source {
         DeliverySource::Folder => there.is_folder(),
         // a part may be a directory, whose files are unknown here
-        DeliverySource::There => there.is_folder() || there.is_file() && there.bytes > 0,
+        DeliverySource::MustExist => there.is_folder() || there.is_file() && there.bytes > 0,
         DeliverySource::File(_) | DeliverySource::Content(_) => {
             there.is_file()
                 && there.bytes == delivery.bytes
@@ -342,7 +343,7 @@ mod tests {
         // a directory, a file and an empty one
         for (source, expected) in [
             (DeliverySource::Folder, [true, false, false]),
-            (DeliverySource::There, [true, true, false]),
+            (DeliverySource::MustExist, [true, true, false]),
         ] {
             let delivery = Delivery {
                 source,
@@ -362,7 +363,7 @@ mod tests {
         let (dst, folder) = source("/w/a/").unwrap();
         assert_eq!(dst.as_os_str(), "/w/a");
         assert!(matches!(folder, DeliverySource::Folder));
-        assert!(matches!(source("/w/a"), Ok((_, DeliverySource::There))));
+        assert!(matches!(source("/w/a"), Ok((_, DeliverySource::MustExist))));
     }
 
     #[test]
@@ -375,11 +376,11 @@ mod tests {
             },
         );
         assert!(
-            key(&a) == key(&delivery("/w/a"))
-                && key(&a) != key(&b)
-                && key(&a)[..17] == key(&b)[..17]
+            partial_key(&a) == partial_key(&delivery("/w/a"))
+                && partial_key(&a) != partial_key(&b)
+                && partial_key(&a)[..17] == partial_key(&b)[..17]
         );
-        assert_ne!(key(&a)[..17], key(&delivery("/w/b"))[..17]);
+        assert_ne!(partial_key(&a)[..17], partial_key(&delivery("/w/b"))[..17]);
     }
 
     #[test]

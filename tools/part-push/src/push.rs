@@ -3,8 +3,8 @@
 
 use crate::blocks::{self, AHEAD};
 use crate::compression::Compression;
-use crate::feed::{self, small};
-use crate::plan::{self, Delivery, DeliverySource, key};
+use crate::feed::{self, attributes};
+use crate::plan::{self, Delivery, DeliverySource, partial_key};
 use crate::reporter::{HostReporter, Outcome};
 use crate::target::Target;
 use remote::Body;
@@ -30,11 +30,11 @@ pub fn push(
     target: &mut Target,
     deliveries: &[&Delivery],
     options: Options,
-    reporter: &HostReporter<'_>,
+    host_reporter: &HostReporter<'_>,
 ) -> Result<(), HostFault> {
     let mut push = HostPush {
         target,
-        reporter,
+        host_reporter,
         under_way: BTreeMap::new(),
         compression: Compression::new(options.compress),
         sent: 0,
@@ -42,7 +42,7 @@ pub fn push(
     };
     let sent = push.all(deliveries);
     if sent.is_err() {
-        // what the host reported before it was lost holds
+        // the results that the host reported before it was lost count
         let _ = push.handle_events();
     }
     sent
@@ -50,7 +50,7 @@ pub fn push(
 
 struct HostPush<'a, 'd> {
     target: &'a mut Target,
-    reporter: &'a HostReporter<'a>,
+    host_reporter: &'a HostReporter<'a>,
     /// The deliveries that the host has not confirmed, by their numbers.
     under_way: BTreeMap<u32, UnderWay<'d>>,
     compression: Compression,
@@ -68,7 +68,7 @@ struct UnderWay<'d> {
 
 impl<'d> HostPush<'_, 'd> {
     fn all(&mut self, deliveries: &[&'d Delivery]) -> Result<(), HostFault> {
-        let is_here = |delivery: &&Delivery| delivery.source != DeliverySource::There;
+        let is_here = |delivery: &&Delivery| delivery.source != DeliverySource::MustExist;
         let (here, elsewhere): (Vec<_>, Vec<_>) =
             deliveries.iter().partition(|delivery| is_here(delivery));
         let why = "it must already be on the host, and is not there; this machine has no copy";
@@ -78,9 +78,9 @@ impl<'d> HostPush<'_, 'd> {
         }
         let (small, large): (Vec<&Delivery>, Vec<&Delivery>) =
             here.into_iter().partition(|file| plan::is_small(file));
-        self.small(&small)?;
+        self.send_small(&small)?;
         for file in large {
-            self.large(file)?;
+            self.send_large(file)?;
             self.handle_events()?;
         }
         self.wait(|push| push.under_way.is_empty())
@@ -98,7 +98,7 @@ impl<'d> HostPush<'_, 'd> {
     }
 
     /// Sends small files and empty directories, many in a message.
-    fn small(&mut self, files: &[&'d Delivery]) -> Result<(), HostFault> {
+    fn send_small(&mut self, files: &[&'d Delivery]) -> Result<(), HostFault> {
         self.begin_measuring()?;
         for files in feed::messages(files) {
             let read = feed::read_all(files);
@@ -118,36 +118,36 @@ impl<'d> HostPush<'_, 'd> {
                 content,
             };
             self.target
-                .client
+                .link
                 .send_with(FileRequest::Batch(batch), Body::Bytes(body));
-            self.reporter.moved(raw);
+            self.host_reporter.moved(raw);
             self.continue_when_sent(bytes)?;
         }
         Ok(())
     }
 
-    fn large(&mut self, file: &'d Delivery) -> Result<(), HostFault> {
+    fn send_large(&mut self, file: &'d Delivery) -> Result<(), HostFault> {
         self.begin(file, 0);
         let source = match feed::open(file) {
             Ok(source) => source,
             Err(why) => {
-                self.reporter.moved(file.bytes);
+                self.host_reporter.moved(file.bytes);
                 self.done(file.id, Some(why));
                 return Ok(());
             }
         };
         let kept = self.target.resume(file, &source)?;
-        let client = &mut self.target.client;
-        client.send(FileRequest::Open(Open {
-            file: small(file),
-            key: key(file),
+        let link = &mut self.target.link;
+        link.send(FileRequest::Open(Open {
+            file: attributes(file),
+            partial_key: partial_key(file),
             keep: kept.parts.list().to_vec(),
-            earlier: kept.earlier,
+            from_replaced_file: kept.from_replaced_file,
             chained: None,
             sparse: feed::is_sparse(&source),
         }));
         let counted = self.target.counted(file);
-        self.reporter
+        self.host_reporter
             .moved(kept.parts.bytes().saturating_sub(counted));
         self.begin_measuring()?;
         let mut wrong = None;
@@ -160,12 +160,12 @@ impl<'d> HostPush<'_, 'd> {
         match wrong.or_else(|| feed::changed(file)) {
             Some(why) => {
                 let keep = false;
-                self.target.client.send(FileRequest::Abandon { id, keep });
+                self.target.link.send(FileRequest::Abandon { id, keep });
                 self.done(id, Some(why));
             }
             None => {
                 let sum = None;
-                self.target.client.send(FileRequest::Commit { id, sum });
+                self.target.link.send(FileRequest::Commit { id, sum });
             }
         }
         Ok(())
@@ -187,17 +187,17 @@ impl<'d> HostPush<'_, 'd> {
                 Err(error) => return Ok(Some(source::why(&error))),
             };
             let packed = !piece.is_zeros && self.pays(&buffer);
-            let client = &mut self.target.client;
+            let link = &mut self.target.link;
             let to = (file.id, &piece);
-            let bytes = blocks::send(client, source, to, &mut buffer, packed)?;
+            let bytes = blocks::send(link, source, to, &mut buffer, packed)?;
             self.add_sent(file.id, bytes);
-            self.reporter.moved(piece.length);
+            self.host_reporter.moved(piece.length);
             self.continue_when_sent(bytes)?;
         }
         // wait for the end, so that a fault of the source is attributed to this file; the pipe and
         // ssh hold enough to keep the link busy
-        self.target.client.drain(0)?;
-        Ok(self.target.client.source_fault())
+        self.target.link.drain(0)?;
+        Ok(self.target.link.source_fault())
     }
 
     fn add_sent(&mut self, id: u32, bytes: u64) {
@@ -207,18 +207,18 @@ impl<'d> HostPush<'_, 'd> {
     }
 
     fn pays(&mut self, block: &[u8]) -> bool {
-        let gone = self.sent.saturating_sub(self.target.client.pending());
+        let gone = self.sent.saturating_sub(self.target.link.pending());
         self.compression.pays(block, gone)
     }
 
     /// Begins to measure the link by what is sent from here on.
     fn begin_measuring(&mut self) -> Result<(), HostFault> {
         if self.compression.is_unmeasured() {
-            // otherwise what waits in pipes while the host finishes other files would seem to
-            // arrive at once
+            // otherwise the bytes that wait in pipes, while the host finishes other files, would
+            // seem to arrive at once
             self.wait_until_arrived()?;
         }
-        let gone = self.sent.saturating_sub(self.target.client.pending());
+        let gone = self.sent.saturating_sub(self.target.link.pending());
         self.compression.begin(gone);
         Ok(())
     }
@@ -226,7 +226,7 @@ impl<'d> HostPush<'_, 'd> {
     /// Content was queued: waits until little of it is left to send.
     fn continue_when_sent(&mut self, bytes: u64) -> Result<(), HostFault> {
         self.sent += bytes;
-        self.target.client.drain(AHEAD)?;
+        self.target.link.drain(AHEAD)?;
         if self.compression.wants_rate(self.sent) {
             self.wait_until_arrived()?;
             self.compression.measure(self.sent);
@@ -236,13 +236,13 @@ impl<'d> HostPush<'_, 'd> {
 
     /// Waits until everything that was sent has arrived.
     fn wait_until_arrived(&mut self) -> Result<(), HostFault> {
-        let number = self.target.client.sync();
+        let number = self.target.link.sync();
         self.wait(|push| push.answered >= number)
     }
 
     /// Handles the events of the host.
     fn handle_events(&mut self) -> Result<(), HostFault> {
-        while let Some((event, _)) = self.target.client.take_event() {
+        while let Some((event, _)) = self.target.link.take_event() {
             match event {
                 FileEvent::Landed { done, failed } => {
                     for (id, fault) in done
@@ -271,7 +271,7 @@ impl<'d> HostPush<'_, 'd> {
             if enough(self) {
                 return Ok(());
             }
-            self.target.client.exchange(Duration::from_millis(200))?;
+            self.target.link.exchange(Duration::from_millis(200))?;
         }
     }
 
@@ -282,7 +282,7 @@ impl<'d> HostPush<'_, 'd> {
             sent,
         }) = self.under_way.remove(&id)
         {
-            self.reporter.done(
+            self.host_reporter.done(
                 delivery,
                 Outcome {
                     error,

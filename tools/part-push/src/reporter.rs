@@ -72,20 +72,20 @@ pub struct HostReporter<'a> {
     pub host: &'a Host,
     /// The fates of its deliveries.
     pub fates: &'a Fates,
-    /// Where results are reported.
-    pub board: &'a Reporter,
+    /// The reporter of all hosts.
+    pub reporter: &'a Reporter,
 }
 
 impl HostReporter<'_> {
     /// Counts bytes that were sent, or need not be.
     pub fn moved(&self, bytes: u64) {
-        self.board.copy.show.moved(self.host, bytes);
+        self.reporter.copy.show.moved(self.host, bytes);
     }
 
     /// A delivery has its result.
     pub fn done(&self, delivery: &Delivery, outcome: Outcome) {
         if self.fates.report(delivery) {
-            self.board.report(self.host, delivery, false, outcome);
+            self.reporter.report(self.host, delivery, false, outcome);
         }
     }
 }

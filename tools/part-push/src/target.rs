@@ -1,7 +1,7 @@
 //! One host that receives: the files that it has, the partial files of an earlier push, and the
 //! parts that need not be sent.
 
-use crate::plan::{Delivery, DeliverySource, is_sure, is_there, key};
+use crate::plan::{Delivery, DeliverySource, is_sure, is_there, partial_key};
 use remote::Body;
 use remote::HostFault;
 use remote::Session;
@@ -21,14 +21,14 @@ const NAMES_AT_ONCE: usize = 200;
 /// A host that receives files.
 pub struct Target {
     /// The connection.
-    pub client: HostLink,
+    pub link: HostLink,
     /// What it reported at the beginning.
     pub ready: FolderReport,
-    /// The partial files on the host, by key.
+    /// The partial files on the host, by name.
     partials: BTreeMap<String, PartsOnHost>,
-    /// The deliveries in whose places there are other files.
+    /// Deliveries whose destination already has a file.
     occupied: BTreeSet<u32>,
-    /// The deliveries of which a chain has brought unknown parts.
+    /// Deliveries that a chain left incomplete; which parts arrived is unknown.
     unclaimed: BTreeSet<u32>,
     /// How many bytes of deliveries were already reported to the progress display.
     counted: BTreeMap<u32, u64>,
@@ -39,8 +39,8 @@ struct PartsOnHost {
     parts: Parts,
     /// The checksums of its pieces; `None` if they were compared.
     sums: Option<Vec<Sum>>,
-    /// Whether they are in the file that is in its place now.
-    earlier: bool,
+    /// Whether they are in the file that this one will replace.
+    from_replaced_file: bool,
 }
 
 /// The parts of a file on a host that equal those of the file here.
@@ -48,8 +48,8 @@ struct PartsOnHost {
 pub struct Kept {
     /// The parts.
     pub parts: Parts,
-    /// Whether they are in the file that is in its place now.
-    pub earlier: bool,
+    /// Whether they are in the file that this one will replace.
+    pub from_replaced_file: bool,
 }
 
 impl Target {
@@ -59,9 +59,9 @@ impl Target {
         stop: Arc<AtomicUsize>,
         receive: Receive,
     ) -> Result<Target, HostFault> {
-        let (client, ready) = HostLink::begin(session, stop, FileRequest::Receive(receive))?;
+        let (link, ready) = HostLink::begin(session, stop, FileRequest::Receive(receive))?;
         Ok(Target {
-            client,
+            link,
             ready,
             partials: BTreeMap::new(),
             occupied: BTreeSet::new(),
@@ -72,26 +72,26 @@ impl Target {
 
     /// Asks for the directory again.
     pub fn enter(&mut self) -> Result<(), HostFault> {
-        self.client.send(FileRequest::Enter);
-        self.ready = self.client.ready()?;
+        self.link.send(FileRequest::Enter);
+        self.ready = self.link.ready()?;
         Ok(())
     }
 
-    /// Leaves the directory to other pushes until it is asked for again.
+    /// Leaves the directory to other pushes until `enter` asks for it again.
     pub fn leave(&mut self) -> Result<(), HostFault> {
-        self.client.send(FileRequest::Leave);
-        // it has done so when it answers what follows
-        let asked = self.client.sync();
-        match self.client.next_event()?.0 {
+        self.link.send(FileRequest::Leave);
+        // it has left when it answers the next request
+        let asked = self.link.sync();
+        match self.link.next_event()?.0 {
             FileEvent::Synced { number } if number == asked => Ok(()),
             other => Err(HostFault::unexpected(&other)),
         }
     }
 
-    /// The hosts of this push whose stages are visible from this one.
+    /// The hosts of this push that see the same directory.
     pub fn peers(&mut self) -> Result<Vec<u32>, HostFault> {
-        self.client.send(FileRequest::Peers);
-        match self.client.next_event()?.0 {
+        self.link.send(FileRequest::Peers);
+        match self.link.next_event()?.0 {
             FileEvent::Peers { hosts } => Ok(hosts),
             other => Err(HostFault::unexpected(&other)),
         }
@@ -122,12 +122,12 @@ impl Target {
         };
         let check: Vec<usize> = (0..deliveries.len()).filter(unsure).collect();
         if verify.is_none() {
-            // a file that cannot be shown to be the same is sent
+            // a file that is not certain to be the same is sent
             check.into_iter().for_each(|index| same[index] = false);
             return Ok(same);
         }
         // large files are compared by pieces, because a file that differs need not be sent whole;
-        // what a record holds always is
+        // the content of a record is always sent whole
         let (large, check): (Vec<usize>, Vec<usize>) = check.into_iter().partition(|index| {
             let delivery = deliveries[*index];
             matches!(delivery.source, DeliverySource::File(_)) && delivery.bytes > BLOCK
@@ -139,7 +139,7 @@ impl Target {
         }
         let chosen: Vec<&Delivery> = check.iter().map(|index| deliveries[*index]).collect();
         let there = self.ask(&chosen, true)?;
-        let ours: Vec<Option<Sum>> = self.client.keep_alive_during(|stop| {
+        let ours: Vec<Option<Sum>> = self.link.keep_alive_during(|stop| {
             let needed = |_: &&&Delivery| !stop.load(Ordering::Relaxed);
             let chosen = chosen.iter().take_while(needed);
             chosen.map(|delivery| sum(&delivery.source)).collect()
@@ -150,7 +150,7 @@ impl Target {
         Ok(same)
     }
 
-    /// Whether all pieces of a large file are the same. Those that are need not be compared again.
+    /// Whether all pieces of a large file are the same. Equal pieces are not compared again.
     fn is_same(&mut self, delivery: &Delivery) -> Result<bool, HostFault> {
         let DeliverySource::File(path) = &delivery.source else {
             return Ok(false);
@@ -159,12 +159,12 @@ impl Target {
             return Ok(false);
         };
         let kept = self.resume(delivery, &source)?;
-        Ok(kept.earlier && kept.parts.is_whole(delivery.bytes))
+        Ok(kept.from_replaced_file && kept.parts.is_whole(delivery.bytes))
     }
 
     /// Whether it is known which parts of a file the host has.
     pub fn is_claimed(&self, delivery: &Delivery) -> bool {
-        self.partials.contains_key(&key(delivery))
+        self.partials.contains_key(&partial_key(delivery))
     }
 
     fn ask(
@@ -179,11 +179,11 @@ impl Target {
                 .flat_map(|file| [file.dst.as_os_str().as_bytes(), b"\0"].concat())
                 .collect();
             let inspect = FileRequest::Inspect { sums };
-            self.client.send_with(inspect, Body::Bytes(names));
+            self.link.send_with(inspect, Body::Bytes(names));
         }
         while there.len() < deliveries.len() {
-            match self.client.next_event()?.0 {
-                FileEvent::There { entries }
+            match self.link.next_event()?.0 {
+                FileEvent::Inspected { entries }
                     if !entries.is_empty() && there.len() + entries.len() <= deliveries.len() =>
                 {
                     there.extend(entries);
@@ -195,12 +195,12 @@ impl Target {
     }
 
     /// Takes over the partial files that an earlier push has left on the host. For a file without
-    /// one, the file in its place is used, as far as it is the same.
+    /// one, equal parts of the file at the destination are used.
     pub fn claim(&mut self, deliveries: &[&Delivery]) -> Result<(), HostFault> {
         for delivery in deliveries {
             let dst = delivery.dst.as_ref();
-            self.client.send(FileRequest::Claim {
-                key: key(delivery),
+            self.link.send(FileRequest::Claim {
+                partial_key: partial_key(delivery),
                 bytes: delivery.bytes,
                 dst: self.occupied.contains(&delivery.id).then(|| dst.into()),
             });
@@ -208,25 +208,25 @@ impl Target {
         for delivery in deliveries {
             let (event, body) = self.next_but_landed()?;
             let FileEvent::Partial {
-                key: claimed,
+                partial_key: claimed,
                 parts,
-                earlier,
+                from_replaced_file,
             } = event
             else {
                 return Err(HostFault::unexpected(&event));
             };
-            if claimed != key(delivery) {
+            if claimed != partial_key(delivery) {
                 return Err(HostFault::reported("it answered for another file"));
             }
             let parts = Parts::of(&parts).whole_grains(delivery.bytes);
             self.partials.remove(&claimed);
             if !parts.list().is_empty() {
-                let there = PartsOnHost {
+                let present = PartsOnHost {
                     parts,
                     sums: Some(Sum::list(&body).unwrap_or_default()),
-                    earlier,
+                    from_replaced_file,
                 };
-                self.partials.insert(claimed, there);
+                self.partials.insert(claimed, present);
             }
         }
         Ok(())
@@ -235,25 +235,25 @@ impl Target {
     /// The next event, apart from the failure to write a file that had left a chain by then.
     fn next_but_landed(&mut self) -> Result<(FileEvent, Vec<u8>), HostFault> {
         loop {
-            match self.client.next_event()? {
+            match self.link.next_event()? {
                 (FileEvent::Landed { .. }, _) => {}
                 event => return Ok(event),
             }
         }
     }
 
-    /// The host has left a chain with unknown parts of a file, which are claimed when the rest is
-    /// sent. This many bytes were reported to the progress display.
+    /// Notes that the host has left a chain. Which parts of the file have arrived is asked before
+    /// the rest is sent; the progress display has counted this many bytes.
     pub fn left_chain(&mut self, delivery: &Delivery, counted: u64) {
         self.unclaimed.insert(delivery.id);
         self.counted.insert(delivery.id, counted);
     }
 
-    /// How many bytes of a file have already come.
+    /// How many bytes of a file have already arrived.
     pub fn partial_bytes(&self, delivery: &Delivery) -> u64 {
-        let there = self.partials.get(&key(delivery));
+        let there = self.partials.get(&partial_key(delivery));
         there
-            .filter(|there| !there.earlier)
+            .filter(|there| !there.from_replaced_file)
             .map_or(0, |there| there.parts.bytes())
     }
 
@@ -267,20 +267,20 @@ impl Target {
         if self.unclaimed.remove(&delivery.id) {
             self.claim(&[delivery])?;
         }
-        let Some(there) = self.partials.get_mut(&key(delivery)) else {
+        let Some(there) = self.partials.get_mut(&partial_key(delivery)) else {
             return Ok(Kept::default());
         };
         if let Some(theirs) = there.sums.take() {
-            let (client, parts) = (&mut self.client, &there.parts);
-            let ours = client
+            let (link, parts) = (&mut self.link, &there.parts);
+            let ours = link
                 .keep_alive_during(|stop| sums::of(stop, source, parts, delivery.bytes))?
                 .unwrap_or_default();
             there.parts = sums::same(parts, delivery.bytes, &ours, &theirs);
-            there.earlier &= !there.parts.list().is_empty();
+            there.from_replaced_file &= !there.parts.list().is_empty();
         }
         Ok(Kept {
             parts: there.parts.clone(),
-            earlier: there.earlier,
+            from_replaced_file: there.from_replaced_file,
         })
     }
 }
@@ -290,6 +290,6 @@ fn sum(source: &DeliverySource) -> Option<Sum> {
     match source {
         DeliverySource::Content(text) => Some(content::sum(text.as_bytes())),
         DeliverySource::File(path) => sums::of_whole(&File::open(path).ok()?).ok(),
-        DeliverySource::Folder | DeliverySource::There => None,
+        DeliverySource::Folder | DeliverySource::MustExist => None,
     }
 }

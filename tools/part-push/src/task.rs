@@ -13,12 +13,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use transfer::fates::{Fate, Fates};
 
-/// How long it may take until a host sees what another one wrote to storage that they share. An NFS
-/// client may answer from what it knew of files and directories for 60 s: acregmax and acdirmax in
-/// nfs(5).
+/// How long a host may take to see what another one wrote to shared storage. An NFS client may
+/// answer from what it knew of files and directories for 60 s: acregmax and acdirmax in nfs(5).
 const SHOWN_AFTER: Duration = Duration::from_secs(60);
-/// How long to wait before a host is asked for the first time again; each pause is twice as long as
-/// the one before it.
+/// The first pause before a host is asked again; each pause is twice as long as the one before it.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// The longest of these pauses.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -70,7 +68,7 @@ impl<'a> Task<'a> {
         self.state.lock()
     }
 
-    /// Does something with the host, if it is there; a host whose connection breaks is given up.
+    /// Does something with the host, unless it was given up; gives it up if its connection breaks.
     pub fn on_target<T>(&self, act: impl FnOnce(&mut Target) -> Result<T, HostFault>) -> Option<T> {
         let mut state = self.lock();
         match act(state.target.as_mut()?) {
@@ -90,7 +88,7 @@ impl<'a> Task<'a> {
         self.fates.with(&Fate::Lacks, &self.deliveries)
     }
 
-    /// Finds out what it lacks.
+    /// Finds out which files the host lacks.
     pub fn inspect(&self, options: Options, dry: bool) {
         if self.deliveries.is_empty() {
             return;
@@ -98,7 +96,7 @@ impl<'a> Task<'a> {
         let inspect = |target: &mut Target| {
             // only this push puts files there, and 10,000 names cost a host a tenth of a second
             let needless = |delivery: &Delivery| {
-                target.ready.empty && delivery.source != DeliverySource::There
+                target.ready.empty && delivery.source != DeliverySource::MustExist
             };
             let asked: Vec<&Delivery> = self
                 .deliveries
@@ -110,7 +108,7 @@ impl<'a> Task<'a> {
             let same =
                 target.find_present(&asked, if dry { None } else { Some(options.verify) })?;
             let there = asked.into_iter().zip(same).filter(|(_, same)| *same);
-            there.for_each(|(delivery, _)| self.fates.set(delivery, Fate::There));
+            there.for_each(|(delivery, _)| self.fates.set(delivery, Fate::Present));
             Ok(())
         };
         if self.on_target(inspect).is_none() || dry {
@@ -128,7 +126,7 @@ impl<'a> Task<'a> {
 
     /// Chooses the connection for content, if there is any. Agents with these keys may hand files
     /// on to the host.
-    pub fn choose_route(&self, context: &PushContext<'_>, keys: &[String], board: &Reporter) {
+    pub fn choose_route(&self, context: &PushContext<'_>, keys: &[String], reporter: &Reporter) {
         let lacking = self.lacking();
         self.on_target(|target| {
             let bytes = lacking
@@ -140,13 +138,13 @@ impl<'a> Task<'a> {
             let others = |key: &&String| own_key.as_ref() != Some(key);
             let keys: Vec<String> = keys.iter().filter(others).cloned().collect();
             let wire = (&context.wire, &*keys);
-            let client = &mut target.client;
-            board.copy.choose_route(self.host, client, bytes, wire)
+            let link = &mut target.link;
+            reporter.copy.choose_route(self.host, link, bytes, wire)
         });
     }
 
     /// Sends it the small files that it lacks.
-    pub fn push_small(&self, options: Options, context: &PushContext<'_>, board: &Reporter) {
+    pub fn push_small(&self, options: Options, context: &PushContext<'_>, reporter: &Reporter) {
         self.begun.get_or_init(Instant::now);
         let small: Vec<&Delivery> = self
             .lacking()
@@ -154,33 +152,33 @@ impl<'a> Task<'a> {
             .filter(|delivery| plan::is_small(delivery))
             .collect();
         if !small.is_empty() {
-            self.on_target(|target| self.send(target, &small, options, context, board));
+            self.on_target(|target| self.send(target, &small, options, context, reporter));
         }
     }
 
     /// Sends it the files that it lacks, and writes a record for each delivery, whatever happens.
-    pub fn push(&self, options: Options, context: &PushContext<'_>, board: &Reporter) {
+    pub fn push(&self, options: Options, context: &PushContext<'_>, reporter: &Reporter) {
         let begun = *self.begun.get_or_init(Instant::now);
         let was_there = self.lock().target.is_some();
         for delivery in &self.deliveries {
             let error = match self.fates.of(*delivery) {
-                Fate::There => None,
+                Fate::Present => None,
                 Fate::Refused(why) => Some(why),
                 Fate::Lacks | Fate::Shared | Fate::Reported => continue,
             };
             self.fates.report(*delivery);
-            board.report(self.host, delivery, error.is_none(), unsent(error));
+            reporter.report(self.host, delivery, error.is_none(), unsent(error));
         }
         let lacking = self.lacking();
         if !lacking.is_empty() {
-            self.on_target(|target| self.send(target, &lacking, options, context, board));
+            self.on_target(|target| self.send(target, &lacking, options, context, reporter));
         }
         let waits = self.fates.count(&Fate::Lacks) > 0;
         self.lock().complete = was_there && self.fates.are_reported();
         let lacking = self.fates.with(&Fate::Lacks, &self.deliveries);
-        self.give_up(&lacking, board);
+        self.give_up(&lacking, reporter);
         let state = self.lock();
-        board
+        reporter
             .copy
             .show
             .host(self.host, begun.elapsed(), state.broken.is_some() || waits);
@@ -194,23 +192,23 @@ impl<'a> Task<'a> {
         lacking: &[&'a Delivery],
         options: Options,
         context: &PushContext<'_>,
-        board: &Reporter,
+        reporter: &Reporter,
     ) -> Result<(), HostFault> {
-        let reporter = HostReporter {
+        let host_reporter = HostReporter {
             host: self.host,
             fates: &self.fates,
-            board,
+            reporter,
         };
         let send = |target: &mut Target, deliveries: &[&'a Delivery]| {
-            push::push(target, deliveries, options, &reporter)
+            push::push(target, deliveries, options, &host_reporter)
         };
-        board.copy.show_route(self.host, &target.client);
+        reporter.copy.show_route(self.host, &target.link);
         let Err(broken) = send(target, lacking) else {
             return Ok(());
         };
-        let (client, wire) = (&mut target.client, context.wire.wire);
-        board.copy.fall_back(self.host, client, broken, wire)?;
-        let missing = self.missing(target, lacking, &reporter)?;
+        let (link, wire) = (&mut target.link, context.wire.wire);
+        reporter.copy.fall_back(self.host, link, broken, wire)?;
+        let missing = self.missing(target, lacking, &host_reporter)?;
         send(target, &missing)
     }
 
@@ -220,7 +218,7 @@ impl<'a> Task<'a> {
         &self,
         target: &mut Target,
         lacking: &[&'a Delivery],
-        reporter: &HostReporter<'_>,
+        host_reporter: &HostReporter<'_>,
     ) -> Result<Vec<&'a Delivery>, HostFault> {
         let unknown = self.fates.with(&Fate::Lacks, lacking);
         let there = target.find_present(&unknown, Some(false))?;
@@ -233,7 +231,7 @@ impl<'a> Task<'a> {
                 sent_bytes: delivery.bytes,
                 ..unsent(None)
             };
-            reporter.done(delivery, outcome);
+            host_reporter.done(delivery, outcome);
         }
         let missing: Vec<&Delivery> = missing.into_iter().map(|(delivery, _)| delivery).collect();
         let alone: Vec<&Delivery> = missing
@@ -247,7 +245,7 @@ impl<'a> Task<'a> {
 
     /// If the host was given up, writes a record with the reason for each of these deliveries that
     /// has no record yet.
-    pub fn give_up(&self, deliveries: &[&Delivery], board: &Reporter) {
+    pub fn give_up(&self, deliveries: &[&Delivery], reporter: &Reporter) {
         let Some(broken) = self.lock().broken.clone() else {
             return;
         };
@@ -255,12 +253,12 @@ impl<'a> Task<'a> {
             .iter()
             .filter(|delivery| self.fates.report(**delivery));
         for delivery in rest {
-            board.record(delivery, false, &unsent(Some(broken.problem.clone())));
+            reporter.record(delivery, false, &unsent(Some(broken.problem.clone())));
         }
     }
 
     /// Checks that files which another host has put on shared storage are there for this one too.
-    pub fn check_shared(&self, options: Options, context: &PushContext<'_>, board: &Reporter) {
+    pub fn check_shared(&self, options: Options, context: &PushContext<'_>, reporter: &Reporter) {
         let mut files = self.fates.with(&Fate::Shared, &self.deliveries);
         if files.is_empty() {
             return;
@@ -273,14 +271,14 @@ impl<'a> Task<'a> {
             let there = there.unwrap_or_else(|| vec![false; files.len()]);
             let mut later = Vec::new();
             for (delivery, there) in files.into_iter().zip(there) {
-                // what another host did not get will not be there either
-                if !there && !is_over && !board.has_failed(delivery) {
+                // a file that another host did not get is not on the shared storage either
+                if !there && !is_over && !reporter.has_failed(delivery) {
                     later.push(delivery);
                     continue;
                 }
                 self.fates.report(delivery);
                 let error = (!there).then(|| self.why_not_shared());
-                board.report(self.host, delivery, true, unsent(error));
+                reporter.report(self.host, delivery, true, unsent(error));
             }
             files = later;
             if !files.is_empty() {

@@ -1,8 +1,8 @@
-//! Waits until no other push is at work in the directories of this one.
+//! Waits until no other push holds the workspaces of this one.
 //!
-//! A push holds either all directories or none. It waits at one host only, holding nothing; when
-//! that is free it asks for all, in an order that is the same for all pushes: of those that ask at
-//! the same time, one gets all.
+//! A push holds the workspaces of all its hosts or of none. It waits for one host at a time,
+//! without holding any. When that host is free, it asks all hosts, in an order that is the same for
+//! all pushes, so that one of several pushes gets all of them.
 
 use crate::context::PushContext;
 use crate::target::Target;
@@ -12,13 +12,13 @@ use record::error::Report;
 use remote::HostFault;
 use std::time::{Duration, Instant};
 
-/// How many hosts are asked at once. Each waits; none computes.
+/// How many hosts to ask at once. Their threads only wait.
 const ASKED_AT_ONCE: usize = 256;
 /// How long to wait for one other push.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long to wait at one host, however many pushes take their turns there, or pretend to.
+/// How long to wait for one host, even if many pushes take turns there or pretend to.
 const LONGEST: Duration = Duration::from_secs(120);
-/// How soon a host is asked again.
+/// How long to wait before a host is asked again.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Threads for this many hosts.
@@ -26,8 +26,7 @@ pub fn threads(hosts: usize) -> Result<rayon::ThreadPool, Report> {
     remote::threads(hosts.min(ASKED_AT_ONCE))
 }
 
-/// Waits for the turn of this push, on all hosts. A host on which another push does not end is
-/// given up.
+/// Waits until this push holds all hosts. A host on which another push does not end is given up.
 pub fn wait(context: &PushContext<'_>, tasks: &[Task<'_>]) -> Result<(), Report> {
     let pool = threads(tasks.len())?;
     let mut in_order: Vec<&Task<'_>> = tasks.iter().collect();
@@ -56,7 +55,7 @@ fn leave(task: &Task<'_>) {
     task.on_target(Target::leave);
 }
 
-/// The push that is at work on a host in place of this one.
+/// The push that holds a host instead of this one.
 fn holder(task: &Task<'_>) -> Option<String> {
     task.lock().target.as_ref()?.ready.busy.clone()
 }

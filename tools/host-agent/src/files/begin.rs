@@ -21,8 +21,8 @@ pub fn begin(
             Box::new(Push::begin(receive, output, files)?)
         }
         (FileRequest::Give(give), Caller::Tool) => Box::new(Sender::begin(&give, output)?),
-        (FileRequest::Handed { key }, Caller::Host(host)) => {
-            Box::new(ForwardReceiver::begin(&key, host, output, files)?)
+        (FileRequest::Handed { partial_key }, Caller::Host(host)) => {
+            Box::new(ForwardReceiver::begin(&partial_key, host, output, files)?)
         }
         _ => return Err(Failure::new("neither receive nor give came before it")),
     })

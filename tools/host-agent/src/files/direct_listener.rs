@@ -1,8 +1,8 @@
-//! A port of this host for one tool, and for the hosts of its push that hand files on. Over the
-//! tool's TLS connections come the same requests as over the login; other hosts send parts of files
-//! that the tool has begun.
+//! A port of this host for one tool, and for the hosts of its push that hand files on. The tool
+//! sends the same requests over its TLS connections as over the login; other hosts send parts of
+//! files that the tool has begun.
 //!
-//! All keys came over the login, and nobody else is admitted. The port is closed when the
+//! Only peers whose keys were sent over the login are admitted. The port is closed when the
 //! conversation of the login ends.
 
 use super::begin::begin;
@@ -23,7 +23,7 @@ use wire::files::{FileEvent, FileRequest, Listen};
 use wire::{Event, Request};
 
 /// A push or pull and the hosts of its chains connect to a host within one second, each with a few
-/// connections; whoever has a key proves it and sends its first request at once.
+/// connections. A peer proves its key and sends its first request at once.
 const LIMITS: Limits = Limits {
     in_all: 256,
     per_source: 64,
@@ -114,7 +114,7 @@ impl DirectListener {
         Ok((listener, port, identity.public_key().to_string()))
     }
 
-    /// Ends all connections, and waits until what came over them is noted.
+    /// Ends all connections, and waits until the parts that arrived over them are recorded.
     pub fn end_connections(&self) {
         let connections = std::mem::take(&mut *self.connections.0.lock());
         for connection in &connections {
@@ -128,7 +128,7 @@ impl DirectListener {
 
 impl Drop for DirectListener {
     fn drop(&mut self) {
-        // nobody is admitted any longer
+        // from now on, no peer is admitted
         self.port = None;
         self.end_connections();
     }
@@ -179,7 +179,7 @@ fn serve(greeting: PeerGreeting, caller: Caller, files: &Arc<IncomingFiles>) {
     link.widen();
     let link: SharedLink = Arc::new(Mutex::new(link));
     converse_over(&link, &received, caller, files);
-    // another descriptor of it stays open until the others end
+    // a duplicate of the descriptor stays open until the other connections end
     link.lock().shutdown();
 }
 

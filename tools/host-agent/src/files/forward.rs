@@ -1,5 +1,5 @@
-//! Hands a file on to another host as it comes to this one. It is read back from the disk, so that
-//! a slow host delays only itself.
+//! Hands a file on to another host while it arrives here. The content is read back from the disk,
+//! so a slow host delays only itself.
 
 use super::incoming_file::{Available, IncomingFile, IncomingFiles};
 use session::{Body, LinkChannel, Session, SessionEvent};
@@ -14,13 +14,14 @@ use transfer::{content, silence};
 use wire::files::{BLOCK, Block, FileEvent, FileRequest, HandOn};
 use wire::{Event, Request};
 
-/// A port that can be reached answers within a millisecond on a cluster.
+/// How long to wait for the other host's port; within a cluster, a port that can be reached answers
+/// within a millisecond.
 const REACHED: Duration = Duration::from_secs(2);
-/// If nothing new has come for this long, the other host gets a sign of life.
+/// If nothing new has arrived for this long, the other host gets a heartbeat.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the other host has to write what is on its way.
+/// How long the other host may take to write what was sent.
 const LAST: Duration = Duration::from_secs(60);
-/// How long is waited for the other host at once.
+/// How long one wait for the other host lasts.
 const TURN: Duration = Duration::from_millis(50);
 
 const UNREQUESTED: &str = "protocol error: it sent what was not asked for";
@@ -86,13 +87,13 @@ fn forward_file(file: &IncomingFile, to: &HandOn, files: &IncomingFiles) -> Resu
     if !file.connect_forward(to.host, stream) {
         return Err(Broken::after("it is not handed on any more"));
     }
-    let key = to.key.clone();
-    next.send(FileRequest::Handed { key }, Vec::new())?;
+    let partial_key = to.partial_key.clone();
+    next.send(FileRequest::Handed { partial_key }, Vec::new())?;
     let mut offset = 0;
     while offset < file.request.file.bytes {
         match file.wait_beyond(offset, to.host, PATIENCE) {
             Available::Until { end, packed } => {
-                next.parts(file, to.there, (offset, end), packed)?;
+                next.parts(file, to.other_id, (offset, end), packed)?;
                 offset = end;
             }
             Available::Nothing => next.send_request(&Request::Alive, Vec::new())?,
@@ -110,10 +111,10 @@ struct NextHost {
 }
 
 impl NextHost {
-    /// Connects, and waits until both sides have proved their keys. Returns the connection, too, by
-    /// which all can be ended.
+    /// Connects, and waits until both sides have proved their keys. Also returns the connection
+    /// itself, so that another thread can end it.
     fn connect(to: &HandOn, files: &IncomingFiles) -> io::Result<(NextHost, TcpStream)> {
-        let peer = PublicKey::try_from(to.peer.clone()).map_err(io::Error::other)?;
+        let peer = PublicKey::try_from(to.public_key.clone()).map_err(io::Error::other)?;
         let location = SocketAddr::from((to.address, to.port));
         let (link, received) = Link::open(location, &files.identity, peer, REACHED, true)?;
         let stream = TcpStream::from(link.as_fd().try_clone_to_owned()?);
@@ -166,7 +167,7 @@ impl NextHost {
         }
     }
 
-    /// Sends what has come of a file, read back from the disk.
+    /// Sends a part of a file that has arrived, read back from the disk.
     fn parts(
         &mut self,
         file: &IncomingFile,

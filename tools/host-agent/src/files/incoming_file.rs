@@ -1,10 +1,11 @@
 //! The files that come to this host, shared by all connections of one push in this process: the
-//! tool begins a file and sends it, or another host sends it, and threads hand on what has come.
+//! tool begins a file; the tool or another host sends its content, and threads hand on what has
+//! arrived.
 //!
 //! Another host is not trusted. It can only append to the one file that it was chosen for, and the
-//! tool has the file renamed only with the right checksum of all that was written.
+//! tool has the file renamed only if the checksum of everything written is right.
 
-use super::stage::Stage;
+use super::push_folder::PushFolder;
 use crate::output::SharedOutput;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ use transfer::partial::Partial;
 use transfer::source::FileVersion;
 use wire::files::{Block, FileEvent, FileFault, Open, Sum, Upstream};
 
-/// How often it is reported how much has come.
+/// How often to report how much has arrived.
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Who sends the requests of a conversation.
@@ -30,16 +31,16 @@ pub enum Caller {
     Host(PublicKey),
 }
 
-/// The files that come over all connections of this process.
+/// The files that arrive over all connections of this process.
 pub struct IncomingFiles {
     /// The identity by which the tool and other hosts know this host.
     pub identity: Identity,
-    /// The stage of the push, which the login's conversation has opened and puts away.
-    pub stage: OnceLock<Weak<Stage>>,
-    /// The files in whose places there are others whose checksums the tool has, by key: what those
-    /// were like then.
+    /// The directory of the push, which the conversation of the login has opened and removes.
+    pub push_folder: OnceLock<Weak<PushFolder>>,
+    /// By the name of the partial file: the version of the file at the destination when its
+    /// checksums were sent to the tool.
     pub compared: Mutex<BTreeMap<String, FileVersion>>,
-    by_key: Mutex<BTreeMap<String, Weak<IncomingFile>>>,
+    by_partial_key: Mutex<BTreeMap<String, Weak<IncomingFile>>>,
 }
 
 impl IncomingFiles {
@@ -47,27 +48,27 @@ impl IncomingFiles {
     pub fn new() -> io::Result<IncomingFiles> {
         Ok(IncomingFiles {
             identity: Identity::new()?,
-            stage: OnceLock::new(),
+            push_folder: OnceLock::new(),
             compared: Mutex::default(),
-            by_key: Mutex::default(),
+            by_partial_key: Mutex::default(),
         })
     }
 
     /// Registers a file that is begun.
     pub fn add(&self, file: &Arc<IncomingFile>) {
-        let key = file.request.key.clone();
-        self.by_key.lock().insert(key, Arc::downgrade(file));
+        let key = file.request.partial_key.clone();
+        self.by_partial_key.lock().insert(key, Arc::downgrade(file));
     }
 
-    /// The file of this key, if it comes from this host.
+    /// The file with this partial file, if this host was chosen to send it.
     pub fn find(&self, key: &str, host: PublicKey) -> Option<Arc<IncomingFile>> {
-        let file = self.by_key.lock().get(key)?.upgrade()?;
+        let file = self.by_partial_key.lock().get(key)?.upgrade()?;
         let upstream = Upstream::Host(host.to_string());
         (file.request.chained.as_ref() == Some(&upstream)).then_some(file)
     }
 }
 
-/// A file that comes to this host.
+/// A file that arrives on this host.
 pub struct IncomingFile {
     /// The request that opened the file.
     pub request: Open,
@@ -76,14 +77,14 @@ pub struct IncomingFile {
     /// The output of the conversation that has begun it.
     pub events: Arc<SharedOutput>,
     state: Mutex<State>,
-    /// Notified when something has come, or nothing more will.
+    /// Notified when something has arrived, or when nothing more will.
     changed: Condvar,
 }
 
 struct State {
-    /// The checksum of what has come of a file that hosts hand on.
+    /// The checksum of the bytes that have arrived, for a file that hosts hand on.
     sum: FileSum,
-    /// Whether the last block of it came compressed.
+    /// Whether the last block arrived compressed.
     is_packed: bool,
     /// Whether no more comes.
     is_over: bool,
@@ -94,21 +95,21 @@ struct State {
 
 /// What can be handed on next.
 pub enum Available {
-    /// What has come up to here.
+    /// The bytes up to here have arrived.
     Until {
         /// The end, as an offset in the file.
         end: u64,
         /// Whether it is worth compressing.
         packed: bool,
     },
-    /// Nothing new has come for a while.
+    /// Nothing new has arrived for a while.
     Nothing,
-    /// No more comes, or the file is not wanted any longer.
+    /// Nothing more will arrive, or the file is no longer wanted.
     Over,
 }
 
 impl IncomingFile {
-    /// A file that is written here; its events go to this output.
+    /// Creates a file that arrives here; its events go to this output.
     pub fn new(request: Open, partial: Partial, events: Arc<SharedOutput>) -> IncomingFile {
         IncomingFile {
             request,
@@ -125,7 +126,7 @@ impl IncomingFile {
         }
     }
 
-    /// Writes a block. Of a file that hosts hand on, each has to follow the one before it.
+    /// Writes a block. The blocks of a file that hosts hand on must arrive in order.
     pub fn block(&self, block: &Block, body: Vec<u8>) -> Result<(), FileFault> {
         let (offset, length) = (block.offset, u64::from(block.content.length));
         let content = content::unpack(&block.content, body)?;
@@ -151,7 +152,7 @@ impl IncomingFile {
         Ok(())
     }
 
-    /// Checks that what has come has this checksum.
+    /// Checks that the bytes that have arrived have this checksum.
     pub fn check(&self, sum: Sum) -> Result<(), FileFault> {
         match self.state.lock().sum.sum() == sum {
             true => Ok(()),
@@ -159,7 +160,7 @@ impl IncomingFile {
         }
     }
 
-    /// What has come beyond an offset, to be handed on to a host.
+    /// Waits for bytes beyond an offset, to hand them on to a host.
     pub fn wait_beyond(&self, offset: u64, host: u32, patience: Duration) -> Available {
         let until = Instant::now() + patience;
         let mut state = self.state.lock();
@@ -186,14 +187,15 @@ impl IncomingFile {
         self.state.lock().forwards.insert(host, None);
     }
 
-    /// Stores the connection, so that it can be ended; `false` if it is to end already.
+    /// Stores the connection, so that it can be ended; returns `false` if it must end already.
     pub fn connect_forward(&self, host: u32, stream: TcpStream) -> bool {
         let mut state = self.state.lock();
         let forward = state.forwards.get_mut(&host);
         forward.map(|forward| *forward = Some(stream)).is_some()
     }
 
-    /// The file is not handed on to a host any longer; `event` reports that, unless the tool knows.
+    /// Stops handing the file on to a host; `event` reports that, unless the tool has abandoned the
+    /// file.
     pub fn end_forward(&self, host: u32, event: FileEvent) {
         // locked, so that the tool gets no such event once it has abandoned the file
         let mut state = self.state.lock();
@@ -207,7 +209,8 @@ impl IncomingFile {
         self.state.lock().is_over
     }
 
-    /// No more comes. What has come is still handed on if the file is wanted.
+    /// Notes that nothing more will arrive. What has arrived is still handed on if the file is
+    /// wanted.
     pub fn end(&self, is_wanted: bool) {
         let mut state = self.state.lock();
         state.is_over = true;
@@ -230,7 +233,7 @@ mod tests {
     use transfer::folder::Folder;
     use transfer::partial::PartialNames;
     use transfer::parts::Parts;
-    use wire::files::Small;
+    use wire::files::FileAttributes;
 
     const SIZE: u64 = 4 * GRAIN;
 
@@ -244,16 +247,16 @@ mod tests {
         let partial = Partial::begin(names, SIZE, Parts::default(), None, true).unwrap();
         std::fs::remove_dir_all(folder).unwrap();
         let request = Open {
-            file: Small {
+            file: FileAttributes {
                 id: 1,
                 dst: "/w/a".into(),
                 bytes: SIZE,
                 mode: 0o644,
                 mtime: None,
             },
-            key: "key".to_owned(),
+            partial_key: "key".to_owned(),
             keep: Vec::new(),
-            earlier: false,
+            from_replaced_file: false,
             chained: Some(upstream),
             sparse: true,
         };

@@ -33,7 +33,7 @@ pub fn inspect(names: &[u8], with_sums: bool, workspace: Option<&Receiver>, outp
     // checksums take time, so each is sent when it is known
     for some in names.chunks(if with_sums { 1 } else { AT_ONCE }) {
         let entries = some.iter().copied().map(&mut meta_of).collect();
-        output.send(FileEvent::There { entries });
+        output.send(FileEvent::Inspected { entries });
     }
 }
 

@@ -1,22 +1,22 @@
-//! Files come to this host (`receive`) or are fetched from it (`send`), in conversations of which
-//! the one over the login is the first and the last.
+//! Receives files on this host (`receive`) or sends files from it (`send`), in conversations with a
+//! tool or another host. The login's conversation begins first and ends last.
 //!
-//! The first request of a conversation decides what serves it; every further one is answered in
-//! its order, and none waits for another. No conversation moves: each connection beside the login
-//! (`direct_listener`) has its own, which shares the files of this push (`incoming_file`) with the
-//! others, and other hosts hand files on over theirs (`forward`). What an end leaves undone may be
-//! requested again over another connection. A sign of life is sent now and then whatever else is
-//! done, and a tool that sends nothing for a minute is taken for gone.
+//! The first request of a conversation decides what serves it; the others are answered in order,
+//! and conversations do not wait for each other. A conversation stays on its connection: each
+//! connection beside the login (`direct_listener`) has its own, which shares the files of the push
+//! (`incoming_file`) with the others, and other hosts hand files on over theirs (`forward`). What
+//! is unfinished when one ends may be requested again over another connection. Each sends
+//! heartbeats while it works, and a tool that sends nothing for a minute counts as lost.
 
 mod begin;
 mod direct_listener;
 mod forward;
 mod incoming_file;
 mod inspect;
+mod push_folder;
 mod receive;
 mod send;
 mod serve;
-mod stage;
 
 use crate::notes::{Note, WatcherLink};
 use crate::output::{EventOutput, SharedOutput};
@@ -24,8 +24,8 @@ use crate::requests::{Requests, widen};
 use begin::begin;
 use direct_listener::DirectListener;
 use incoming_file::{Caller, IncomingFiles};
+use push_folder::PushFolder;
 use serve::{Serve, converse};
-use stage::Stage;
 use std::process::ExitCode;
 use std::sync::Arc;
 use wire::files::{FileRequest, Receive};
@@ -58,7 +58,7 @@ pub fn serve(
 
 /// The conversation of the login, with the port for connections beside it.
 struct Login {
-    /// Dropped first: what comes over those connections belongs to what serves this one.
+    /// Dropped before `serving`, whose files its connections use.
     listener: Option<DirectListener>,
     serving: Box<dyn Serve>,
     output: Arc<SharedOutput>,
@@ -72,7 +72,7 @@ impl Login {
         watcher: &mut WatcherLink,
     ) -> Result<Login, Failure> {
         if let FileRequest::Receive(receive) = &first {
-            watcher.ask(&Note::Stage(receive.clone()))?;
+            watcher.ask(&Note::PushFolder(receive.clone()))?;
         }
         let files = IncomingFiles::new();
         let files = files.map_err(|error| Failure::new(format!("host-agent: {error}")))?;
@@ -86,10 +86,10 @@ impl Login {
     }
 }
 
-/// Puts away what a push has left on this host whose session has died.
+/// Cleans up after a push whose session on this host has died.
 pub fn put_away(receive: &Receive) {
-    let stage = Stage::abandoned(receive.base.path(), &receive.run, receive.host);
-    stage.iter().for_each(Stage::leave);
+    let push_folder = PushFolder::abandoned(receive.base.path(), &receive.run, receive.host);
+    push_folder.iter().for_each(PushFolder::leave);
 }
 
 impl Serve for Login {

@@ -1,8 +1,8 @@
 //! Receives files: each arrives whole or not at all.
 
 use super::incoming_file::{IncomingFile, IncomingFiles};
+use super::push_folder::{self, PushFolder};
 use super::serve::Serve;
-use super::stage::{self, Stage};
 use super::{forward, inspect};
 use crate::output::SharedOutput;
 use std::collections::BTreeMap;
@@ -19,7 +19,8 @@ use transfer::receiver::{Receiver, split};
 use transfer::{content, room, sums};
 use wire::Failure;
 use wire::files::{
-    Batch, FileEvent, FileFault, FileRequest, FolderReport, HandOn, Open, Receive, Small, Sum,
+    Batch, FileAttributes, FileEvent, FileFault, FileRequest, FolderReport, HandOn, Open, Receive,
+    Sum,
 };
 
 /// The mode of the directories of a workspace that are missing, before the umask.
@@ -31,14 +32,15 @@ pub struct Push {
     base: PathBuf,
     /// The directory below which all files go; `None` if it does not exist.
     workspace: Option<Receiver>,
-    /// The stage; `None` if nothing is written.
-    stage: Option<Arc<Stage>>,
-    /// Whether this is a direct connection beside the login's, which owns the stage.
+    /// The directory of the push; `None` if nothing is written.
+    push_folder: Option<Arc<PushFolder>>,
+    /// Whether this is a direct connection beside the login's, which owns the directory of the
+    /// push.
     is_direct: bool,
-    /// The files that come in blocks, by the numbers of their deliveries. Those that hosts hand on
-    /// stay when they have their names.
+    /// The files that arrive in blocks, by the numbers of their deliveries. Files that hosts hand
+    /// on remain listed after they were renamed.
     files: BTreeMap<u32, Arc<IncomingFile>>,
-    /// The files that come over all connections.
+    /// The files that arrive over all connections.
     incoming: Arc<IncomingFiles>,
 }
 
@@ -51,37 +53,37 @@ impl Push {
     ) -> Result<Push, Failure> {
         nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
         let base = receive.base.path();
-        if !base.is_absolute() || !stage::is_word(&receive.run) {
+        if !base.is_absolute() || !push_folder::is_word(&receive.run) {
             return Err(Failure::new(
                 "base is an absolute path, and run a word of letters and digits",
             ));
         }
-        let stage = match (receive.dry, receive.direct) {
+        let push_folder = match (receive.dry, receive.direct) {
             (true, _) => None,
             (false, false) => {
                 let folder = Folder::open_or_make(base, NEW_FOLDER);
                 let failed =
                     |fault: FileFault| Failure::new(format!("{}: {fault}", base.display()));
                 let folder = folder.map_err(failed)?;
-                let stage = Arc::new(Stage::new(folder, &receive.run, receive.host));
-                let _ = files.stage.set(Arc::downgrade(&stage));
-                Some(stage)
+                let push_folder = Arc::new(PushFolder::new(folder, &receive.run, receive.host));
+                let _ = files.push_folder.set(Arc::downgrade(&push_folder));
+                Some(push_folder)
             }
             (false, true) => {
-                let stage = files.stage.get().and_then(Weak::upgrade);
+                let push_folder = files.push_folder.get().and_then(Weak::upgrade);
                 let missing = "the push that this connection belongs to is not at work there";
-                Some(stage.ok_or_else(|| Failure::new(missing))?)
+                Some(push_folder.ok_or_else(|| Failure::new(missing))?)
             }
         };
-        let opened = match &stage {
-            Some(stage) => Some(stage.base().clone()),
+        let opened = match &push_folder {
+            Some(push_folder) => Some(push_folder.base().clone()),
             None => Folder::open(base).ok(),
         };
         let workspace = opened.map(|folder| Receiver::new(folder, base, receive.fsync));
         let push = Push {
             base: base.to_owned(),
             workspace,
-            stage,
+            push_folder,
             is_direct: receive.direct,
             files: BTreeMap::new(),
             incoming: Arc::clone(files),
@@ -91,26 +93,30 @@ impl Push {
         Ok(push)
     }
 
-    /// Reports the directory, as other pushes have left it, or that one is still at work there.
+    /// Takes the lock and reports the state of the directory, or which other push holds the lock.
     fn enter(&self) -> Result<(), Failure> {
         let failed =
             |error: std::io::Error| Failure::new(format!("{}: {error}", self.base.display()));
-        let entered = self.stage.as_ref().map(|stage| stage.enter());
+        let entered = self
+            .push_folder
+            .as_ref()
+            .map(|push_folder| push_folder.enter());
         let entered = entered.transpose().map_err(failed)?.unwrap_or_default();
         self.output.send(FileEvent::Ready(FolderReport {
             busy: entered.busy,
             unlocked: entered.unlocked,
             free_bytes: room::free_bytes(&self.base),
-            empty: stage::is_empty(&self.base).map_err(|fault| Failure::new(fault.to_string()))?,
+            empty: push_folder::is_empty(&self.base)
+                .map_err(|fault| Failure::new(fault.to_string()))?,
             key: Some(self.incoming.identity.public_key().to_string()),
             exposed: writable_by_others(&self.base).map(Into::into),
         }));
         Ok(())
     }
 
-    /// What receives files, while this push is at work.
+    /// The receiver of files; there is none unless this push holds the lock.
     fn receiver(&mut self) -> Result<&mut Receiver, FileFault> {
-        let writes = self.stage.is_some();
+        let writes = self.push_folder.is_some();
         let workspace = self.workspace.as_mut().filter(|_| writes);
         workspace.ok_or(FileFault::OutOfOrder)
     }
@@ -128,7 +134,7 @@ impl Push {
                     let bytes = usize::try_from(file.bytes).ok();
                     let taken = bytes.and_then(|bytes| rest.split_off(..bytes));
                     let taken = taken.ok_or(FileFault::NotWhole);
-                    match taken.and_then(|content| self.small(file, content)) {
+                    match taken.and_then(|content| self.receive_small(file, content)) {
                         Ok(folder) => {
                             folders.insert(file.dst.path().parent(), folder);
                             done.push(file.id);
@@ -148,46 +154,65 @@ impl Push {
     }
 
     /// Writes a small file, and returns its directory, or makes an empty directory.
-    fn small(&mut self, file: &Small, content: &[u8]) -> Result<Folder, FileFault> {
+    fn receive_small(
+        &mut self,
+        file: &FileAttributes,
+        content: &[u8],
+    ) -> Result<Folder, FileFault> {
         let dst = file.dst.path();
         if file.is_folder() {
             return self.receiver()?.make(dst);
         }
-        let stage = self.stage.as_ref().ok_or(FileFault::OutOfOrder)?.folder()?;
-        let passing = (Some(&stage), OsStr::new(stage::SMALL));
+        let push_folder = self
+            .push_folder
+            .as_ref()
+            .ok_or(FileFault::OutOfOrder)?
+            .folder()?;
+        let passing = (Some(&push_folder), OsStr::new(push_folder::SMALL));
         self.receiver()?
             .write_small(dst, passing, content, finish_of(file))
     }
 
-    /// The partial file of this key.
-    fn part(&self, key: &str) -> Result<(&Stage, PartialNames), FileFault> {
-        let stage = self.stage.as_deref().filter(|_| is_key(key));
-        let stage = stage.ok_or(FileFault::OutOfOrder)?;
-        Ok((stage, stage::part(&stage.folder()?, key)))
+    /// The partial file of this name.
+    fn part(&self, partial_key: &str) -> Result<(&PushFolder, PartialNames), FileFault> {
+        let push_folder = self
+            .push_folder
+            .as_deref()
+            .filter(|_| is_partial_key(partial_key));
+        let push_folder = push_folder.ok_or(FileFault::OutOfOrder)?;
+        Ok((
+            push_folder,
+            push_folder::part(&push_folder.folder()?, partial_key),
+        ))
     }
 
     fn open(&mut self, request: Open) -> Result<Arc<IncomingFile>, FileFault> {
-        let (_, names) = self.part(&request.key)?;
+        let (_, names) = self.part(&request.partial_key)?;
         let (bytes, output) = (request.file.bytes, Arc::clone(&self.output));
         let keep = Parts::of(&request.keep).whole_grains(bytes);
-        let earlier = match request.earlier {
+        let replaced = match request.from_replaced_file {
             true => {
                 let (folder, name) = self.receiver()?.make_parent(request.file.dst.path())?;
-                let version = self.incoming.compared.lock().get(&request.key).copied();
-                // whatever is there now instead cannot be opened
+                let version = self
+                    .incoming
+                    .compared
+                    .lock()
+                    .get(&request.partial_key)
+                    .copied();
+                // anything that has taken its place since is refused
                 let file = folder.file(name).ok().zip(version);
                 Some(file.ok_or(FileFault::EarlierChanged)?)
             }
             false => None,
         };
-        let earlier = earlier.as_ref().map(|(file, version)| (file, *version));
-        let partial = Partial::begin(names, bytes, keep, earlier, request.sparse)?;
+        let replaced = replaced.as_ref().map(|(file, version)| (file, *version));
+        let partial = Partial::begin(names, bytes, keep, replaced, request.sparse)?;
         let file = Arc::new(IncomingFile::new(request, partial, output));
         self.incoming.add(&file);
         Ok(file)
     }
 
-    /// Does something with a file that comes; a failure is reported once.
+    /// Does something with a file that arrives; a failure is reported once.
     fn on(&mut self, id: u32, act: impl FnOnce(&IncomingFile) -> Result<(), FileFault>) {
         let Some(file) = self.files.get(&id).filter(|file| !file.is_over()) else {
             return;
@@ -198,24 +223,24 @@ impl Push {
     }
 
     fn fail(&mut self, id: u32, fault: FileFault) {
-        // what came of it before is kept
+        // what arrived of it before is kept
         self.close(id);
         self.output.send(FileEvent::landed(id, Err(fault)));
     }
 
-    /// Nothing more of a file comes over this connection.
+    /// Notes that nothing more of a file arrives over this connection.
     fn close(&mut self, id: u32) {
         if let Some(file) = self.files.remove(&id) {
             leave(&file);
         }
     }
 
-    /// Renames a file that has come completely, if it has the right checksum.
+    /// Renames a file that has arrived completely, if it has the right checksum.
     fn commit(&mut self, id: u32, sum: Option<Sum>) {
         let Some(file) = self.files.remove(&id) else {
             return;
         };
-        // another host cannot write any longer either
+        // from now on, no other host can write to it either
         file.end(true);
         let attributes = &file.request.file;
         let dst = attributes.dst.path();
@@ -226,14 +251,14 @@ impl Push {
         });
         match &landed {
             Ok(()) => {
-                if let Some(stage) = &self.stage {
-                    stage.forget_kept(&file.request.key);
+                if let Some(push_folder) = &self.push_folder {
+                    push_folder.forget_kept(&file.request.partial_key);
                 }
                 if file.request.chained.is_some() {
                     self.files.insert(id, file);
                 }
             }
-            // the tool compares what has come, and sends what is wrong
+            // the tool compares what has arrived, and sends what is wrong
             Err(FileFault::OtherSum) => leave(&file),
             Err(_) => {
                 file.end(false);
@@ -258,43 +283,43 @@ impl Push {
         }
     }
 
-    /// The file that has its name already, to be read.
-    fn earlier(&self, dst: &Path) -> Option<File> {
+    /// Opens the file that will be replaced, to read it.
+    fn file_to_replace(&self, dst: &Path) -> Option<File> {
         let (folder, name) = split(dst)?;
         let folder = self.workspace.as_ref()?.find(folder, Links::Anywhere);
         folder.ok()?.file(name).ok()
     }
 
-    fn claim(&self, key: String, bytes: u64, dst: Option<&Path>) {
-        let part = self.part(&key).ok().map(|(stage, part)| {
-            stage.claim(&part, &key);
+    fn claim(&self, partial_key: String, bytes: u64, dst: Option<&Path>) {
+        let part = self.part(&partial_key).ok().map(|(push_folder, part)| {
+            push_folder.claim(&part, &partial_key);
             part
         });
-        let earlier = || self.earlier(dst?);
-        let kept = KeptPartial::find(part.as_ref(), bytes, earlier).and_then(|kept| {
+        let replaced = || self.file_to_replace(dst?);
+        let kept = KeptPartial::find(part.as_ref(), bytes, replaced).and_then(|kept| {
             let sums = sums::of(&AtomicBool::new(false), &kept.file, &kept.parts, bytes).ok()?;
             Some((kept, sums))
         });
-        let (mut parts, mut body, mut earlier) = (Vec::new(), Vec::new(), false);
+        let (mut parts, mut body, mut from_replaced_file) = (Vec::new(), Vec::new(), false);
         if let Some((kept, sums)) = kept {
-            earlier = kept.is_earlier;
+            from_replaced_file = kept.is_from_replaced_file;
             parts = kept.parts.list().to_vec();
             body = sums.iter().flat_map(|sum| sum.0).collect();
-            if earlier {
+            if from_replaced_file {
                 let mut compared = self.incoming.compared.lock();
-                compared.insert(key.clone(), kept.version);
+                compared.insert(partial_key.clone(), kept.version);
             }
         }
         let partial = FileEvent::Partial {
-            key,
+            partial_key,
             parts,
-            earlier,
+            from_replaced_file,
         };
         self.output.send_with(partial, &body);
     }
 }
 
-fn finish_of(file: &Small) -> Finish {
+fn finish_of(file: &FileAttributes) -> Finish {
     Finish {
         mode: file.mode,
         mtime: file.mtime,
@@ -302,14 +327,14 @@ fn finish_of(file: &Small) -> Finish {
     }
 }
 
-/// Whether a key has its form: two words of hexadecimal digits.
-fn is_key(key: &str) -> bool {
+/// Whether this may be the name of a partial file: two words of hexadecimal digits.
+fn is_partial_key(key: &str) -> bool {
     let is_number = |word: &str| word.len() == 16 && record::hex::decode(word).is_some();
     key.split_once('.')
         .is_some_and(|(location, version)| is_number(location) && is_number(version))
 }
 
-/// Notes what has come; the file may be begun again.
+/// Records the parts that have arrived; the file may be begun again.
 fn leave(file: &IncomingFile) {
     file.end(false);
     let _ = file.partial.close();
@@ -318,25 +343,35 @@ fn leave(file: &IncomingFile) {
 impl Serve for Push {
     fn step(&mut self, step: FileRequest, body: Vec<u8>) -> Result<(), Failure> {
         if let (
-            Some(stage),
+            Some(push_folder),
             FileRequest::Claim { .. } | FileRequest::Open(_) | FileRequest::Batch(_),
-        ) = (&self.stage, &step)
+        ) = (&self.push_folder, &step)
         {
-            stage.begin_files();
+            push_folder.begin_files();
         }
         match step {
             FileRequest::Inspect { sums } => {
                 inspect::inspect(&body, sums, self.workspace.as_ref(), &self.output);
             }
             FileRequest::Enter => self.enter()?,
-            FileRequest::Leave => self.stage.iter().for_each(|stage| stage.leave()),
+            FileRequest::Leave => self
+                .push_folder
+                .iter()
+                .for_each(|push_folder| push_folder.leave()),
             FileRequest::Peers => {
-                let peers = self.stage.as_ref().map(|stage| stage.peers());
+                let peers = self
+                    .push_folder
+                    .as_ref()
+                    .map(|push_folder| push_folder.peers());
                 let hosts = peers.unwrap_or_default();
                 self.output.send(FileEvent::Peers { hosts });
             }
-            FileRequest::Claim { key, bytes, dst } => {
-                self.claim(key, bytes, dst.as_ref().map(wire::Text::path));
+            FileRequest::Claim {
+                partial_key,
+                bytes,
+                dst,
+            } => {
+                self.claim(partial_key, bytes, dst.as_ref().map(wire::Text::path));
             }
             FileRequest::Batch(batch) => self.batch(&batch, body),
             FileRequest::Open(open) => {
@@ -368,8 +403,8 @@ impl Serve for Push {
 impl Drop for Push {
     fn drop(&mut self) {
         self.files.values().for_each(|file| leave(file));
-        if let Some(stage) = self.stage.as_ref().filter(|_| !self.is_direct) {
-            stage.leave();
+        if let Some(push_folder) = self.push_folder.as_ref().filter(|_| !self.is_direct) {
+            push_folder.leave();
         }
     }
 }
@@ -381,7 +416,8 @@ pub struct ForwardReceiver {
 }
 
 impl ForwardReceiver {
-    /// The tool must have begun the file, and chosen this host to hand it on.
+    /// Begins to receive. The tool must have begun the file, and chosen the other host to hand it
+    /// on.
     pub fn begin(
         key: &str,
         host: PublicKey,

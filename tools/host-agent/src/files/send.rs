@@ -1,7 +1,7 @@
 //! Sends files that are fetched from this host. Nothing is written here.
 
+use super::push_folder;
 use super::serve::Serve;
-use super::stage;
 use crate::environment::at_home;
 use crate::output::SharedOutput;
 use nix::libc;
@@ -91,7 +91,7 @@ impl Sender {
     fn walk(&mut self, root: PathBuf, found: &mut Listing<'_>) {
         let mut waiting = vec![root.clone()];
         while let Some(path) = waiting.pop() {
-            let is_ours = path.file_name().is_some_and(stage::is_ours) && path != root;
+            let is_ours = path.file_name().is_some_and(push_folder::is_ours) && path != root;
             let (meta, names) = match self.list(&path) {
                 Ok((meta, _)) if is_ours && meta.is_dir() => continue,
                 Ok(listed) => listed,

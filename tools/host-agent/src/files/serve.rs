@@ -21,8 +21,7 @@ pub trait Serve: Send {
     fn step(&mut self, step: FileRequest, body: Vec<u8>) -> Result<(), Failure>;
 }
 
-/// Answers all requests, and sends a sign of life now and then meanwhile; returns the agent's exit
-/// status.
+/// Answers all requests, and sends heartbeats meanwhile; returns the agent's exit status.
 pub fn converse(serving: &mut dyn Serve, requests: &mut Requests, output: &SharedOutput) -> u8 {
     let failed = |error: io::Error| {
         output.event(&Event::Failed(Failure::new(format!("host-agent: {error}"))));
@@ -44,8 +43,8 @@ pub fn converse(serving: &mut dyn Serve, requests: &mut Requests, output: &Share
     })
 }
 
-/// Answers one request after another until the last, or until there is a reason to end, which is
-/// reported.
+/// Answers one request after another, to the last or until something ends the conversation; reports
+/// why.
 fn answer_all(serving: &mut dyn Serve, requests: &mut Requests, output: &SharedOutput) -> u8 {
     loop {
         let message = match requests.next_within(Some(silence())) {

@@ -1,15 +1,15 @@
-//! The stage of a push in a directory: where partial files lie, and what it leaves.
+//! The directory of a push below its workspace, with partial files, and what remains of it.
 //!
-//! Everything lies in that directory, on the file system on which the files will be, and can be
-//! read by nobody else:
+//! These names are in the workspace, on the file system of the finished files. Other users cannot
+//! read them:
 //!
-//!     .part-push.RUN.ID   the stage of a push on this host; removed at its end, however that comes
-//!     .part-push.lock     the lock of the running push; on shared storage its hosts have it
-//!                         together, and others wait
-//!     .part-push.kept/    the parts of large files that came before a push was interrupted
+//!     .part-push.RUN.ID   the directory of a push on this host; removed at its end in any case
+//!     .part-push.lock     the lock of the running push; on shared storage its hosts hold it
+//!                         together, and other pushes wait
+//!     .part-push.kept/    the parts of large files that arrived before a push was interrupted
 //!
-//! A push has a stage only while it has the lock, so that whoever takes the lock knows that all
-//! other stages are those of pushes that are dead.
+//! A push has such a directory only while it holds the lock, so a push that takes the lock knows
+//! that all other directories belong to dead pushes.
 
 use parking_lot::Mutex;
 use std::ffi::{OsStr, OsString};
@@ -25,54 +25,54 @@ use wire::files::FileFault;
 
 /// Fewer bytes of a file than this are not worth keeping; they are sent again.
 const WORTH_KEEPING: u64 = 1 << 20;
-/// What nobody came back for is removed at the end of a push that has begun its files: whoever
-/// comes back to it, after however long and whatever the clock did meanwhile, finds it.
+/// Kept parts older than this are removed, but only at the end of a push that has begun its files,
+/// so a push that resumes them always finds them first.
 const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 
 const PREFIX: &str = record::RESERVED;
 const LOCK: &str = ".part-push.lock";
 const KEPT: &str = ".part-push.kept";
-/// A file in the directories that part-push makes. Another user may rename a directory of this
-/// user's to such a name, but cannot put this file into it: what lacks it is not touched.
+/// A file in the directories that part-push makes. Another user may give a directory of this user
+/// such a name, but cannot put this file into it. Directories without it are not touched.
 const MADE_HERE: &str = ".made-by-part-push";
-/// The name of a small file before it has its own.
+/// The name of a small file until it is complete.
 pub const SMALL: &str = "one";
 
-/// What a push has in a directory in which files come.
-pub struct Stage {
+/// A push to a workspace on this host, with its directory while it holds the lock.
+pub struct PushFolder {
     base: Folder,
     run: String,
     name: String,
-    /// Whether the push has come as far as to ask for what was kept of its files, or to send some.
+    /// Whether the push has asked for kept parts of its files, or has sent some.
     has_begun: AtomicBool,
-    held: Mutex<Option<LockedStage>>,
+    held: Mutex<Option<LockedFolder>>,
 }
 
-/// What a push has while it is at work.
-struct LockedStage {
+/// The directory and the lock of a push that may write.
+struct LockedFolder {
     folder: Folder,
-    /// `None` where the file system has no locks.
+    /// `None` if the file system has no locks.
     _lock: Option<Lock>,
 }
 
-/// What came of an attempt to be at work.
+/// The result of `enter`.
 #[derive(Debug, Default)]
 pub struct Entered {
-    /// The name of the push that is at work instead.
+    /// The name of the other push that holds the lock.
     pub busy: Option<String>,
     /// Why other hosts do not see the lock.
     pub unlocked: Option<String>,
 }
 
-/// Whether the name of a push can stand in a file's name.
+/// Whether the name of a push is safe as a part of a file name.
 pub fn is_word(run: &str) -> bool {
     (1..=64).contains(&run.len()) && run.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-impl Stage {
-    /// A push that is not at work in this directory before it has entered.
-    pub fn new(base: Folder, run: &str, host: u32) -> Stage {
-        Stage {
+impl PushFolder {
+    /// A push to this workspace that has not entered it yet.
+    pub fn new(base: Folder, run: &str, host: u32) -> PushFolder {
+        PushFolder {
             base,
             run: run.to_owned(),
             name: format!("{PREFIX}{run}.{host}"),
@@ -81,8 +81,7 @@ impl Stage {
         }
     }
 
-    /// Makes this push the one that is at work unless another one is, and puts away what dead
-    /// pushes have left.
+    /// Takes the lock for this push, unless another push holds it, and cleans up after dead pushes.
     pub fn enter(&self) -> io::Result<Entered> {
         let mut held = self.held.lock();
         if held.is_some() {
@@ -101,7 +100,7 @@ impl Stage {
         if unlocked.is_none() {
             self.salvage_dead();
         }
-        *held = Some(LockedStage {
+        *held = Some(LockedFolder {
             folder: self.make()?,
             _lock: lock,
         });
@@ -112,7 +111,7 @@ impl Stage {
     }
 
     fn salvage_dead(&self) {
-        let others = stages(&self.base).into_iter();
+        let others = push_folders(&self.base).into_iter();
         for other in others.filter(|other| !belongs(other, &self.run)) {
             if let Ok(folder) = self.base.folder(&other)
                 && folder.is_private()
@@ -123,7 +122,7 @@ impl Stage {
         }
     }
 
-    /// Makes the stage, which has its mark before it has its name.
+    /// Makes the directory of the push. It has its mark before it gets its name.
     fn make(&self) -> io::Result<Folder> {
         let new = format!("{}.new", self.name);
         self.base.make(&new, 0o700)?;
@@ -136,48 +135,48 @@ impl Stage {
         Ok(folder)
     }
 
-    /// The stage of a push whose process on this host has ended.
-    pub fn abandoned(base: &Path, run: &str, host: u32) -> Option<Stage> {
-        let stage = Stage::new(Folder::open(base).ok()?, run, host);
-        let folder = stage.base.folder(&stage.name).ok();
+    /// The directory of a push whose process on this host has ended.
+    pub fn abandoned(base: &Path, run: &str, host: u32) -> Option<PushFolder> {
+        let push_folder = PushFolder::new(Folder::open(base).ok()?, run, host);
+        let folder = push_folder.base.folder(&push_folder.name).ok();
         let folder = folder.filter(Folder::is_ours)?;
-        // another push that is at work already has put it away
-        let LockAttempt::Taken(lock) = Lock::take(&stage.base, LOCK, run).ok()? else {
+        // a push that holds the lock has already cleaned up
+        let LockAttempt::Taken(lock) = Lock::take(&push_folder.base, LOCK, run).ok()? else {
             return None;
         };
         let _lock = Some(lock);
-        *stage.held.lock() = Some(LockedStage { folder, _lock });
-        Some(stage)
+        *push_folder.held.lock() = Some(LockedFolder { folder, _lock });
+        Some(push_folder)
     }
 
-    /// The directory in which the stage lies.
+    /// The workspace, in which the directory of the push is.
     pub fn base(&self) -> &Folder {
         &self.base
     }
 
-    /// The directory of partial files; there is none unless the push is at work.
+    /// The directory of partial files; it exists only while the push holds the lock.
     pub fn folder(&self) -> Result<Folder, FileFault> {
         let held = self.held.lock();
         let folder = held.as_ref().map(|held| held.folder.clone());
         folder.ok_or(FileFault::OutOfOrder)
     }
 
-    /// Notes that the push asks for what was kept of its files, or sends some.
+    /// Notes that the push asks for kept parts of its files, or sends some.
     pub fn begin_files(&self) {
         self.has_begun.store(true, Ordering::Relaxed);
     }
 
-    /// The hosts of this push whose stages are visible from this one.
+    /// The hosts of this push that see the same workspace.
     pub fn peers(&self) -> Vec<u32> {
-        // makes a network file system look again
+        // makes a network file system read the directory again
         if let Ok(folder) = self.folder() {
             let _ = folder.make("peers", 0o700);
             let _ = folder.remove_folder("peers");
         }
         let own = format!("{PREFIX}{}.", self.run);
-        let stages = stages(&self.base).into_iter();
-        stages
-            .filter_map(|stage| stage.to_str()?.strip_prefix(&own)?.parse().ok())
+        let push_folders = push_folders(&self.base).into_iter();
+        push_folders
+            .filter_map(|push_folder| push_folder.to_str()?.strip_prefix(&own)?.parse().ok())
             .collect()
     }
 
@@ -193,7 +192,7 @@ impl Stage {
         }
     }
 
-    /// Removes what is kept for a file that is in its place now.
+    /// Removes the kept parts of a file that is complete now.
     pub fn forget_kept(&self, key: &str) {
         let Some(kept) = kept(&self.base) else { return };
         let location = key.split('.').next().unwrap_or(key);
@@ -204,13 +203,13 @@ impl Stage {
         }
     }
 
-    /// Removes the stage, of which partial files that are worth it are kept, and leaves the
-    /// directory to other pushes.
+    /// Removes the directory of the push, except for partial files that are worth keeping, and
+    /// releases the lock for other pushes.
     pub fn leave(&self) {
         let Some(held) = self.held.lock().take() else {
             return;
         };
-        // what this push has come back for it has taken out of there, if it came so far
+        // a push that has begun its files has already taken its own kept parts out of there
         if self.has_begun.load(Ordering::Relaxed)
             && let Some(kept) = kept(&self.base)
         {
@@ -226,17 +225,17 @@ impl Stage {
     }
 }
 
-/// A partial file in a stage, and its notes.
-pub fn part(stage: &Folder, key: &str) -> PartialNames {
+/// A partial file in the directory of a push, and the notes on its parts.
+pub fn part(push_folder: &Folder, key: &str) -> PartialNames {
     PartialNames {
-        folder: stage.clone(),
+        folder: push_folder.clone(),
         file: format!("part.{key}").into(),
         notes: format!("good.{key}").into(),
     }
 }
 
-/// What was kept of files; `None` if part-push has not made it, or others could have put something
-/// there.
+/// The directory of kept parts; `None` if part-push has not made it, or if other users could have
+/// put something there.
 fn kept(base: &Folder) -> Option<Folder> {
     let kept = base.folder(KEPT).ok().filter(Folder::is_private);
     kept.filter(|kept| has(kept, MADE_HERE))
@@ -246,35 +245,35 @@ fn has(folder: &Folder, file: &str) -> bool {
     folder.stat(file).is_ok_and(|meta| meta.is_file())
 }
 
-/// The names of what is kept.
+/// The names of the kept parts.
 fn parts_in(kept: &Folder) -> impl Iterator<Item = OsString> {
     let names = kept.names().unwrap_or_default().into_iter();
     names.filter(|name| name != MADE_HERE)
 }
 
-/// The stages of all pushes in a directory.
-fn stages(base: &Folder) -> Vec<OsString> {
-    let is_stage = |name: &OsString| {
+/// The directories of all pushes in a workspace.
+fn push_folders(base: &Folder) -> Vec<OsString> {
+    let is_push_folder = |name: &OsString| {
         let rest = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
         rest.is_some_and(|rest| rest.contains('.')) && base.folder(name).is_ok()
     };
     let names = base.names().unwrap_or_default().into_iter();
-    names.filter(is_stage).collect()
+    names.filter(is_push_folder).collect()
 }
 
-fn belongs(stage: &OsStr, run: &str) -> bool {
+fn belongs(push_folder: &OsStr, run: &str) -> bool {
     let own = format!("{PREFIX}{run}.");
-    stage.as_bytes().starts_with(own.as_bytes())
+    push_folder.as_bytes().starts_with(own.as_bytes())
 }
 
-/// Removes a stage and what pushes put there; partial files that are worth it are kept. A stage
-/// from which something cannot be removed keeps its marks, by which the next push removes it.
-fn salvage(base: &Folder, name: &OsStr, stage: &Folder) {
-    let names = stage.names().unwrap_or_default();
+/// Removes the directory of a push with its files, except for partial files that are worth keeping.
+/// If something cannot be removed, the directory keeps its mark, so that the next push removes it.
+fn salvage(base: &Folder, name: &OsStr, push_folder: &Folder) {
+    let names = push_folder.names().unwrap_or_default();
     let keys = names
         .iter()
         .filter_map(|name| name.to_str()?.strip_prefix("part."));
-    keys.for_each(|key| keep(base, stage, key));
+    keys.for_each(|key| keep(base, push_folder, key));
     let is_of_push = |name: &&OsString| {
         // older versions had a file `owner`
         let kinds = ["part.", "good.", SMALL, "owner"];
@@ -283,38 +282,38 @@ fn salvage(base: &Folder, name: &OsStr, stage: &Folder) {
     };
     let mut is_empty = true;
     for name in names.iter().filter(is_of_push) {
-        is_empty &= stage.remove(name).is_ok();
+        is_empty &= push_folder.remove(name).is_ok();
     }
-    if is_empty && stage.remove(MADE_HERE).is_ok() {
+    if is_empty && push_folder.remove(MADE_HERE).is_ok() {
         let _ = base.remove_folder(name);
     }
 }
 
-fn keep(base: &Folder, stage: &Folder, key: &str) {
-    let part = part(stage, key);
+fn keep(base: &Folder, push_folder: &Folder, key: &str) {
+    let part = part(push_folder, key);
     if part.kept(u64::MAX).bytes() < WORTH_KEEPING {
         return;
     }
     let _ = part.release();
     if base.stat(KEPT).is_err() {
-        let _ = make_kept(base, stage);
+        let _ = make_kept(base, push_folder);
     }
     if let Some(kept) = kept(base) {
         let _ = part.rename(&PartialNames::new(kept, key));
     }
 }
 
-/// Makes the directory of what is kept. It has its mark before it has its name, because somebody
+/// Makes the directory of kept parts. It has its mark before it gets its name, because another user
 /// might put another directory in its place in between.
-fn make_kept(base: &Folder, stage: &Folder) -> io::Result<()> {
+fn make_kept(base: &Folder, push_folder: &Folder) -> io::Result<()> {
     const NEW: &str = "kept";
-    stage.make(NEW, 0o700)?;
-    stage.folder(NEW)?.create(MADE_HERE, &[])?;
-    stage.rename(NEW, base, KEPT)
+    push_folder.make(NEW, 0o700)?;
+    push_folder.folder(NEW)?.create(MADE_HERE, &[])?;
+    push_folder.rename(NEW, base, KEPT)
 }
 
-/// Removes what nobody came back for. A clock that stood years ahead has made what seems to come
-/// from a time that is far away.
+/// Removes kept parts that are too old. A time far in the future comes from a clock that was years
+/// ahead, and counts as old too.
 fn expire(kept: &Folder, now: SystemTime) {
     for name in parts_in(kept) {
         let Ok(time) = kept.stat(&name).and_then(|meta| meta.modified()) else {
