@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use wire::ending::{Cause, Ending, JobFailure, Limit, Loss, Reason, Rules};
 
 /// Servers end by themselves after their last client has ended; those that still run after this
-/// time get TERM. A service may end this long before its clients, and `patience` longer, because
-/// the report of a client's end can be late by that.
+/// time get TERM. A service may end before its clients by this time plus `patience`, because the
+/// report of a client's end may be late by `patience`.
 pub const SERVERS_LINGER: Duration = Duration::from_secs(5);
 /// Signals that arrive within this time of the first one count as one.
 pub const ONE_SIGNAL: Duration = Duration::from_secs(1);
@@ -30,14 +30,15 @@ struct ProcessLife {
 #[derive(Debug)]
 pub struct JobLife {
     processes: BTreeMap<ProcessId, ProcessLife>,
-    /// How many processes run, and how many of them do not only serve others.
+    /// How many processes are running, and how many of them are clients: they do not only serve
+    /// others.
     running_count: usize,
     running_clients: usize,
     has_clients: bool,
     /// The servers that do not listen yet.
     awaited: BTreeSet<ProcessId>,
     pub(crate) rules: Rules,
-    /// How long a host may be silent until it counts as lost, and this side for the hosts.
+    /// How long a host may be silent until it counts as lost; hosts allow this side the same time.
     patience: Duration,
     /// Decides whether the job stalls; `None` without detection of stalls.
     pub(crate) stall: Option<StallWatch>,
@@ -45,15 +46,16 @@ pub struct JobLife {
     ending: Option<Ending>,
     /// When servers that outlive their clients will be ended.
     linger: Option<Instant>,
-    /// The process of a service that ended first, and until when its clients may end too.
+    /// The service that ended first, and the time by which its clients must have ended too.
     ended_early: Option<(ProcessId, Instant)>,
     /// The first signal that arrived, and when.
     signalled: Option<(SignalNumber, Instant)>,
-    /// A pause of the program that runs this state machine, for as long as it can explain failures.
+    /// The last pause of the program that runs this state machine, as long as it can explain
+    /// failures.
     pause: Option<Pause>,
 }
 
-/// A time in which no messages of hosts were handled.
+/// A time in which this program did not run, so that it handled no messages of hosts.
 #[derive(Clone, Copy, Debug)]
 struct Pause {
     time: Duration,
@@ -162,7 +164,8 @@ impl JobLife {
         Some(JobAction::End)
     }
 
-    /// Handles the end of the graph servers that the job uses; `failure` is the first of theirs.
+    /// Handles the end of the graph servers that the job uses; `failure` is the first failure among
+    /// them.
     pub fn servers_ended(&mut self, failure: Option<JobFailure>) -> Option<JobAction> {
         // the index is that of a server, not of a process of this job
         let failure = failure.map(|failure| JobFailure {

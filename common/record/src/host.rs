@@ -5,6 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
 
 /// A host of the job; host k holds partition k.
 #[skip_serializing_none]
@@ -92,6 +93,9 @@ pub fn location_of(hosts: &[Host], id: u32) -> String {
 
 /// DGL's default port for the first graph server of a host.
 pub const DEFAULT_PORT: u16 = 30050;
+/// The ports for programs: those that host-probe tries, and that a plan uses if host-probe did not
+/// report free ones. The first is the default of torch's rendezvous.
+pub const PROGRAM_PORTS: RangeInclusive<u16> = 29500..=29599;
 
 /// Why this number of partitions cannot give each host `per_host`.
 pub fn unequal_parts(parts: u64, hosts: usize, per_host: u32) -> Option<String> {

@@ -147,8 +147,8 @@ pub(crate) fn other_key(name: &str, places: &[(String, String)]) -> HostFault {
     ))
 }
 
-/// The fault of an unknown key, with its fingerprint to compare.
-pub(crate) fn unknown(settings: &SshSettings, blob: &[u8], fingerprint: String) -> UnknownKey {
+/// An unknown key, with its fingerprint to compare and the line to add to known_hosts.
+pub(crate) fn unknown_key(settings: &SshSettings, blob: &[u8], fingerprint: String) -> UnknownKey {
     UnknownKey {
         name: name(settings),
         kind: kind_of(blob).unwrap_or_else(|| "?".to_owned()),

@@ -2,7 +2,7 @@
 //! accepts requests over the connection. Hosts need no installation, and the remote command line is
 //! a constant.
 //!
-//! - [`choice`] decides between the next two for each host.
+//! - [`choice`] decides between `ssh2` and `ssh` for each host.
 //! - [`ssh2`]: libssh2 in this process. A connection costs a tenth of what a program costs.
 //! - [`program`]: OpenSSH's `ssh`, which supports everything in ssh_config and whose cipher costs
 //!   a fifth of libssh2's per byte; any command that runs a command elsewhere (srun, kubectl
@@ -159,7 +159,7 @@ impl Remote {
         }
     }
 
-    /// The same; with `carries_content` for logins that will carry much data.
+    /// This remote, set up for logins that carry much data if `carries_content`.
     pub fn for_content(mut self, carries_content: bool) -> Remote {
         if let Connector::Login(Wish::Any { remembers, .. }) = self.connector {
             self.connector = Connector::Login(Wish::Any {
@@ -170,18 +170,18 @@ impl Remote {
         self
     }
 
-    /// The hosts about which this tool has found more than their records have, for later tools.
+    /// The hosts whose connector this tool has found, with it, for later tools.
     pub fn newly_found<'a>(&self, hosts: impl IntoIterator<Item = &'a Host>) -> Vec<Host> {
         let hosts = hosts.into_iter();
-        let found = hosts.map(|host| (host, self.remembered(host)));
+        let found = hosts.map(|host| (host, self.with_connector(host)));
         found
             .filter(|(host, now)| host.connect != now.connect)
             .map(|(_, now)| now)
             .collect()
     }
 
-    /// The host with the connector by which it was reached, for the tools that follow.
-    pub fn remembered(&self, host: &Host) -> Host {
+    /// The host with the connector by which it was reached, for later tools.
+    pub fn with_connector(&self, host: &Host) -> Host {
         Host {
             connect: self.logins.found(host).or(host.connect),
             ..host.clone()
@@ -216,7 +216,7 @@ impl Remote {
             .install(|| pairs.into_par_iter().map(ask).collect()))
     }
 
-    /// Adds a fix to a fault that only quotes a connector: how to try that connector by hand.
+    /// Adds a fix to a fault that only quotes a connector: how to run that connector by hand.
     fn with_fix(&self, host: &Host, fault: HostFault) -> HostFault {
         const NEEDS: &str = "the host needs a POSIX sh with head, chmod and mv";
         let is_no_host_of_lab = !local_addresses().iter().any(is_of_host_lab);
@@ -249,8 +249,8 @@ impl Remote {
         }
     }
 
-    /// Why no process can outlive the agents: the engine that started them ends whatever they leave
-    /// behind. `None` if processes can.
+    /// Why no process can outlive the agents: the engine that started them ends all processes that
+    /// they leave. `None` if processes can.
     pub fn why_nothing_stays(&self) -> Option<String> {
         Some(self.dial.as_ref()?.ender()?.to_string())
     }

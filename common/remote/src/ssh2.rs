@@ -81,7 +81,7 @@ fn check_key(
     }
     match settings.accepts_new_keys {
         true => known_hosts::remember(settings, &blob),
-        false => Err(unknown(settings, &blob, fingerprint)),
+        false => Err(unknown_key_fault(settings, &blob, fingerprint)),
     }
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn refused_key(options: &RemoteOptions, settings: &SshSettings) -> Op
     match known_hosts::check(settings, &known, &blob) {
         Err(fault) => Some(fault),
         Ok(true) => None,
-        Ok(false) => Some(unknown(settings, &blob, fingerprint)),
+        Ok(false) => Some(unknown_key_fault(settings, &blob, fingerprint)),
     }
 }
 
@@ -136,9 +136,13 @@ fn supported(method: MethodType) -> Vec<&'static str> {
         .unwrap_or_default()
 }
 
-fn unknown(settings: &SshSettings, blob: &[u8], fingerprint: String) -> HostFault {
+fn unknown_key_fault(settings: &SshSettings, blob: &[u8], fingerprint: String) -> HostFault {
     HostFault {
-        unknown_key: Some(Box::new(known_hosts::unknown(settings, blob, fingerprint))),
+        unknown_key: Some(Box::new(known_hosts::unknown_key(
+            settings,
+            blob,
+            fingerprint,
+        ))),
         ..HostFault::unreachable("its key is not in known_hosts")
     }
 }

@@ -11,7 +11,7 @@ use launcher::plan;
 use launcher::run::event_loop::EventLoop;
 use launcher::run::hosts::ConnectedHosts;
 use launcher::run::inbox::{Inbox, RunEvent};
-use launcher::run::launcher::NextTry;
+use launcher::run::launcher::NextAttempt;
 use launcher::run::outcome::JobOutcome;
 use launcher::spec;
 use record::exit::SignalNumber;
@@ -92,14 +92,14 @@ pub fn run(schedule: Schedule, keep_trace: bool) -> Run {
     let mut end = "the launcher was killed".to_owned();
     loop {
         let tried = match world.are_all_reachable() {
-            true => one_try(&mut world, &plan, &hosts, &processes),
+            true => one_attempt(&mut world, &plan, &hosts, &processes),
             false => Try::unreachable(&world),
         };
         violations.extend(check::of_try(&world, &tried));
         let Some(outcome) = &tried.outcome else { break };
         end = check::words(outcome);
-        let pause = match NextTry::of(&plan, outcome, plan.attempt) {
-            NextTry::After(pause) => micros(pause),
+        let pause = match NextAttempt::of(&plan, outcome, plan.attempt) {
+            NextAttempt::After(pause) => micros(pause),
             _ => break,
         };
         trace!(world, "the next try begins after {} s", pause / SECOND);
@@ -142,7 +142,12 @@ fn wait(world: &mut World, pause: Micros) -> bool {
     world.launcher_lives && world.signals.is_empty()
 }
 
-fn one_try(world: &mut World, plan: &plan::JobPlan, hosts: &[Host], processes: &[Process]) -> Try {
+fn one_attempt(
+    world: &mut World,
+    plan: &plan::JobPlan,
+    hosts: &[Host],
+    processes: &[Process],
+) -> Try {
     let queue = Arc::new(Queue::default());
     let mut sink = OutputSink::queued(processes, Arc::clone(&queue)).unwrap();
     let inbox = Arc::new(Inbox::default());

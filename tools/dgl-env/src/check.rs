@@ -1,5 +1,5 @@
-//! Checks what can be known before a process is started: flags, records, which anyone may have
-//! edited, and the installed software.
+//! Checks what is known before a process is started: flags, records (which users may have edited)
+//! and the installed software.
 
 use crate::args::{Args, ServerThreads};
 use crate::command::UserCommand;
@@ -14,7 +14,7 @@ use std::ops::RangeBounds;
 /// The longest name of a network interface in bytes (Linux, IFNAMSIZ).
 const MAX_IFACE: usize = 15;
 
-/// Faults of flags that are for other programs than those of the plan. A flag that only repeats its
+/// Faults of flags that concern programs which the plan does not have. A flag that only repeats its
 /// default does no harm.
 pub fn flags(args: &Args) -> Vec<Fault> {
     const NO_GRAPH: &str = "leave it out: workers are plain processes, without graph servers";
@@ -153,8 +153,8 @@ fn facts_problems(facts: &Facts) -> Vec<String> {
     problems
 }
 
-/// Whether Linux accepts a name for a network interface. A comma would make two names of one in
-/// GLOO_SOCKET_IFNAME.
+/// Whether Linux accepts a name for a network interface. In GLOO_SOCKET_IFNAME, a comma would make
+/// two names of it.
 fn is_iface(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= MAX_IFACE

@@ -1,15 +1,17 @@
 //! The processes of a job.
 //!
 //! Their environment is that of DGL's launch.py, the union of all its versions: a version ignores a
-//! variable that it does not know (which reads which, dgl-env(1) says). On purpose different:
+//! variable that it does not know (dgl-env(1) says which version reads which). Deliberate
+//! differences:
 //! - `PYTHONUNBUFFERED` and `PYTHONFAULTHANDLER` are set, and each host's network interface for
 //!   gloo, tensorpipe and NCCL.
 //! - Trainers always get OMP_NUM_THREADS (launch.py from 0.6.1 on), from their own host's
-//!   processors, and servers the PYTHONPATH (launch.py from 0.7.2 on). `--num-omp-threads` beats
-//!   this machine's OMP_NUM_THREADS, which beats it in launch.py.
-//! - 0.6.1's launch.py takes 0 for `--num_samplers` where it runs under Python 3.8 or later; here
+//!   processors, and servers the PYTHONPATH (launch.py from 0.7.2 on). `--num-omp-threads` takes
+//!   precedence over this machine's OMP_NUM_THREADS; in launch.py it is the other way round.
+//! - launch.py of 0.6.1 takes 0 for `--num_samplers` if it runs under Python 3.8 or later; here
 //!   that is a warning.
-//! - Values and words arrive as they were given; launch.py has the host's shell read them again.
+//! - Values and words arrive as they were given; with launch.py, the host's shell interprets them
+//!   again.
 
 use crate::args::{Args, RankOption, ServerThreads};
 use crate::bind::{self, Binding, HostBindings, ProcessCounts};
@@ -47,33 +49,33 @@ pub struct LaunchMachine {
     pub pythonpath: Option<OsString>,
 }
 
-/// The variables of NCCL's flight recorder: how many operations it notes, whether it writes them,
-/// and into which files. Each with its first name, which all versions of torch read, and that of
-/// torch 2.8 on, which beats the first and warns about it.
+/// The variables of NCCL's flight recorder: how many operations it records, whether it writes them,
+/// and into which files. Each has its old name, which all versions of torch read, and its name
+/// since torch 2.8, which takes precedence and warns about the old one.
 const FLIGHT_RECORDER: [[&str; 2]; 3] = [
     ["TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE"],
     ["TORCH_NCCL_DUMP_ON_TIMEOUT", DUMP_ON_TIMEOUT],
     ["TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE"],
 ];
-/// Torch 2.9 does not know this one yet.
+/// Torch 2.9 does not know this variable yet.
 const DUMP_ON_TIMEOUT: &str = "TORCH_FR_DUMP_ON_TIMEOUT";
 
 /// The plan of the programs of one command line.
 pub struct ProgramPlan<'a> {
     args: &'a Args,
-    /// Those on which the programs run.
+    /// The hosts on which the programs run.
     hosts: Vec<Host>,
     /// DGL's graph servers.
     servers: Program,
     /// DGL's trainers, or plain processes.
     clients: Program,
-    /// What was planned before.
+    /// The programs that were planned before.
     earlier: Earlier,
-    /// What placeholders of these programs stand for.
+    /// The values of placeholders of these programs.
     own: ProgramFacts,
     /// Whether dgl-spawn replaces a placeholder.
     has_attempt: bool,
-    /// Whether a graph record says what the hosts have.
+    /// Whether a graph record says which files the hosts have.
     has_graph: bool,
     /// Where the processes of each host run, if they are bound.
     bindings: Vec<HostBindings>,
@@ -191,8 +193,8 @@ impl<'a> ProgramPlan<'a> {
         self.hosts.len()
     }
 
-    /// The path at which the partition config may be on this machine too. Where a graph record says
-    /// what the hosts have, an older file here proves nothing.
+    /// The path at which the partition config may also be on this machine. If a graph record says
+    /// which files the hosts have, an older file here proves nothing.
     pub fn config_here(&self) -> Option<PathBuf> {
         if self.has_graph {
             return None;
@@ -200,7 +202,7 @@ impl<'a> ProgramPlan<'a> {
         Some(Path::new(self.paths.workspace.as_ref()?).join(self.paths.part_config.as_ref()?))
     }
 
-    /// What the user should know although it is no error.
+    /// Warnings: what the user should know although it is no error.
     pub fn warnings(&self) -> Vec<String> {
         let (args, hosts) = (self.args, &self.hosts);
         let spells_as_torch = args.local_rank_arg == Some(RankOption::AsTorch);
@@ -219,7 +221,7 @@ impl<'a> ProgramPlan<'a> {
         warnings.into_iter().flatten().collect()
     }
 
-    /// A warning about the source of the trainers' number of threads, where it may surprise.
+    /// A warning about the source of the trainers' number of threads, if it may surprise.
     fn omp_warning(&self) -> Option<String> {
         let Program { role, counts, .. } = &self.clients;
         if counts.is_empty() || self.env.sets(*role, "OMP_NUM_THREADS") {
@@ -328,7 +330,7 @@ impl<'a> ProgramPlan<'a> {
         }
         // `${attempt}`, `{{attempt}}` and values of this environment are literal
         let rest = planned("");
-        // the command is there: the plan has just set it
+        // the plan has just set the command
         let text = rest.unused_attempt_text().unwrap_or_default();
         Process {
             attempt: true,
@@ -377,7 +379,7 @@ impl<'a> ProgramPlan<'a> {
             self.set_torch_env(&mut process, place, count);
             self.set_flight_recorder(&mut process, host);
         }
-        self.set_advice(&mut process, host);
+        self.set_overridable(&mut process, host);
         for (name, value) in self.env.of(role) {
             process.set_env(name, &value.fill(values));
         }
@@ -412,7 +414,7 @@ impl<'a> ProgramPlan<'a> {
     }
 
     /// Sets the variables of every process that the user may override.
-    fn set_advice(&self, process: &mut Process, host: &Host) {
+    fn set_overridable(&self, process: &mut Process, host: &Host) {
         let facts = &host.facts;
         // lines appear when they are printed, and a crash or SIGABRT shows where the program was
         set(process, "PYTHONUNBUFFERED", 1);
@@ -426,7 +428,7 @@ impl<'a> ProgramPlan<'a> {
             // NCCL matches prefixes without the equals sign
             set(process, "NCCL_SOCKET_IFNAME", format!("={iface}"));
         }
-        // as an activation would
+        // as activating the environment does
         if let Some(prefix) = &facts.prefix {
             let path = facts.path.as_deref().unwrap_or(USUAL_PATH);
             for (name, value) in python::activation(prefix, facts.conda_env.as_deref(), path) {
@@ -435,8 +437,8 @@ impl<'a> ProgramPlan<'a> {
         }
     }
 
-    /// Has torch write what NCCL's flight recorder has noted into the workspace, if NCCL waits in
-    /// vain on GPUs. Torch 2.8 warns about the names of before.
+    /// Has torch write the records of NCCL's flight recorder into the workspace when NCCL times out
+    /// on GPUs. Torch 2.8 warns about the old names.
     fn set_flight_recorder(&self, process: &mut Process, host: &Host) {
         let folder = self.paths.workspace.as_ref();
         let Some(folder) = folder.filter(|_| host.facts.gpus > Some(0)) else {
@@ -458,8 +460,8 @@ impl<'a> ProgramPlan<'a> {
         }
     }
 
-    /// Sets the command of a process, and what is known of it. If host-probe found an environment,
-    /// its interpreter is used by path, whatever PATH will be.
+    /// Sets the command of a process and the facts about it. If host-probe found an environment,
+    /// its interpreter is used by path, independently of PATH.
     fn set_command(&self, process: &mut Process, host: &Host, values: PlaceholderValues<'_>) {
         let python = host.facts.python_path.as_ref();
         let mut command = self.command.filled(values);
@@ -467,7 +469,7 @@ impl<'a> ProgramPlan<'a> {
             command = command.with_interpreter(python);
         }
         process.python = command.interpreter();
-        // a setup that changes the directory leaves open where the script is
+        // if the setup changes the directory, it is not known where the script is
         let setup = process.setup.clone().map(UserCommand::Shell);
         if setup.is_none_or(|setup| setup.stays()) {
             process.script = command.script_file();

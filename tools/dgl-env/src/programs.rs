@@ -1,11 +1,11 @@
-//! Several programs in one job: what those before in the stream have taken, and what is left for
-//! the one that is planned.
+//! Several programs in one job: the names and ports that earlier programs of the stream have taken,
+//! and those that the planned one gets.
 
 use crate::args::Args;
 use crate::environment::UserEnv;
 use crate::placeholders::{Fact, Placeholder, ProgramFacts, Programs};
 use record::error::{Fault, Report};
-use record::{Host, Process, Role};
+use record::{Host, PROGRAM_PORTS, Process, Role};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
@@ -62,7 +62,7 @@ impl Program {
 }
 
 /// The number of trainers, or of plain processes, on each host. DGL's servers and trainers count
-/// each other even where only one of these programs is started.
+/// each other even if only one of these programs is started.
 pub fn client_counts(args: &Args, hosts: &[Host]) -> Result<Vec<u32>, Report> {
     match &args.num_trainers {
         Some(count) if args.is_dgl() => count.counts("--num-trainers", hosts),
@@ -81,16 +81,12 @@ pub fn client_counts(args: &Args, hosts: &[Host]) -> Result<Vec<u32>, Report> {
     }
 }
 
-/// The ports of a program where host-probe has not looked which are free. torchrun's own default is
-/// the first.
-const USUAL_PORTS: RangeInclusive<u16> = 29500..=29599;
-
-/// What the stream has of the programs that were planned before.
+/// The programs of the stream that were planned before.
 #[derive(Default)]
 pub struct Earlier {
     /// The number of their processes.
     pub num_processes: u32,
-    /// What placeholders may stand for.
+    /// The values of placeholders for them.
     pub programs: Programs,
     /// The ports on which they will listen, by host.
     pub ports: BTreeMap<u32, BTreeSet<u16>>,
@@ -99,7 +95,7 @@ pub struct Earlier {
 }
 
 impl Earlier {
-    /// Reads what the records of these processes say.
+    /// Collects them from the records of their processes.
     pub fn of(processes: &[Process]) -> Earlier {
         let mut earlier = Earlier {
             num_processes: u32::try_from(processes.len()).unwrap_or(u32::MAX),
@@ -172,7 +168,7 @@ impl ProgramFacts {
     }
 }
 
-/// Chooses the ports of a program: free ones of its first host that no program before has. Groups
+/// Chooses the ports of a program: free ports of its first host that no earlier program has. Groups
 /// of trainers that start at the same moment would meet at one port, so dgl-spawn chooses that of
 /// the trainers of persistent servers.
 pub fn ports(
@@ -239,7 +235,8 @@ pub fn ports(
 fn free_ports(host: &Host) -> Vec<u16> {
     let probed = host.facts.master_port;
     let more = match host.facts.free_ports.as_slice() {
-        [] => USUAL_PORTS.filter(|port| Some(*port) != probed).collect(),
+        // host-probe has not found free ones
+        [] => PROGRAM_PORTS.filter(|port| Some(*port) != probed).collect(),
         free => free.to_vec(),
     };
     probed.into_iter().chain(more).collect()
@@ -255,8 +252,8 @@ fn port_of_servers(host: &Host, port: u16, num_servers: u16) -> Fault {
     Fault::data(host.location(), problem).fix("use another --master-port")
 }
 
-/// Faults of what the program has to do with those that were planned before: a role twice, ports
-/// twice, and placeholders without a value.
+/// The conflicts with programs that were planned before: a role twice, ports twice, and
+/// placeholders without a value.
 pub fn faults(
     args: &Args,
     env: &UserEnv,
@@ -301,8 +298,8 @@ pub fn faults(
     faults
 }
 
-/// The fault of a placeholder whose value is not known yet, or is another one than that of the
-/// variable that the processes read.
+/// The fault of a placeholder whose value is not known yet, or differs from the variable that the
+/// processes read.
 fn own_fault(fact: &Fact, args: &Args, env: &UserEnv) -> Option<Fault> {
     let is_own = |placeholder: &Placeholder| *placeholder == Placeholder::Own(fact.clone());
     let sets = |name: &str| {
@@ -334,7 +331,7 @@ fn own_fault(fact: &Fact, args: &Args, env: &UserEnv) -> Option<Fault> {
     Some(Fault::usage(format!("{{{fact}}}"), problem).fix(fix))
 }
 
-/// The fault of a placeholder for a fact of another program that is not there.
+/// The fault of a placeholder for a fact that another program does not have.
 fn fault_of_other(role: Role, fact: &Fact, earlier: &Earlier) -> Option<Fault> {
     let name = role.name();
     let before = format!("put the dgl-env that plans {name} before this one");

@@ -14,7 +14,7 @@ pub use args::Args;
 use job::{Limit, Rules};
 use launcher::detached::DetachedJob;
 use launcher::detached::follow;
-use launcher::detached::start::LauncherPort;
+use launcher::detached::start::LauncherListen;
 use launcher::output::log_dir::LogDir;
 use launcher::plan;
 use launcher::run::launcher::{Launcher, ReachHosts, own_fault};
@@ -53,11 +53,11 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     if args.dry_run {
         return dry_run(&args.connect, &hosts, &processes);
     }
-    let parts = plan::SplitProcesses::of(processes)?;
+    let split = plan::SplitProcesses::of(processes)?;
     let mut named = args.job.clone();
-    if let Some(name) = parts.servers.clone() {
-        check_servers(&args, &name, parts.others().is_empty())?;
-        named = named.or_else(|| parts.others().is_empty().then_some(name));
+    if let Some(name) = split.servers.clone() {
+        check_servers(&args, &name, split.others().is_empty())?;
+        named = named.or_else(|| split.others().is_empty().then_some(name));
     }
     let token = remote::random_token()?;
     let job = plan::JobPlan {
@@ -74,7 +74,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         wait: args.wait,
         restart: args.restart,
     };
-    launch(&args, &stream, &hosts, job, parts)
+    launch(&args, &stream, &hosts, job, split)
 }
 
 /// Runs the job here, or detaches it.
@@ -83,15 +83,15 @@ fn launch(
     stream: &Stream,
     hosts: &[Host],
     job: plan::JobPlan,
-    parts: plan::SplitProcesses,
+    split: plan::SplitProcesses,
 ) -> Result<Exit, Report> {
     let begun = Instant::now();
     let log_dir = args.log_dir.as_deref().filter(|_| !args.detach);
-    let mut sink = sink::open(args, log_dir, stream, hosts, &parts.processes)?;
+    let mut sink = sink::open(args, log_dir, stream, hosts, &split.processes)?;
     // from here on a signal ends the job in order; nothing has been started yet
     let signals = Signals::watch().map_err(|error| own_fault(&error))?;
     let options = args.connect.options_until(&signals.stop());
-    let listening = LauncherPort {
+    let listening = LauncherListen {
         port: options.dial_port,
         patience: options.connect_timeout,
     };
@@ -104,14 +104,14 @@ fn launch(
         signals,
     };
     if !args.detach {
-        let (exit, _) = launcher.run(job, &parts, sink, begun)?;
+        let (exit, _) = launcher.run(job, &split, sink, begun)?;
         return Ok(exit);
     }
     let job = DetachedJob {
         plan: job,
         hosts: hosts.to_vec(),
         graph: launcher.graph.clone(),
-        processes: parts.processes,
+        processes: split.processes,
         log_dir: args.log_dir.as_deref().map(Text::from),
     };
     let signals = &launcher.signals;

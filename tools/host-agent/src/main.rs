@@ -110,9 +110,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// A panic in any thread ends the program: without the supervisor its watcher ends the job, but
-/// half a supervisor would not notice anything. Only a thread that reads stacks may fail, because
-/// it depends on the memory of other processes.
+/// A panic in any thread ends the program: the watcher ends the job of a dead supervisor, but a
+/// supervisor without one of its threads would continue unnoticed. Only a thread that reads stacks
+/// may fail, because it depends on the memory of other processes.
 fn abort_on_panic() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -159,7 +159,7 @@ impl ConversationState {
         }
     }
 
-    /// Releases what is claimed.
+    /// Releases the claim.
     fn release(&mut self) -> Result<(), Failure> {
         self.preflight = Preflight::default();
         self.has_claimed = false;
@@ -171,9 +171,9 @@ impl ConversationState {
 /// watcher.
 fn session(notes: &str, answers: &str, token: Option<&str>) -> ExitCode {
     let mut output = EventOutput::default();
-    // a program inherits that its watcher blocks signals
+    // the watcher's blocked signal mask is inherited
     let _ = supervise::unblock_signals();
-    // only the watcher would end its processes
+    // without the watcher, its processes would not be ended
     let _ = set_pdeathsig(Signal::SIGTERM);
     let Ok(watcher) = WatcherLink::inherited(notes, answers) else {
         output.event(&Event::Failed(Failure::new("it has no pipes to a watcher")));

@@ -6,7 +6,7 @@ use crate::python::{self, PythonFacts};
 use crate::{job_processes, netlink, nvidia, open_files, procfs};
 use nix::ifaddrs::getifaddrs;
 use record::python::activation;
-use record::{Facts, GpuCard};
+use record::{Facts, GpuCard, PROGRAM_PORTS};
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsStr;
@@ -17,8 +17,6 @@ use transfer::room::free_bytes;
 use wire::probe::{Interface, Occupancy, Probe, Probed, Python, SERVER_PORTS};
 use wire::{Failure, Text};
 
-/// The ports for programs; the first is the default of torch's rendezvous.
-const PROGRAM_PORTS: std::ops::RangeInclusive<u16> = 29500..=29599;
 /// How many free ports are reported besides that of the rendezvous; each program of a job uses
 /// some.
 const MORE_PORTS: usize = 16;

@@ -3,7 +3,7 @@
 use crate::args::{Args, ServerPort};
 use crate::choice::{self, Need};
 use crate::gpus;
-use crate::plan::{self, Expected, Placement, ProbeAnswer};
+use crate::plan::{self, Placement, ProbeAnswer, ProbeWish};
 use crate::ports;
 use record::error::{Fault, Report};
 use record::exit::Exit;
@@ -29,7 +29,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         (None, Some(folder)) => Python::Venv(folder.clone()),
         (None, None) => Python::Command(args.python.clone()),
     };
-    let wanted = Expected {
+    let wanted = ProbeWish {
         workspace: args.workspace.as_deref(),
         num_servers: args.num_servers,
         python: &python,
@@ -299,7 +299,7 @@ fn record_of(chosen_host: &Chosen<'_>, remote: &Remote) -> Host {
         .map(|answer| &answer.facts)
         .map_err(|fault| fault.problem.as_str());
     plan::rewritten(
-        &remote.remembered(chosen_host.host),
+        &remote.with_connector(chosen_host.host),
         chosen_host.placement,
         outcome,
     )

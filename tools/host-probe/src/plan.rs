@@ -7,7 +7,7 @@ use wire::Failure;
 use wire::probe::{EphemeralPorts, Occupancy, Probe, Probed, Python};
 
 /// The request to every host.
-pub struct Expected<'a> {
+pub struct ProbeWish<'a> {
     /// The directory of the job.
     pub workspace: Option<&'a str>,
     /// The number of graph servers on each host.
@@ -21,7 +21,7 @@ pub struct Expected<'a> {
 }
 
 /// The request to one host.
-pub fn request(wanted: &Expected<'_>, host: &Host) -> Probe {
+pub fn request(wanted: &ProbeWish<'_>, host: &Host) -> Probe {
     Probe {
         workspace: wanted.workspace.map(str::to_owned),
         server_ports: Some((host.port, host.port.saturating_add(wanted.num_servers - 1))),

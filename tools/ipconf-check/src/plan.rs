@@ -37,7 +37,7 @@ const REACHABLE: &str = "write the address of the interface that the other hosts
 const BY_ADDRESS: &str = "list it by the address at which the other hosts reach it, and have ssh \
      log in by the name: a first line ip,login, then ADDRESS,NAME";
 
-/// All addresses of lines that are names to look up, each once.
+/// All names of the lines that must be looked up, each once.
 pub fn names(lines: &[HostLine]) -> Vec<&str> {
     let words = lines.iter().map(|line| line.address.as_str());
     let names = words.filter(|word| is_name(host_of(word)));
@@ -56,7 +56,7 @@ pub fn plan(lines: &[HostLine], options: &PlanOptions<'_>) -> Result<Vec<Host>, 
             .fix("write one host per line: its IPv4 address, then its port if it is not 30050")
             .report());
     }
-    // far below, as lines() guarantees
+    // lines() limits the count far below u32::MAX
     let of = u32::try_from(lines.len()).unwrap_or(u32::MAX);
     let mut report = Report::default();
     let mut hosts = Vec::new();

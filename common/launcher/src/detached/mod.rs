@@ -1,5 +1,5 @@
 //! Jobs that outlive the tool that started them. Their launcher runs on the first host, with all of
-//! this crate; [`start`] brings it there, and [`follow`] shows what it writes.
+//! this crate; [`start`](start::start) has it started there, and [`follow`] shows what it writes.
 //!
 //! The launcher writes run.jsonl, a log for each process, and `messages`, what it would show on a
 //! terminal, into a directory of the job on the first host. The table shows what happens when

@@ -24,7 +24,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// The port of the launcher, and how long it waits for agents.
 #[derive(Clone, Copy, Debug)]
-pub struct LauncherPort {
+pub struct LauncherListen {
     /// The port; 0 for any.
     pub port: u16,
     /// How long agents may take to connect.
@@ -36,7 +36,7 @@ pub struct LauncherPort {
 pub fn start(
     hosts: &mut ConnectedHosts<'_>,
     job: &DetachedJob,
-    listening: LauncherPort,
+    listening: LauncherListen,
 ) -> Result<(), Stopped> {
     let Some(first) = hosts.sessions.first().map(|session| session.host) else {
         return Ok(());

@@ -1,9 +1,9 @@
 //! Before the start: the job claims what it needs on its hosts, and all hosts are checked. All
 //! problems are reported together, and then nothing is started.
 //!
-//! The agent of each host derives its checks from the processes there. [`claims`] decides which of
+//! The agent of each host derives its checks from the processes there. `claims` decides which of
 //! several launchers may start, [`diagnosis`] compares the findings of all hosts, [`describe`]
-//! words them, and [`reachability`] decides which hosts connect to which.
+//! words them, and `reachability` decides which hosts connect to which.
 
 mod claims;
 pub mod conversation;

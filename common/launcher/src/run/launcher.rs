@@ -7,7 +7,7 @@ use super::outcome::{JobOutcome, Stopped, conclude, explain};
 use super::signals::Signals;
 use crate::detached::DetachedJob;
 use crate::detached::follow::{Followed, Follower, Until};
-use crate::detached::start::{self, LauncherPort, on_host};
+use crate::detached::start::{self, LauncherListen, on_host};
 use crate::output::sink::OutputSink;
 use crate::plan::{self, SplitProcesses};
 use crate::preflight::conversation::Conversation;
@@ -35,7 +35,7 @@ const CHECK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What follows an attempt.
 #[derive(Debug, PartialEq, Eq)]
-pub enum NextTry {
+pub enum NextAttempt {
     /// Nothing: it has ended well, another attempt would be pointless, or none is left.
     None,
     /// Nothing, for this reason.
@@ -44,17 +44,17 @@ pub enum NextTry {
     After(Duration),
 }
 
-impl NextTry {
-    /// What follows an attempt with this outcome; `tries` were made before it.
-    pub fn of(plan: &plan::JobPlan, outcome: &JobOutcome, tries: u32) -> NextTry {
-        if tries == plan.restart || !is_worth_another_try(outcome, tries) {
-            return NextTry::None;
+impl NextAttempt {
+    /// What follows an attempt with this outcome; `attempts` were made before it.
+    pub fn of(plan: &plan::JobPlan, outcome: &JobOutcome, attempts: u32) -> NextAttempt {
+        if attempts == plan.restart || !is_worth_another_attempt(outcome, attempts) {
+            return NextAttempt::None;
         }
         if outcome.reaped {
-            return NextTry::Refused("dgl-reap has ended it".to_owned());
+            return NextAttempt::Refused("dgl-reap has ended it".to_owned());
         }
         if let Some(signal) = outcome.signalled {
-            return NextTry::Refused(format!("SIG{signal} arrived while it ended"));
+            return NextAttempt::Refused(format!("SIG{signal} arrived while it ended"));
         }
         // a lost host needs time to detect that and to end its part
         let has_lost_hosts = !outcome.report.0.is_empty()
@@ -67,12 +67,12 @@ impl NextTry {
             false => Duration::ZERO,
         };
         // a host checks once a second whether its launcher is gone
-        NextTry::After(ends_its_part + RESTART_AFTER)
+        NextAttempt::After(ends_its_part + RESTART_AFTER)
     }
 }
 
-/// Whether a job with this outcome is restarted; `tries` were made before the last one.
-fn is_worth_another_try(outcome: &JobOutcome, tries: u32) -> bool {
+/// Whether a job with this outcome is restarted; `attempts` were made before the last one.
+fn is_worth_another_attempt(outcome: &JobOutcome, attempts: u32) -> bool {
     let failed = matches!(
         outcome.cause,
         Some(
@@ -86,7 +86,7 @@ fn is_worth_another_try(outcome: &JobOutcome, tries: u32) -> bool {
     );
     // if the first attempt started nothing, the problem is permanent; a later one may only have
     // been too early
-    let was_early = tries > 0 && !matches!(outcome.cause, Some(Cause::Signal(_)));
+    let was_early = attempts > 0 && !matches!(outcome.cause, Some(Cause::Signal(_)));
     match outcome.started {
         true => failed,
         false => was_early,
@@ -110,7 +110,7 @@ pub struct Launcher<'a> {
     pub graph: Option<Graph>,
     pub connect: &'a dyn ReachHosts,
     /// The port of the launcher of a detached job.
-    pub listening: LauncherPort,
+    pub listening: LauncherListen,
     pub signals: Signals,
 }
 
@@ -120,12 +120,12 @@ impl<'a> Launcher<'a> {
     pub fn run(
         &self,
         mut plan: plan::JobPlan,
-        parts: &SplitProcesses,
+        split: &SplitProcesses,
         mut sink: OutputSink,
         begun: Instant,
     ) -> Result<(Exit, Summary), Report> {
-        let outcome = self.all_tries(&mut plan, parts, &mut sink, begun)?;
-        if parts.servers.is_some() && matches!(outcome.cause, Some(Cause::Process | Cause::Time(_)))
+        let outcome = self.all_attempts(&mut plan, split, &mut sink, begun)?;
+        if split.servers.is_some() && matches!(outcome.cause, Some(Cause::Process | Cause::Time(_)))
         {
             // with another one, clients never reach the servers again, or the servers end
             sink.notice(
@@ -144,31 +144,31 @@ impl<'a> Launcher<'a> {
     }
 
     /// Runs the job until it has ended well, another attempt would be pointless, or none is left.
-    fn all_tries(
+    fn all_attempts(
         &self,
         plan: &mut plan::JobPlan,
-        parts: &SplitProcesses,
+        split: &SplitProcesses,
         sink: &mut OutputSink,
         begun: Instant,
     ) -> Result<JobOutcome, Report> {
-        let mut tries = 0;
+        let mut attempts = 0;
         loop {
-            let outcome = self.one_try(plan, parts, sink);
-            let pause = match NextTry::of(plan, &outcome, tries) {
-                NextTry::None => return Ok(outcome),
-                NextTry::Refused(why) => {
+            let outcome = self.one_attempt(plan, split, sink);
+            let pause = match NextAttempt::of(plan, &outcome, attempts) {
+                NextAttempt::None => return Ok(outcome),
+                NextAttempt::Refused(why) => {
                     let name = &plan.name;
                     sink.notice(&format!(
                         "dgl-spawn: job {name} does not start again: {why}"
                     ));
                     return Ok(outcome);
                 }
-                NextTry::After(pause) => pause,
+                NextAttempt::After(pause) => pause,
             };
-            tries += 1;
+            attempts += 1;
             explain(self.hosts, plan, &outcome, begun, sink);
             sink.notice(&format!(
-                "dgl-spawn: job {} starts again in {} ({tries} of {})",
+                "dgl-spawn: job {} starts again in {} ({attempts} of {})",
                 plan.name,
                 term::seconds(pause),
                 plan.restart
@@ -182,21 +182,21 @@ impl<'a> Launcher<'a> {
                 });
             }
             plan.token = session::random_token()?;
-            plan.attempt = tries;
+            plan.attempt = attempts;
         }
     }
 
-    fn one_try(
+    fn one_attempt(
         &self,
         plan: &plan::JobPlan,
-        parts: &SplitProcesses,
+        split: &SplitProcesses,
         sink: &mut OutputSink,
     ) -> JobOutcome {
-        let (processes, first) = match parts.others() {
-            [] => (parts.persistent(), 0),
-            others => (others, parts.persistent().len()),
+        let (processes, first) = match split.others() {
+            [] => (split.persistent(), 0),
+            others => (others, split.persistent().len()),
         };
-        match self.start(plan, parts, sink) {
+        match self.start(plan, split, sink) {
             Ok(mut hosts) => {
                 sink.notice(&begun_notice(plan, processes, &hosts));
                 let shown = (processes, first);
@@ -211,13 +211,13 @@ impl<'a> Launcher<'a> {
     fn start(
         &self,
         plan: &plan::JobPlan,
-        parts: &SplitProcesses,
+        split: &SplitProcesses,
         sink: &mut OutputSink,
     ) -> Result<ConnectedHosts<'a>, Stopped> {
-        let processes = match (parts.others(), parts.servers.as_deref()) {
-            ([], _) => parts.persistent(),
+        let processes = match (split.others(), split.servers.as_deref()) {
+            ([], _) => split.persistent(),
             (others, None) => others,
-            (_, Some(name)) => return self.start_with_servers(plan, parts, name, sink),
+            (_, Some(name)) => return self.start_with_servers(plan, split, name, sink),
         };
         let hosts = self.connect(plan, processes)?;
         self.examine(&mut Conversation::with(&hosts), plan, processes, sink)?;
@@ -230,11 +230,11 @@ impl<'a> Launcher<'a> {
     fn start_with_servers(
         &self,
         plan: &plan::JobPlan,
-        parts: &SplitProcesses,
+        split: &SplitProcesses,
         name: &str,
         sink: &mut OutputSink,
     ) -> Result<ConnectedHosts<'a>, Stopped> {
-        let processes = parts.others();
+        let processes = split.others();
         let mut waits = false;
         loop {
             let hosts = self.connect(plan, processes)?;
@@ -251,12 +251,12 @@ impl<'a> Launcher<'a> {
                     ));
                     return Ok(hosts);
                 }
-                FoundServers::Missing(why) if parts.persistent().is_empty() => {
+                FoundServers::Missing(why) if split.persistent().is_empty() => {
                     return Err(no_servers(name, why));
                 }
                 FoundServers::Missing(why) if servers::claim_start(&mut talk, name)? => {
                     sink.notice(&format!("dgl-spawn: starting graph servers {name}: {why}"));
-                    self.start_servers(plan, parts, name, sink)?;
+                    self.start_servers(plan, split, name, sink)?;
                 }
                 FoundServers::Starting | FoundServers::Missing(_) => {
                     if !std::mem::replace(&mut waits, true) {
@@ -276,7 +276,7 @@ impl<'a> Launcher<'a> {
     fn start_servers(
         &self,
         plan: &plan::JobPlan,
-        parts: &SplitProcesses,
+        split: &SplitProcesses,
         name: &str,
         sink: &mut OutputSink,
     ) -> Result<(), Stopped> {
@@ -299,7 +299,7 @@ impl<'a> Launcher<'a> {
             plan,
             hosts: self.hosts.to_vec(),
             graph: self.graph.clone(),
-            processes: parts.persistent().to_vec(),
+            processes: split.persistent().to_vec(),
             log_dir: None,
         };
         let followed = self.detach(&job, sink)?;

@@ -10,7 +10,7 @@ use crate::output::EventOutput;
 use crate::processes;
 use crate::requests::{Next, Requests};
 use launcher::detached::DetachedJob;
-use launcher::detached::start::LauncherPort;
+use launcher::detached::start::LauncherListen;
 use launcher::output::sink::OutputSink;
 use launcher::plan::SplitProcesses;
 use launcher::run::launcher::{Launcher, own_fault};
@@ -41,11 +41,11 @@ const MAX_PLAN: usize = 256 << 20;
 /// A launcher that has its job and waits for the agents.
 struct Prepared {
     job: DetachedJob,
-    parts: SplitProcesses,
+    split: SplitProcesses,
     callers: Callers,
     sink: OutputSink,
     folder: JobFolder,
-    listening: LauncherPort,
+    listening: LauncherListen,
     _lock: LauncherLock,
 }
 
@@ -123,7 +123,7 @@ fn begin(
         |problem: &str, why: &dyn std::fmt::Display| Failure::new(format!("{problem}: {why}"));
     let job: DetachedJob =
         serde_json::from_str(plan).map_err(|error| failed("the plan of the job", &error))?;
-    let parts = SplitProcesses::of(job.processes.clone())
+    let split = SplitProcesses::of(job.processes.clone())
         .map_err(|report| failed("the plan of the job", &report.lines("").join("; ")))?;
     let unwritable = "the directory of the job cannot be created or written";
     let folder = JobFolder::of(&launch.job.name, launch.job.address)
@@ -152,7 +152,7 @@ fn begin(
         .map(|process| name_of(&job.hosts, process))
         .collect();
     let log_dir = log_dir.unwrap_or(folder.path());
-    let sink = OutputSink::new(false, Some(log_dir), &parts.processes, &names, |_| true)
+    let sink = OutputSink::new(false, Some(log_dir), &split.processes, &names, |_| true)
         .map_err(|error| failed("--log-dir", &error))?;
     let busy: BTreeSet<u32> = job.processes.iter().map(|process| process.host).collect();
     let listened = Callers::listen((launch.job.address, launch.port), busy, launch.patience_ms);
@@ -163,11 +163,12 @@ fn begin(
     }
     Ok(Some(Prepared {
         job,
-        parts,
+        split,
         callers,
         sink,
         folder,
-        listening: LauncherPort {
+        // only a launcher that detaches a job listens; this one has its hosts already
+        listening: LauncherListen {
             port: 0,
             patience: Duration::from_millis(launch.patience_ms),
         },
@@ -193,8 +194,8 @@ fn name_of(hosts: &[Host], process: &Process) -> String {
     record::host_of(hosts, process.host).map_or_else(String::new, Host::name_or_ip)
 }
 
-#[expect(clippy::disallowed_methods, reason = "/dev/null belongs to the system")]
 /// Closes the connection to the tool: from now on all output goes to files.
+#[expect(clippy::disallowed_methods, reason = "/dev/null belongs to the system")]
 fn leave_tool(folder: &JobFolder, has_log_dir: bool) -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     dup2_stderr(folder.append(MESSAGES)?)?;
@@ -212,7 +213,7 @@ fn run(prepared: Prepared) -> Result<Exit, Report> {
     let begun = Instant::now();
     let Prepared {
         job,
-        parts,
+        split,
         callers,
         mut sink,
         listening,
@@ -230,7 +231,7 @@ fn run(prepared: Prepared) -> Result<Exit, Report> {
         listening,
         signals: Signals::watch().map_err(|error| own_fault(&error))?,
     };
-    let (exit, summary) = launcher.run(job.plan, &parts, sink, begun)?;
+    let (exit, summary) = launcher.run(job.plan, &split, sink, begun)?;
     // a full disk must not delay the end
     let _ = folder.write_summary(&summary);
     Ok(exit)

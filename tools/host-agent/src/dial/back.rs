@@ -37,8 +37,8 @@ pub fn start(ticket: &Ticket) -> Result<(), Failure> {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "/dev/null belongs to the system")]
 /// `host-agent dial-back`: connects with the ticket on stdin, and reports the result on stdout.
+#[expect(clippy::disallowed_methods, reason = "/dev/null belongs to the system")]
 pub fn run() -> ExitCode {
     let dialer = Dialer::begin(Some("-"));
     let connected = dialer.and_then(|dialer| Ok((dialer.connect()?, dialer)));

@@ -1,5 +1,5 @@
-//! Detects whether the kernel killed a process because memory ran out, by the kernel's counter, of
-//! the process's cgroup if there is one.
+//! Detects whether the kernel killed a process because memory ran out, by the counter of the
+//! process's cgroup or, without one, of the whole host.
 
 use crate::procfs::{self, cgroup::memory_groups};
 use std::collections::BTreeMap;
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 /// The file with the kernel's counter for the whole host.
 const HOST: &str = "/proc/vmstat";
 
-/// How long a kill may explain a death: it is counted before the process has ended, and a process
-/// that is large or waits for a disk takes long to end.
+/// How long a kill may explain a death. The kernel counts it before the process has ended, and a
+/// process that is large or waits for a disk takes long to end.
 const NEWS: Duration = Duration::from_secs(3);
 
-/// The counters at the last two times of aging: a more recent kill may explain a death that was not
-/// reported yet.
+/// The counters at the last two calls of `age`: a kill since the earlier one may explain a death
+/// that was not reported yet.
 #[derive(Debug, Default)]
 pub struct OomWatch {
     counts: BTreeMap<PathBuf, [u64; 2]>,
@@ -46,8 +46,8 @@ impl OomWatch {
         }
     }
 
-    /// Whether the kernel killed this process, which ended by KILL but not by that of the
-    /// supervisor.
+    /// Whether the kernel killed this process, which died of a KILL that the supervisor did not
+    /// send.
     pub fn killed(&mut self, index: u32) -> bool {
         let path = self.counter_of.get(&index);
         let Some((path, counts)) = path.and_then(|path| Some((path, self.counts.get_mut(path)?)))

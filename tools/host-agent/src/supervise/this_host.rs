@@ -1,4 +1,5 @@
-//! This host, for the supervision of a job: its processes and their pipes, and what watches them.
+//! This host, for the supervision of a job: the processes with their pipes, and the watches over
+//! them.
 
 use super::liveness::Liveness;
 use super::members::{self, Running};
@@ -34,7 +35,7 @@ use wire::servers::ServersEnded;
 use wire::supervise::{Exited, Listening, ProcessStream, Start};
 use wire::{Event, Request};
 
-/// How much is read of a pipe at once: its whole content.
+/// How much to read from a pipe at once: its whole content.
 const READ_AT_ONCE: usize = 64 << 10;
 
 /// A process of the job.
@@ -45,13 +46,13 @@ struct Supervised {
     pid: u32,
     /// Its open streams.
     pipes: Pipes,
-    /// The port on which it does not listen yet.
+    /// The port on which it will listen; `None` once it does.
     awaited: Option<u16>,
 }
 
 impl Supervised {
-    /// Whether it works only for others, which are active if it is. A graph server does once it
-    /// listens.
+    /// Whether it only serves other processes; a graph server does once it listens. Its activity is
+    /// theirs.
     fn serves(&self) -> bool {
         let Process { service, port, .. } = self.process.record;
         service || (port.is_some() && self.awaited.is_none())
@@ -64,14 +65,14 @@ pub struct ThisHost {
     /// The processes, in the order of their indices.
     processes: Vec<Supervised>,
     signals: SignalFd,
-    /// The pipe for notes to the watcher, in case this process is killed.
+    /// The pipe to the watcher, which needs the notes if this process is killed.
     notes: File,
     watcher: Pid,
     shm: ShmWatch,
     oom: OomWatch,
     usage: Option<UsageWatch>,
     liveness: Liveness,
-    /// The recording for the launcher.
+    /// The recording of stacks for the launcher.
     profiling: Option<Profiling>,
     /// Reads stacks of these processes for other agents.
     stack_server: Option<StackServer>,
@@ -188,7 +189,7 @@ impl ThisHost {
         }
     }
 
-    /// Scans for new files in /dev/shm, if that is due.
+    /// Scans for new files in /dev/shm if it is time.
     pub fn note_files(&mut self) {
         let token = &self.job.token;
         let files = self.shm.scan_if_due(|| members::of_job(token));
@@ -441,7 +442,7 @@ impl SupervisedHost for ThisHost {
     }
 
     fn begin_end(&mut self) {
-        // their mappings can only be read while they live
+        // the mappings of processes can only be read while they are alive
         let files = self.shm.scan(&members::of_job(&self.job.token));
         self.note(files);
     }
@@ -467,8 +468,8 @@ impl SupervisedHost for ThisHost {
 
     fn finish(&mut self) -> usize {
         let survivors = self.count();
-        // an nvidia-smi that hangs is killed before the end is reported, but after the count,
-        // because a zombie could not be distinguished from a process of the job
+        // an nvidia-smi that hangs is killed before the end is reported, but after the count: as a
+        // zombie it would count as a process of the job
         self.usage = None;
         survivors
     }
