@@ -14,8 +14,8 @@ const KILL_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug)]
 pub struct Termination {
     term_at: Instant,
-    /// When KILL is due; once it was sent, when that was. A host that was paused sends it late, and
-    /// it needs its time then too.
+    /// When KILL is due or, once it was sent, when that was: a host that was paused sends it late,
+    /// and processes need time to end after it.
     kill_at: Instant,
     last: Option<Signal>,
 }
@@ -42,14 +42,14 @@ impl Termination {
         }
     }
 
-    /// Makes KILL due now, whatever is left of the grace time.
+    /// Makes KILL due now, even if grace time is left.
     pub fn hurry(&mut self, now: Instant) {
         self.term_at = self.term_at.min(now);
         self.kill_at = self.kill_at.min(now);
     }
 
     /// The next step. KILL is repeated for processes that were started in the meantime; the other
-    /// signals are not, because a second TERM may end what cleans up after the first.
+    /// signals are not, because a second TERM may end a process that cleans up after the first.
     pub fn step(&mut self, are_left: bool, now: Instant) -> TerminationStep {
         let was_killed = self.last == Some(Signal::SIGKILL);
         if !are_left || was_killed && now >= self.kill_at + KILL_LIMIT {

@@ -15,12 +15,12 @@ pub struct JobPlan {
     pub name: String,
     /// The random token that the environment of its processes carries.
     pub token: String,
-    /// After how long without a message a host is lost. A host without a message from the launcher
-    /// for as long ends its part of the job.
+    /// How long a host may send nothing before it counts as lost. A host that receives nothing from
+    /// the launcher for this long ends its part of the job.
     pub host_timeout: Duration,
     /// Whether the hosts are checked before the start.
     pub preflight: bool,
-    /// When the job ends although no process or host has failed.
+    /// The rules by which the job ends.
     pub rules: Rules,
     /// Whether the launcher runs on the first host and outlives the tool that started it.
     pub detach: bool,

@@ -21,7 +21,7 @@ use wire::preflight::Taken;
 /// A note to the watcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Note {
-    /// The session claims this for a job; the answer is what other jobs hold of it.
+    /// The session claims this for a job; the answer lists the parts that other jobs hold.
     Claim(Job, Claim),
     /// The job has claimed all of its hosts.
     Confirm,

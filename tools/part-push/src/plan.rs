@@ -242,20 +242,22 @@ pub fn leaders(seen: &BTreeMap<u32, BTreeSet<u32>>) -> BTreeMap<u32, u32> {
 }
 
 /// Whether a file is already there, as far as size and time show.
-pub fn is_there(delivery: &Delivery, there: &Meta) -> bool {
+pub fn is_present(delivery: &Delivery, existing: &Meta) -> bool {
     let same_time = || {
         delivery
             .mtime
-            .is_none_or(|mtime| same_time(mtime, there.mtime))
+            .is_none_or(|mtime| same_time(mtime, existing.mtime))
     };
     match delivery.source {
-        DeliverySource::Folder => there.is_folder(),
+        DeliverySource::Folder => existing.is_folder(),
         // a part may be a directory, whose files are unknown here
-        DeliverySource::MustExist => there.is_folder() || there.is_file() && there.bytes > 0,
+        DeliverySource::MustExist => {
+            existing.is_folder() || existing.is_file() && existing.bytes > 0
+        }
         DeliverySource::File(_) | DeliverySource::Content(_) => {
-            there.is_file()
-                && there.bytes == delivery.bytes
-                && there.mode & 0o7777 == delivery.mode
+            existing.is_file()
+                && existing.bytes == delivery.bytes
+                && existing.mode & 0o7777 == delivery.mode
                 && same_time()
         }
     }
@@ -293,7 +295,7 @@ mod tests {
         }
     }
 
-    const THERE: Meta = Meta {
+    const EXISTING: Meta = Meta {
         bytes: 5,
         mode: 0o100_644,
         mtime: (100, 7),
@@ -316,13 +318,17 @@ mod tests {
             ((100, 7), 5, 0o120_644, false),
         ];
         for (mtime, bytes, mode, expected) in table {
-            let there = Meta {
+            let existing = Meta {
                 mtime,
                 bytes,
                 mode,
-                ..THERE
+                ..EXISTING
             };
-            assert_eq!(is_there(&delivery("/w/a"), &there), expected, "{there:?}");
+            assert_eq!(
+                is_present(&delivery("/w/a"), &existing),
+                expected,
+                "{existing:?}"
+            );
         }
         assert!(
             is_sure(&delivery("/w/a"))
@@ -338,7 +344,7 @@ mod tests {
         let kinds = [(4096, 0o40_700), (9, 0o100_600), (0, 0o100_600)].map(|(bytes, mode)| Meta {
             bytes,
             mode,
-            ..THERE
+            ..EXISTING
         });
         // a directory, a file and an empty one
         for (source, expected) in [
@@ -351,7 +357,10 @@ mod tests {
                 mtime: None,
                 ..delivery("/w/a")
             };
-            assert_eq!(kinds.map(|there| is_there(&delivery, &there)), expected);
+            assert_eq!(
+                kinds.map(|existing| is_present(&delivery, &existing)),
+                expected
+            );
         }
         let record = |dst: &str| FileCopy {
             dst: Some(dst.into()),

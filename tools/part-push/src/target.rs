@@ -1,7 +1,7 @@
 //! One host that receives: the files that it has, the partial files of an earlier push, and the
 //! parts that need not be sent.
 
-use crate::plan::{Delivery, DeliverySource, is_sure, is_there, partial_key};
+use crate::plan::{Delivery, DeliverySource, is_present, is_sure, partial_key};
 use remote::Body;
 use remote::HostFault;
 use remote::Session;
@@ -105,15 +105,16 @@ impl Target {
         deliveries: &[&Delivery],
         verify: Option<bool>,
     ) -> Result<Vec<bool>, HostFault> {
-        let there = self.ask(deliveries, false)?;
-        let occupied = deliveries.iter().zip(&there);
-        let occupied = occupied.filter(|(_, there)| there.is_some_and(|there| there.is_file()));
+        let existing = self.ask(deliveries, false)?;
+        let occupied = deliveries.iter().zip(&existing);
+        let occupied =
+            occupied.filter(|(_, existing)| existing.is_some_and(|existing| existing.is_file()));
         self.occupied
             .extend(occupied.map(|(delivery, _)| delivery.id));
         let mut same: Vec<bool> = deliveries
             .iter()
-            .zip(&there)
-            .map(|(file, there)| there.is_some_and(|there| is_there(file, &there)))
+            .zip(&existing)
+            .map(|(file, existing)| existing.is_some_and(|existing| is_present(file, &existing)))
             .collect();
         let unsure = |index: &usize| {
             let delivery = deliveries[*index];
@@ -138,14 +139,14 @@ impl Target {
             same[index] = self.is_same(deliveries[index])?;
         }
         let chosen: Vec<&Delivery> = check.iter().map(|index| deliveries[*index]).collect();
-        let there = self.ask(&chosen, true)?;
+        let existing = self.ask(&chosen, true)?;
         let ours: Vec<Option<Sum>> = self.link.keep_alive_during(|stop| {
             let needed = |_: &&&Delivery| !stop.load(Ordering::Relaxed);
             let chosen = chosen.iter().take_while(needed);
             chosen.map(|delivery| sum(&delivery.source)).collect()
         })?;
-        for ((index, there), ours) in check.into_iter().zip(there).zip(ours) {
-            same[index] = ours.is_some() && there.and_then(|there| there.sum) == ours;
+        for ((index, existing), ours) in check.into_iter().zip(existing).zip(ours) {
+            same[index] = ours.is_some() && existing.and_then(|existing| existing.sum) == ours;
         }
         Ok(same)
     }
@@ -172,7 +173,7 @@ impl Target {
         deliveries: &[&Delivery],
         sums: bool,
     ) -> Result<Vec<Option<Meta>>, HostFault> {
-        let mut there = Vec::new();
+        let mut existing = Vec::new();
         for chunk in deliveries.chunks(NAMES_AT_ONCE) {
             let names: Vec<u8> = chunk
                 .iter()
@@ -181,17 +182,18 @@ impl Target {
             let inspect = FileRequest::Inspect { sums };
             self.link.send_with(inspect, Body::Bytes(names));
         }
-        while there.len() < deliveries.len() {
+        while existing.len() < deliveries.len() {
             match self.link.next_event()?.0 {
                 FileEvent::Inspected { entries }
-                    if !entries.is_empty() && there.len() + entries.len() <= deliveries.len() =>
+                    if !entries.is_empty()
+                        && existing.len() + entries.len() <= deliveries.len() =>
                 {
-                    there.extend(entries);
+                    existing.extend(entries);
                 }
                 other => return Err(HostFault::unexpected(&other)),
             }
         }
-        Ok(there)
+        Ok(existing)
     }
 
     /// Takes over the partial files that an earlier push has left on the host. For a file without
@@ -251,10 +253,10 @@ impl Target {
 
     /// How many bytes of a file have already arrived.
     pub fn partial_bytes(&self, delivery: &Delivery) -> u64 {
-        let there = self.partials.get(&partial_key(delivery));
-        there
-            .filter(|there| !there.from_replaced_file)
-            .map_or(0, |there| there.parts.bytes())
+        let present = self.partials.get(&partial_key(delivery));
+        present
+            .filter(|present| !present.from_replaced_file)
+            .map_or(0, |present| present.parts.bytes())
     }
 
     /// How many bytes were already reported to the progress display.
@@ -267,20 +269,20 @@ impl Target {
         if self.unclaimed.remove(&delivery.id) {
             self.claim(&[delivery])?;
         }
-        let Some(there) = self.partials.get_mut(&partial_key(delivery)) else {
+        let Some(present) = self.partials.get_mut(&partial_key(delivery)) else {
             return Ok(Kept::default());
         };
-        if let Some(theirs) = there.sums.take() {
-            let (link, parts) = (&mut self.link, &there.parts);
+        if let Some(theirs) = present.sums.take() {
+            let (link, parts) = (&mut self.link, &present.parts);
             let ours = link
                 .keep_alive_during(|stop| sums::of(stop, source, parts, delivery.bytes))?
                 .unwrap_or_default();
-            there.parts = sums::same(parts, delivery.bytes, &ours, &theirs);
-            there.from_replaced_file &= !there.parts.list().is_empty();
+            present.parts = sums::same(parts, delivery.bytes, &ours, &theirs);
+            present.from_replaced_file &= !present.parts.list().is_empty();
         }
         Ok(Kept {
-            parts: there.parts.clone(),
-            from_replaced_file: there.from_replaced_file,
+            parts: present.parts.clone(),
+            from_replaced_file: present.from_replaced_file,
         })
     }
 }

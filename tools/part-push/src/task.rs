@@ -107,8 +107,8 @@ impl<'a> Task<'a> {
             // a dry run reads nothing but metadata
             let same =
                 target.find_present(&asked, if dry { None } else { Some(options.verify) })?;
-            let there = asked.into_iter().zip(same).filter(|(_, same)| *same);
-            there.for_each(|(delivery, _)| self.fates.set(delivery, Fate::Present));
+            let present = asked.into_iter().zip(same).filter(|(_, same)| *same);
+            present.for_each(|(delivery, _)| self.fates.set(delivery, Fate::Present));
             Ok(())
         };
         if self.on_target(inspect).is_none() || dry {
@@ -221,12 +221,12 @@ impl<'a> Task<'a> {
         host_reporter: &HostReporter<'_>,
     ) -> Result<Vec<&'a Delivery>, HostFault> {
         let unknown = self.fates.with(&Fate::Lacks, lacking);
-        let there = target.find_present(&unknown, Some(false))?;
-        let (there, missing): (Vec<_>, Vec<_>) = unknown
+        let present = target.find_present(&unknown, Some(false))?;
+        let (present, missing): (Vec<_>, Vec<_>) = unknown
             .into_iter()
-            .zip(there)
-            .partition(|(_, there)| *there);
-        for (delivery, _) in there {
+            .zip(present)
+            .partition(|(_, present)| *present);
+        for (delivery, _) in present {
             let outcome = Outcome {
                 sent_bytes: delivery.bytes,
                 ..unsent(None)
@@ -266,18 +266,19 @@ impl<'a> Task<'a> {
         let until = Instant::now() + SHOWN_AFTER;
         let mut pause = FIRST_PAUSE;
         while !files.is_empty() {
-            let there = self.on_target(|target| target.find_present(&files, Some(options.verify)));
-            let is_over = there.is_none() || Instant::now() >= until || context.is_stopped();
-            let there = there.unwrap_or_else(|| vec![false; files.len()]);
+            let present =
+                self.on_target(|target| target.find_present(&files, Some(options.verify)));
+            let is_over = present.is_none() || Instant::now() >= until || context.is_stopped();
+            let present = present.unwrap_or_else(|| vec![false; files.len()]);
             let mut later = Vec::new();
-            for (delivery, there) in files.into_iter().zip(there) {
+            for (delivery, present) in files.into_iter().zip(present) {
                 // a file that another host did not get is not on the shared storage either
-                if !there && !is_over && !reporter.has_failed(delivery) {
+                if !present && !is_over && !reporter.has_failed(delivery) {
                     later.push(delivery);
                     continue;
                 }
                 self.fates.report(delivery);
-                let error = (!there).then(|| self.why_not_shared());
+                let error = (!present).then(|| self.why_not_shared());
                 reporter.report(self.host, delivery, true, unsent(error));
             }
             files = later;

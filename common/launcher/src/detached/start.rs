@@ -17,12 +17,12 @@ use wire::job::JobOnHost;
 use wire::preflight::Finding;
 use wire::{Event, Request};
 
-/// How many bytes of a plan a request carries; JSON may double them.
+/// The most bytes of a plan in one request; JSON may double them.
 const PIECE_BYTES: usize = 256 << 10;
-/// How often to try a name again that is in use.
+/// How long to wait before a name that is in use is requested again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
-/// The port of the launcher, and how long it waits for agents.
+/// How the launcher listens for the agents of the hosts.
 #[derive(Clone, Copy, Debug)]
 pub struct LauncherListen {
     /// The port; 0 for any.
