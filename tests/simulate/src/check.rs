@@ -1,4 +1,4 @@
-//! The invariants: what must be true after each try of a job, and at the end.
+//! The invariants: what must be true after each attempt of a job, and at the end.
 
 use crate::host::By;
 use crate::host::heartbeat;
@@ -22,7 +22,7 @@ const LINGER: Micros = 5 * SECOND;
 /// the launcher gives KILL.
 const END: Micros = 20 * SECOND;
 
-/// A try of a job.
+/// An attempt of a job.
 pub struct Try {
     pub begun: Micros,
     /// How it ended; `None` if the launcher was killed, or waits.
@@ -35,7 +35,7 @@ pub struct Try {
 }
 
 impl Try {
-    /// A try that has not reached all hosts.
+    /// An attempt that has not reached all hosts.
     pub fn unreachable(world: &World) -> Try {
         Try {
             begun: world.now,
@@ -88,7 +88,7 @@ pub fn words(outcome: &JobOutcome) -> String {
     )
 }
 
-/// What is wrong with a try.
+/// What is wrong with an attempt.
 pub fn of_try(world: &World, tried: &Try) -> Vec<String> {
     let mut wrong = Vec::new();
     if tried.waits {
@@ -288,14 +288,14 @@ fn wrong_records(world: &World, tried: &Try, outcome: &JobOutcome) -> Vec<String
     wrong
 }
 
-/// Nothing of the job is left on any host before another try, but for what hangs in the kernel, and
-/// on hosts that did not run when the last one was decided.
+/// Nothing of the job is left on any host before another attempt, but for what hangs in the kernel,
+/// and on hosts that did not run when the last one was decided.
 pub fn before_next_try(world: &World, tried: &Try) -> Vec<String> {
     let decided = tried.decided.unwrap_or(world.now);
     let hosts = 0..world.hosts.len();
     let left =
         hosts.filter(|host| world.has_run_since(*host, decided) && is_anything_left(world, *host));
-    left.map(|host| format!("host {host}: something is left before the next try"))
+    left.map(|host| format!("host {host}: something is left before the next attempt"))
         .collect()
 }
 

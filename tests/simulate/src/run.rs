@@ -1,4 +1,4 @@
-//! Runs a schedule: the tries of its job one after the other, and then until nothing happens any
+//! Runs a schedule: the attempts of its job one after the other, and then until nothing happens any
 //! more.
 
 use crate::check::{self, Try};
@@ -28,8 +28,8 @@ pub struct Run {
     pub steps: u64,
     /// How long it took, in simulated time.
     pub time: Micros,
-    pub tries: u32,
-    /// How the last try ended.
+    pub attempts: u32,
+    /// How the last attempt ended.
     pub end: String,
     pub trace: Option<String>,
     /// What is wrong.
@@ -102,7 +102,7 @@ pub fn run(schedule: Schedule, keep_trace: bool) -> Run {
             NextAttempt::After(pause) => micros(pause),
             _ => break,
         };
-        trace!(world, "the next try begins after {} s", pause / SECOND);
+        trace!(world, "the next attempt begins after {} s", pause / SECOND);
         if !wait(&mut world, pause) {
             break;
         }
@@ -115,14 +115,14 @@ pub fn run(schedule: Schedule, keep_trace: bool) -> Run {
         hash: world.trace.hash,
         steps: world.steps,
         time: world.now,
-        tries: plan.attempt + 1,
+        attempts: plan.attempt + 1,
         end,
         trace: world.trace.text.take(),
         violations,
     }
 }
 
-/// Lets time pass after the last try; the launcher may be killed in it.
+/// Lets time pass after the last attempt; the launcher may be killed in it.
 fn settle(world: &mut World) {
     for _ in 0..2 {
         let settled = world.now.max(world.faults_end) + check::settling(&world.schedule);
@@ -130,8 +130,8 @@ fn settle(world: &mut World) {
     }
 }
 
-/// Lets time pass between two tries; returns whether the launcher lives and nobody has asked it to
-/// end.
+/// Lets time pass between two attempts; returns whether the launcher lives and nobody has asked it
+/// to end.
 fn wait(world: &mut World, pause: Micros) -> bool {
     let until = world.now + pause;
     while world
@@ -238,7 +238,7 @@ fn run_event_loop(world: &mut World, mut main: EventLoop<'_, '_>, inbox: &Inbox)
                 let had_begun = main.ending().is_some();
                 if !turn_event_loop(world, &mut main, inbox) {
                     let outcome = main.end();
-                    trace!(world, "the try ends: {}", check::words(&outcome));
+                    trace!(world, "the attempt ends: {}", check::words(&outcome));
                     return Ran {
                         outcome: Some(outcome),
                         decided: decided.or(Some(world.now)),

@@ -25,7 +25,7 @@ use wire::job::Job;
 
 /// How long a kernel or a scheduler may take for anything.
 const MOMENT: Micros = 2 * MS;
-/// How long the launcher tries to send its last requests.
+/// How long the launcher attempts to send its last requests.
 const LAST_REQUESTS: Micros = 3 * SECOND;
 /// More than any schedule has for each host; whoever turns without time passing is found by it.
 const MAX_STEPS: u64 = 300_000;
@@ -47,11 +47,11 @@ pub enum Actor {
 enum Task {
     Wake(Actor),
     Fault(usize),
-    /// Something happens to a process of a try on a host, by its position in `coming`.
+    /// Something happens to a process of an attempt on a host, by its position in `coming`.
     Process(usize, u32, usize),
-    /// dgl-reap acts on a host of a try: TERM, then KILL.
+    /// dgl-reap acts on a host of an attempt: TERM, then KILL.
     Reap(usize, u32, bool),
-    /// The processes of a try that hang move again.
+    /// The processes of an attempt that hang move again.
     Resume(u32),
     /// The launcher is stopped for this time.
     Stop(Micros),
@@ -130,7 +130,7 @@ pub struct World {
     are_clients_over: bool,
     pub random: Random,
     pub attempt: u32,
-    /// When the try began.
+    /// When the attempt began.
     pub begun: Micros,
     /// Since when the processes hang, and for how long they did.
     pub hung_from: Option<Micros>,
@@ -146,7 +146,7 @@ pub struct World {
     pub loops: Vec<Option<HostLoop>>,
     /// Which loops the event loop has woken, in jobs with many hosts.
     woken: Option<Epoll>,
-    /// Loops of tries that are over, with the time until which they send what is left.
+    /// Loops of attempts that are over, with the time until which they send what is left.
     closing: Vec<(usize, HostLoop, Shared, Micros)>,
     pub signals: Vec<i32>,
     pub truths: Vec<(Micros, Truth)>,
@@ -235,7 +235,7 @@ impl World {
         world
     }
 
-    /// A try begins.
+    /// An attempt begins.
     pub fn begin_try(&mut self, attempt: u32) {
         self.attempt = attempt;
         self.begun = self.now;
@@ -245,7 +245,7 @@ impl World {
         self.are_clients_over = false;
     }
 
-    /// Takes the loops of a try, which all have something to send.
+    /// Takes the loops of an attempt, which all have something to send.
     pub fn begin_loops(&mut self, loops: Vec<HostLoop>) {
         self.woken = (loops.len() > FEW_HOSTS).then(|| {
             let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
@@ -359,7 +359,7 @@ impl World {
         (self.launcher_time(), uptime)
     }
 
-    /// Connects to all hosts for a try; returns the launcher's sessions.
+    /// Connects to all hosts for an attempt; returns the launcher's sessions.
     pub fn connect(&mut self) -> Vec<Session> {
         let stall = self
             .schedule
@@ -547,7 +547,7 @@ impl World {
         }
     }
 
-    /// Sends what the loops of an ended try have left.
+    /// Sends what the loops of an ended attempt have left.
     fn flush_closing(&mut self) {
         let now = self.now;
         self.closing
@@ -558,7 +558,7 @@ impl World {
             });
     }
 
-    /// The try is over: nobody is interested in its hosts any longer.
+    /// The attempt is over: nobody is interested in its hosts any longer.
     pub fn close_all_loops(&mut self) {
         for host in 0..self.loops.len() {
             self.turn_loop(host);
