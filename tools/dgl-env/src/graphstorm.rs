@@ -116,7 +116,7 @@ mod tests {
             ),
             (
                 format!("{REMAP} --save-embed-path=/ws/e"),
-                "--save-embed-path /ws/e lies in the workspace",
+                "--save-embed-path /ws/e is in the workspace",
             ),
             (
                 format!("{REMAP} --save-prediction-path p --with-shared-fs true"),

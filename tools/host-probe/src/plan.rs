@@ -324,7 +324,10 @@ mod tests {
                 Python::Venv("/v".into()),
                 "fix: make it there: python3 -m venv /v; or use --conda",
             ),
-            (Python::Conda("gnn".into()), "fix: conda env list tells"),
+            (
+                Python::Conda("gnn".into()),
+                "fix: conda env list on the host",
+            ),
         ];
         for (python, fix) in table {
             let probed = Probed {

@@ -75,7 +75,7 @@ mod tests {
         };
         let with_reserved = wide(&[(30050, 30051), (20000, 20000)]);
         let wide = wide(&[]);
-        let safe = "take port 30050, or another that is safe on all hosts: 1024 to 32767, 40000 \
+        let safe = "use port 30050, or another that is safe on all hosts: 1024 to 32767, 40000 \
                     to 40003, 61000 to 65535";
         let table: [(&[(u16, &EphemeralPorts)], u16, &[&str], &str); 7] = [
             (&[(30050, &usual), (61000, &usual)], 4, &[], ""),
@@ -101,7 +101,7 @@ mod tests {
                 ],
                 2,
                 &["port 30052 may"],
-                "take port 30050, or another that is safe on all hosts: 30050 to 30051",
+                "use port 30050, or another that is safe on all hosts: 30050 to 30051",
             ),
             (
                 &[(30050, &wide)],

@@ -142,12 +142,12 @@ mod tests {
             ),
             (
                 "[workers]\ngpu1 ansible_host=10.0.0.1\n",
-                "f:1: [workers] is of an inventory",
+                "f:1: [workers] belongs to an inventory",
                 " -i FILE workers --list-hosts | tail -n +2 | ipconf-check -",
             ),
             (
                 "gpu1 ansible_host=10.0.0.1\n",
-                "f:1: gpu1 is of an inventory",
+                "f:1: gpu1 belongs to an inventory",
                 " -i FILE all --list-hosts",
             ),
             (
