@@ -30,7 +30,9 @@ for epoch in range(arguments.epochs):
         loss.backward()
         optimizer.step()
     if rank == 0:
+        # renamed when it is complete, so that a job that is ended leaves the last whole model
+        torch.save(model.module.state_dict(), arguments.out + ".part")
+        os.replace(arguments.out + ".part", arguments.out)
         print(f"epoch {epoch}: loss {loss.item():.4f} on {ranks} ranks", flush=True)
 if rank == 0:
-    torch.save(model.module.state_dict(), arguments.out)
     print(f"wrote {os.path.abspath(arguments.out)}")
