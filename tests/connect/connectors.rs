@@ -85,12 +85,12 @@ fn a_template_that_fails_says_why() {
         ),
         (
             "./swallows {name}",
-            "(127.0.0.1): ./swallows: the connection ended before the script; exit status: 0",
+            "(127.0.0.1): ./swallows: the connection ended unexpectedly; exit status: 0",
             74,
         ),
         (
             "./nologin {name}",
-            "script; exit status: 1; its login shell printed: This account is not available.\n",
+            "exit status: 1; its login shell printed: This account is not available.\n",
             74,
         ),
         (
@@ -811,4 +811,27 @@ fn ctrl_c_while_hosts_are_connected_to_ends_a_tool() {
             assert!(tried.lines().count() <= 16, "{tool} {connect}");
         }
     }
+}
+
+#[test]
+fn an_empty_variable_counts_as_unset() {
+    let folder = scratch();
+    write(&folder, "ip.txt", "127.0.0.1\n");
+    let variables = [
+        "CONNECT",
+        "CONNECT_TIMEOUT",
+        "SSH_PORT",
+        "SSH_USERNAME",
+        "IDENTITY",
+        "SSH_CONFIG",
+        "HOST_KEY",
+        "DIAL_ADDRESS",
+        "DIAL_PORT",
+        "DATA_PORT",
+        "AGENTS",
+        "AGENT_DIR",
+    ];
+    let empty = variables.map(|name| format!("DGL_TOOLS_{name}= "));
+    let list = format!("ipconf-check ip.txt | {} dgl-reap --list", empty.concat());
+    sh(&folder, &list).ends(0);
 }

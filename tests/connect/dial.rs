@@ -344,6 +344,20 @@ fn a_command_that_fails_says_why() {
         "refuses",
         "#!/bin/sh\necho 'error: no such partition' >&2; exit 9\n",
     );
+    let refusals = [
+        (
+            "outside",
+            "Unable to create step for job 1: Requested nodes not in this allocation",
+        ),
+        (
+            "ended",
+            "Unable to confirm allocation for job 1: Invalid job",
+        ),
+    ];
+    for (name, words) in refusals {
+        let script = format!("#!/bin/sh\necho 'srun: error: {words}' >&2; exit 1\n");
+        executable(&lab.folder, name, &script);
+    }
     executable(&lab.folder, "orders", "#!/bin/sh\necho submitted >&2\n");
     executable(
         &lab.folder,
@@ -355,7 +369,23 @@ fn a_command_that_fails_says_why() {
             "dial ./refuses",
             74,
             "--connect: ./refuses ended with status 9 before a host dialed in: error: no such \
-             partition\n",
+             partition\n  fix: the command failed, so mend what it reports; it must be able to \
+             start the agent of ",
+        ),
+        (
+            "dial ./refuses dial {stdin}",
+            74,
+            "it must be able to start `host-agent dial` on each host\n",
+        ),
+        (
+            "dial ./outside",
+            74,
+            "\n  fix: this Slurm job has no such node, or not what the command requests of it",
+        ),
+        (
+            "dial ./ended",
+            74,
+            "a new job on them (sbatch -w n1,n2) can fetch files",
         ),
         (
             "dial ./missing",
@@ -580,6 +610,12 @@ fn a_left_job_stays_unless_the_engine_would_end_it() {
     .ends(2)
     .err_has("--detach: the job would end with this tool: Slurm ends what a step");
     lab.assert_clean();
+    executable(&lab.folder, "srun", "#!/bin/sh\nshift\nexec \"$@\"\n");
+    lab.sh(&format!(
+        "{spawn} --detach --connect './srun {{name}}' <job.jsonl"
+    ))
+    .ends(2)
+    .err_has("--detach: the job would end with this tool: Slurm ends what a step");
     // two hosts that share an address: their agents are known by their keys
     lab.sh(&format!(
         "{spawn} --detach --connect 'dial ./engine {{agent}} n1 n2' <job.jsonl"
@@ -654,7 +690,7 @@ fn real_hosts_dial_in_that_mpirun_starts() {
     let route = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
          DGL_TOOLS_CONNECT_TIMEOUT=60s \
          DGL_TOOLS_CONNECT='dial mpirun --mca plm_rsh_args -oConnectTimeout=5 --host {ips} \
-         --map-by ppr:1:node {agent}'; ";
+         --map-by ppr:1:node --bind-to none {agent}'; ";
     let script = format!(
         "{route} ipconf-check ip.txt | host-probe >hosts.jsonl &&
          part-map --workspace /srv/job --extra src <hosts.jsonl | part-push >pushed.jsonl &&
@@ -806,6 +842,23 @@ fn a_folder_in_which_others_can_change_the_agent_is_refused() {
     with_mode(0o755)
         .ends(74)
         .err_has("/shared belongs to another user");
+}
+
+/// The directory belongs to root, who has put the agent there; the ticket is in the user's own.
+#[test]
+fn an_agent_in_a_directory_that_is_read_only_is_used() {
+    let lab = Lab::new(1);
+    let list = "dgl-reap --list --connect 'dial ./engine {agent} n1' <hosts.jsonl";
+    let ran = lab.sh(&format!(
+        "mkdir -m 755 shared; agent=$(dirname $(command -v dgl-spawn))/host-agent
+         install \"$agent\" shared/host-agent-$(\"$agent\" hash)
+         export DGL_TOOLS_AGENT_DIR=$PWD/shared
+         unshare -m sh -c \"mount --bind shared shared && mount -o remount,ro,bind shared && \
+         {list} && \
+         ls shared cache/dgl-tools\""
+    ));
+    ran.ends(0).out_lacks("dial-");
+    assert_eq!(ran.out.matches("host-agent-").count(), 1, "{}", ran.out);
 }
 
 /// The kernel takes no word of 128 KiB.

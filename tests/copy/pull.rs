@@ -221,7 +221,7 @@ fn folders_that_cannot_be_read_are_told() {
     pull("logs/open '*.pt' logs/open/a.log").ends(0);
     pull("missing")
         .ends(1)
-        .err_has("no host has a file that matches");
+        .err_has("host 0 (127.0.0.1) has no file in ");
 }
 
 #[test]
@@ -617,7 +617,11 @@ fn results_come_back_as_they_are() {
     }
 
     for (options, status, why) in [
-        ("nothing", 1, "no host has a file that matches nothing"),
+        (
+            "nothing",
+            1,
+            "that matches nothing\n  fix: perhaps the job ended before it wrote",
+        ),
         ("../x", 2, "is not a path below the workspace"),
         (
             "--workspace /no/such/folder x",

@@ -177,7 +177,7 @@ fn of_real_hosts() {
             "host-probe --connect 'false {name}' <hosts",
             74,
             "host 1 (10.77.0.2)",
-            ["the connection ended before the script"; 2],
+            ["the connection ended unexpectedly"; 2],
         ),
         (
             "host-probe --connect 'no-such-program {name}' <hosts",
@@ -213,7 +213,7 @@ fn of_real_hosts() {
             "part-pull --to got --workspace /srv 'none*' <hosts",
             1,
             "pattern",
-            ["no host has a file that matches none*"; 2],
+            ["none of 2 hosts has a file in /srv that matches none*"; 2],
         ),
         (
             "DGL_TOOLS_CONNECT_TIMEOUT=2s dgl-reap --list <half",

@@ -215,7 +215,7 @@ pub struct Settings {
 /// They are read with the command line, so that a wrong one is reported like a wrong option.
 impl FromArgMatches for Settings {
     fn from_arg_matches(_: &ArgMatches) -> Result<Settings, clap::Error> {
-        let path = |name| env::var_os(name).map(PathBuf::from);
+        let path = |name| variable(name).map(PathBuf::from);
         let timeout = read("DGL_TOOLS_CONNECT_TIMEOUT", duration)?;
         let options = RemoteOptions {
             connect: None,
@@ -252,12 +252,17 @@ impl Args for Settings {
     }
 }
 
-/// The value of a variable, if it is set.
+/// The value of a variable. An empty one counts as unset.
+fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// The parsed value of a variable, if it is set.
 fn read<T, E: Display>(
     name: &str,
     parse: impl FnOnce(&str) -> Result<T, E>,
 ) -> Result<Option<T>, clap::Error> {
-    let Some(value) = env::var_os(name) else {
+    let Some(value) = variable(name) else {
         return Ok(None);
     };
     let value = value.to_string_lossy();
@@ -419,7 +424,8 @@ impl ConnectArgs {
     /// The same as plain values for `common/remote`.
     pub fn options(&self) -> RemoteOptions {
         RemoteOptions {
-            connect: self.connect.clone(),
+            // an empty variable counts as unset
+            connect: self.connect.clone().filter(|how| !how.is_empty()),
             ..self.settings.options.clone()
         }
     }
@@ -464,7 +470,7 @@ impl ConnectArgs {
 /// Parses a span of time: `10s`, `2m`, `1h 30m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; write it as 10s, 500ms or 2m"))
+        .map_err(|_| "is not a length of time; write it as 10s, 500ms or 2m".to_owned())
 }
 
 /// Parses the length of a recording.

@@ -582,6 +582,11 @@ fn not_a_record(number: u64, text: &[u8], error: &serde_json::Error) -> Report {
             "it is UTF-16, or not text at all".to_owned(),
             "save it as UTF-8, or put iconv -f utf-16 -t utf-8 in front of this tool",
         )
+    } else if !text.trim_ascii_start().starts_with(b"{") {
+        (
+            "it is not a JSON object".to_owned(),
+            "only records may go into the pipe; ipconf-check makes them from a list of hosts",
+        )
     } else {
         (error.to_string(), PIPE)
     };

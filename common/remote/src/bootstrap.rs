@@ -258,6 +258,7 @@ fn target_of(machine: &str) -> String {
 /// The directories that are searched for agents, in order.
 fn folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = std::env::var_os(AGENTS_VARIABLE)
+        .filter(|value| !value.is_empty())
         .map(PathBuf::from)
         .into_iter()
         .collect();

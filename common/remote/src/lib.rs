@@ -48,6 +48,7 @@ use session::reasons;
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 use std::sync::OnceLock;
+use wire::dial::Ender;
 use wire::{Event, Request};
 
 /// How to reach a host.
@@ -228,11 +229,8 @@ impl Remote {
         if fault.fix.is_some() || fault.unknown_key.is_some() {
             return fault;
         }
-        if reasons::is_of_ended_allocation(&fault.problem) {
-            return fault.fix(
-                "this Slurm job has ended, so srun starts nothing more on its nodes; a new job on \
-                 them (sbatch -w NODES) can fetch files that are still there",
-            );
+        if let Some(fix) = reasons::fix_of_srun(&fault.problem, &host.name_or_ip()) {
+            return fault.fix(fix);
         }
         match self.connector_for(host) {
             Connector::Login(_) => fault.fix(format!(
@@ -252,7 +250,12 @@ impl Remote {
     /// Why no process can outlive the agents: the engine that started them ends all processes that
     /// they leave. `None` if processes can.
     pub fn why_nothing_stays(&self) -> Option<String> {
-        Some(self.dial.as_ref()?.ender()?.to_string())
+        let ender = match (&self.dial, &self.connector) {
+            (Some(dial), _) => dial.ender(),
+            (None, Connector::Command(template)) => ender_of_command(template),
+            (None, _) => None,
+        };
+        Some(ender?.to_string())
     }
 
     /// Whether hosts are reached by ssh.
@@ -270,6 +273,20 @@ impl Remote {
             false => self.connector.clone(),
         }
     }
+}
+
+/// The engine that ends what a command leaves behind. A command that runs one of these in a script
+/// of its own is not recognized.
+fn ender_of_command(template: &str) -> Option<Ender> {
+    let mut programs = template
+        .split_whitespace()
+        .filter_map(|word| word.rsplit('/').next());
+    programs.find_map(|program| match program {
+        "srun" => Some(Ender::Slurm),
+        "pbsdsh" | "pbs_tmrsh" => Some(Ender::Pbs),
+        "blaunch" => Some(Ender::Lsf),
+        _ => None,
+    })
 }
 
 /// Whether the address is one of host-lab's.

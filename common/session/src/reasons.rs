@@ -56,16 +56,39 @@ pub fn of_shell(line: &str) -> &str {
     }
 }
 
-/// Whether this is srun's message about a job of Slurm that has ended (`existing_allocation` of
-/// Slurm's src/srun/allocate.c, and ESLURM_ALREADY_DONE).
-pub fn is_of_ended_allocation(message: &str) -> bool {
-    let parts = [
+/// The fix for srun's message about an allocation that does not give these nodes, whose names are
+/// separated by commas.
+pub fn fix_of_srun(message: &str, nodes: &str) -> Option<String> {
+    if !message.contains("srun: ") {
+        return None;
+    }
+    // `existing_allocation` of Slurm's src/srun/allocate.c, and ESLURM_ALREADY_DONE
+    let ended = [
         " has expired",
         "Expired or invalid job",
         "Unable to confirm allocation",
         "already completing or completed",
     ];
-    message.contains("srun: ") && parts.iter().any(|part| message.contains(part))
+    // ESLURM_REQUESTED_NODES_NOT_IN_ALLOCATION, ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE
+    let outside = [
+        "Requested nodes not in this allocation",
+        "Requested node configuration is not available",
+    ];
+    let says = |parts: &[&str]| parts.iter().any(|part| message.contains(part));
+    if says(&ended) {
+        Some(format!(
+            "this Slurm job has ended, so srun starts nothing more on its nodes; a new job on \
+             them (sbatch -w {nodes}) can fetch files that are still there"
+        ))
+    } else if says(&outside) {
+        Some(
+            "this Slurm job has no such node, or not what the command requests of it: compare the \
+             hosts with `scontrol show hostnames \"$SLURM_JOB_NODELIST\"`"
+                .to_owned(),
+        )
+    } else {
+        None
+    }
 }
 
 /// The program that ends with this message because it has no terminal.

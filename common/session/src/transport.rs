@@ -164,7 +164,7 @@ impl Transport {
     /// Why the connection ended, where no call has failed.
     pub fn why_ended(&mut self) -> String {
         let Some(meaning) = self.channel.end_means() else {
-            return self.why_lost("the connection ended before the script");
+            return self.why_lost("the connection ended unexpectedly");
         };
         match (self.engine_stderr(), self.channel.ended()) {
             (stderr_tail, _) if !stderr_tail.is_empty() => format!("{meaning}; {stderr_tail}"),
@@ -309,15 +309,22 @@ impl Transport {
     }
 }
 
-/// The last lines of stderr, joined into one line, without repetitions.
+/// The last lines of stderr, joined into one line, without repetitions. Open MPI frames its
+/// messages with lines of dashes; the first line of such a message says what is wrong.
 pub fn last_words(stderr: &[u8]) -> String {
+    const FRAME: &str = "--------------------";
     let text = String::from_utf8_lossy(stderr);
-    let mut lines: Vec<&str> = text
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .map(reasons::of_shell)
-        .collect();
+    let (mut is_framed, mut has_first) = (false, false);
+    let mut lines: Vec<&str> = Vec::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if line.starts_with(FRAME) && line.bytes().all(|byte| byte == b'-') {
+            is_framed = !is_framed;
+            has_first = false;
+        } else if !(is_framed && has_first) {
+            has_first = true;
+            lines.push(reasons::of_shell(line));
+        }
+    }
     lines.dedup();
     lines[lines.len().saturating_sub(3)..].join("; ")
 }
@@ -359,6 +366,11 @@ mod tests {
             ("a\n\n b \nb\nb\n", "a; b"),
             ("a\nb\nc\nd\n", "b; c; d"),
             ("ssh: a\r\nb\r\n", "ssh: a; b"),
+            (
+                "a\n--------------------\nno root\n\nDo not.\nOr so.\n--------------------\n\
+                 --------------------\nb\nc\n--------------------\nd\n",
+                "no root; b; d",
+            ),
             (
                 "Killed\nKilled\nKilled\n",
                 "a program there was killed, by a user or because memory ran out (see dmesg there)",

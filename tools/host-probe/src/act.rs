@@ -151,7 +151,10 @@ fn choose(
             hosts.len()
         );
         return Err(Fault::unreachable("--need", problem)
-            .fix("list more hosts in ip_config, or fix the hosts that were left out")
+            .fix(
+                "list more hosts in ip_config, fix the hosts that were left out, or wait until \
+                 they are free",
+            )
             .report());
     }
     if !choice.spare.is_empty() {

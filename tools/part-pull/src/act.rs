@@ -77,7 +77,7 @@ pub fn run(
     let mut tasks: Vec<PullTask<'_>> = pool.install(|| pairs.into_par_iter().map(list).collect());
     let of = number(&mut tasks);
     pool.install(|| tasks.par_iter_mut().for_each(|task| task.find_present()));
-    report.0.extend(unmatched(&tasks, wanted));
+    report.0.extend(unmatched(&tasks, workspace, wanted));
     if args.copy.dry_run {
         report.0.extend(print_plan(&tasks));
         let fault = |task: &PullTask<'_>, (item, why): (&PulledFile, &str)| {
@@ -239,21 +239,30 @@ fn number(tasks: &mut [PullTask<'_>]) -> u32 {
     of
 }
 
-fn unmatched(tasks: &[PullTask<'_>], wanted: &SelectedFiles) -> Option<Fault> {
-    let none = tasks.iter().all(|task| task.items.is_empty())
-        && tasks.iter().any(|task| task.giver.is_ok());
-    let problem = || {
-        format!(
-            "no host has a file that matches {}",
-            wanted.patterns.join(" ")
-        )
+/// The fault of patterns that match nothing on the hosts that were asked.
+fn unmatched(tasks: &[PullTask<'_>], workspace: &Path, wanted: &SelectedFiles) -> Option<Fault> {
+    let asked: Vec<&Host> = tasks
+        .iter()
+        .filter(|task| task.giver.is_ok())
+        .map(|task| task.host)
+        .collect();
+    if tasks.iter().any(|task| !task.items.is_empty()) {
+        return None;
+    }
+    let who = match asked[..] {
+        [] => return None,
+        [host] => format!("{} has no file", host.location()),
+        _ => format!("none of {} hosts has a file", asked.len()),
     };
-    none.then(|| {
-        Fault::item("pattern", problem()).fix(
-            "write it relative to the workspace, and in quotes: 'model-*.pt', or '**/*.pt' for \
-                 any directory",
-        )
-    })
+    let problem = format!(
+        "{who} in {} that matches {}",
+        workspace.display(),
+        wanted.patterns.join(" ")
+    );
+    Some(Fault::item("pattern", problem).fix(
+        "perhaps the job ended before it wrote the file; otherwise write the pattern relative to \
+         the workspace, and in quotes: 'model-*.pt', or '**/*.pt' for any directory",
+    ))
 }
 
 /// The progress display for all files that are not here yet.

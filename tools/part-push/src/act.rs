@@ -218,7 +218,7 @@ fn fault(host: &Host, broken: &HostFault) -> Fault {
     let mut fault = broken.fault(host);
     let fix = match broken.is_unreachable {
         true => "run it again: what is there already is skipped",
-        false => "correct the workspace there, its room or its permissions, then run it again",
+        false => "mend this on the host, then run it again: what is there already is skipped",
     };
     fault.fix.get_or_insert_with(|| fix.to_owned());
     fault

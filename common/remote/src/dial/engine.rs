@@ -48,14 +48,11 @@ pub(crate) fn fill(
     };
     let path = |path: PathBuf| quote::shown(path.as_os_str().as_encoded_bytes());
     let mut text = command.to_owned();
-    if !["{agent}", "{ticket}", "{stdin}"]
-        .iter()
-        .any(|name| text.contains(name))
-    {
+    if runs_our_agent(command) && !text.contains("{agent}") {
         text.push_str(" {agent}");
     }
     let lists = [
-        ("{names}", list(&Host::name_or_ip)),
+        ("{names}", names(hosts)),
         ("{logins}", list(&Host::target)),
         ("{ips}", list(&|host| host.ip.to_string())),
         ("{count}", hosts.len().to_string()),
@@ -72,6 +69,21 @@ pub(crate) fn fill(
             false => PathBuf::from("/dev/null"),
         },
     })
+}
+
+/// The names of hosts, for `{names}`.
+pub(crate) fn names(hosts: &[&Host]) -> String {
+    let names: Vec<String> = hosts.iter().map(|host| host.name_or_ip()).collect();
+    names.join(",")
+}
+
+/// Whether the command runs the agent from the directory that hosts share. With one of these
+/// placeholders alone it has an agent of its own.
+pub(crate) fn runs_our_agent(command: &str) -> bool {
+    let has_own = ["{ticket}", "{stdin}"]
+        .iter()
+        .any(|name| command.contains(name));
+    command.contains("{agent}") || !has_own
 }
 
 /// A command, unless it is too long.
@@ -163,6 +175,11 @@ impl Engine {
         let fresh = usize::try_from(output.bytes - before).unwrap_or(usize::MAX);
         let tail = &output.stderr_tail;
         tail[tail.len().saturating_sub(fresh)..].to_vec()
+    }
+
+    /// The last lines of the command.
+    pub(crate) fn last_words(&self) -> String {
+        last_words(&self.output.lock().stderr_tail)
     }
 
     /// Why hosts have not dialed in, with the last lines of the command. The first text follows

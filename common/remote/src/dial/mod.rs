@@ -21,7 +21,7 @@ use super::{HostFault, greeting, threads};
 pub(crate) use engine::OF_ONE_HOST;
 pub(crate) use host_index::HostEvidence;
 use session::Session;
-use session::session_token;
+use session::{reasons, session_token};
 
 use engine::Engine;
 use host_index::HostIndex;
@@ -132,7 +132,7 @@ impl Dial {
         }
         drop(state);
         let why = |words| engine.why_absent(words, self.options.connect_timeout);
-        let fix = absence_fix(server);
+        let fix = self.absence_fix(server, &engine, &missing);
         if is_first && states.iter().all(|state| *state == DialedHost::Missing) {
             let why = why(["a host dialed in", "no host dialed in"]);
             return Err(HostFault::for_all(why).fix(fix));
@@ -165,6 +165,30 @@ impl Dial {
         state.engines.push(Arc::clone(&engine));
         state.until = Some(until);
         Ok((engine, until, state.engines.len() == 1))
+    }
+
+    /// The fix for hosts that did not dial in.
+    fn absence_fix(&self, server: &DialServer, engine: &Engine, missing: &[&Host]) -> String {
+        if let Some(fix) = reasons::fix_of_srun(&engine.last_words(), &engine::names(missing)) {
+            return fix;
+        }
+        let agent = match engine::runs_our_agent(&self.command) {
+            true => format!("the agent of {}", server.folder.agent_folder().display()),
+            false => "`host-agent dial`".to_owned(),
+        };
+        if engine.has_failed() {
+            return format!(
+                "the command failed, so mend what it reports; it must be able to start {agent} on \
+                 each host"
+            );
+        }
+        let addresses: Vec<String> = server.addresses.iter().map(ToString::to_string).collect();
+        format!(
+            "check the output of the command: it must start {agent} on each host, which dials {} \
+             (DGL_TOOLS_DIAL_ADDRESS, DGL_TOOLS_DIAL_PORT; is there a firewall?); \
+             DGL_TOOLS_CONNECT_TIMEOUT allows more time",
+            addresses.join(" or ")
+        )
     }
 
     fn server(&self, hosts: &[Host]) -> Result<Arc<DialServer>, HostFault> {
@@ -205,17 +229,6 @@ const AGAIN: &str = "check that the host is up, then try again";
 
 fn gone() -> HostFault {
     HostFault::unreachable("its agent had dialed in, but has disconnected").fix(AGAIN)
-}
-
-fn absence_fix(server: &DialServer) -> String {
-    let addresses: Vec<String> = server.addresses.iter().map(ToString::to_string).collect();
-    format!(
-        "check the output of the command: it must start the agent of {} on each host, which \
-         dials {} (DGL_TOOLS_DIAL_ADDRESS, DGL_TOOLS_DIAL_PORT; is there a firewall?); \
-         DGL_TOOLS_CONNECT_TIMEOUT allows more time",
-        server.folder.agent_folder().display(),
-        addresses.join(" or ")
-    )
 }
 
 impl Drop for Dial {

@@ -1,5 +1,6 @@
 //! The files that agents need on their hosts: the program and a ticket. Both are in a directory of
-//! the user's that the hosts share. Only the user can read the ticket.
+//! the user's that the hosts share; the program may also be in one of root's. Only the user can
+//! read the ticket.
 //!
 //! The secret is in a file, because a command line is visible to every user of a host, and engines
 //! pass the environment to every process, store it with a job and send it unencrypted.
@@ -29,12 +30,22 @@ const UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 #[derive(Debug)]
 pub(crate) struct TicketFolder {
     path: PathBuf,
+    agent_folder: PathBuf,
+}
+
+/// A directory with the agents, one for each machine type.
+struct AgentFolder {
+    path: PathBuf,
+    programs: Vec<(String, PathBuf)>,
 }
 
 impl TicketFolder {
-    /// Puts the agents, a ticket and a script that starts an agent into the shared directory.
+    /// Puts the agents, a ticket and a script that starts an agent into shared directories. The
+    /// agents may be in one that only root can write to, if they are there already; the ticket is
+    /// then in the next one.
     pub(crate) fn make(agents: &Agents, ticket: &Ticket) -> Result<TicketFolder, HostFault> {
         let mut tried = Vec::new();
+        let mut installed: Option<AgentFolder> = None;
         for folder in candidates() {
             let folder: PathBuf = folder.components().collect();
             let created = DirBuilder::new()
@@ -45,28 +56,51 @@ impl TicketFolder {
                 // hosts search only one directory
                 return Err(fault);
             }
-            match created.and_then(|()| TicketFolder::make_in(&folder, agents, ticket)) {
-                Ok(made) => return Ok(made),
+            let made = created.and_then(|()| {
+                if installed.is_none() {
+                    let programs = agents.put_into(&folder)?;
+                    installed = Some(AgentFolder {
+                        path: folder.clone(),
+                        programs,
+                    });
+                }
+                installed
+                    .as_ref()
+                    .map(|installed| TicketFolder::make_in(&folder, installed, ticket))
+                    .transpose()
+            });
+            match made {
+                Ok(Some(made)) => return Ok(made),
+                Ok(None) => {}
                 Err(error) => tried.push(format!("{} ({error})", folder.display())),
             }
         }
         let fault = HostFault::for_all(format!(
-            "no directory of this machine can hold the agents for the hosts; tried: {}",
+            "no directory of this machine can hold the agents and the ticket for the hosts; \
+             tried: {}",
             tried.join(", ")
         ));
-        Err(fault.fix("set DGL_TOOLS_AGENT_DIR to a directory that the hosts share"))
+        Err(fault.fix(
+            "set DGL_TOOLS_AGENT_DIR to a directory that the hosts share and that you may write to",
+        ))
     }
 
-    fn make_in(folder: &Path, agents: &Agents, ticket: &Ticket) -> io::Result<TicketFolder> {
-        let installed = agents.put_into(folder)?;
+    fn make_in(folder: &Path, agents: &AgentFolder, ticket: &Ticket) -> io::Result<TicketFolder> {
         tidy(folder);
         let path = run_folder::path(folder, &tls::token()?);
         DirBuilder::new().mode(0o700).create(&path)?;
-        let made = TicketFolder { path };
+        let made = TicketFolder {
+            path,
+            agent_folder: agents.path.clone(),
+        };
         let mut line = serde_json::to_vec(ticket)?;
         line.push(b'\n');
         write(&made.ticket(), &line, 0o600)?;
-        write(&made.agent(), &script(&installed, &made.ticket()), 0o700)?;
+        write(
+            &made.agent(),
+            &script(&agents.programs, &made.ticket()),
+            0o700,
+        )?;
         Ok(made)
     }
 
@@ -75,6 +109,7 @@ impl TicketFolder {
     pub(crate) fn existing(path: &Path) -> TicketFolder {
         TicketFolder {
             path: path.to_owned(),
+            agent_folder: PathBuf::new(),
         }
     }
 
@@ -95,7 +130,7 @@ impl TicketFolder {
 
     /// The directory with the agents, which hosts must see.
     pub(crate) fn agent_folder(&self) -> &Path {
-        self.path.parent().unwrap_or(&self.path)
+        &self.agent_folder
     }
 }
 
