@@ -203,8 +203,8 @@ fn real_hosts_what_an_engine_says_is_not_what_the_job_says() {
     let err = read(&engine.folder.join("lost.err"));
     assert_has(
         &err,
-        "host 1 (h2, 10.77.0.2) was lost: kubectl: the connection ended before the \
-        script; signal: 9 (SIGKILL)",
+        "host 1 (h2, 10.77.0.2) was lost: kubectl: the connection ended \
+         unexpectedly; signal: 9 (SIGKILL)",
     );
     engine.cluster.assert_clean();
 }

@@ -44,7 +44,7 @@ pub struct Args {
 
     /// End all jobs of this user
     ///
-    /// This includes those that are running well, and ends them as `--job` does.
+    /// Healthy jobs are ended too, as with `--job`.
     #[arg(long)]
     pub all: bool,
 
@@ -69,9 +69,9 @@ pub struct Args {
     /// of what the signal did on the first. Without `--rank`, the hosts that have no such process
     /// are named on stderr.
     ///
-    /// With ABRT a Python process prints the stacks of all of its threads and ends, if
-    /// `PYTHONFAULTHANDLER` is set, as dgl-env(1) does. Such a process has failed, so dgl-spawn(1)
-    /// ends the job. dgl-stacks(1) shows the stacks without ending anything.
+    /// If `PYTHONFAULTHANDLER` is set (dgl-env(1) sets it), ABRT makes a Python process print the
+    /// stacks of all threads and end. Such a process has failed, so dgl-spawn(1) ends the job.
+    /// dgl-stacks(1) shows the stacks without ending anything.
     #[arg(long, requires = "job", conflicts_with_all = ["list", "all", "stale_shm", "forget"],
         value_name = "NAME", value_parser = signal_number)]
     pub signal: Option<SignalNumber>,

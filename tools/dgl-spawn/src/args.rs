@@ -34,7 +34,7 @@ pub struct Args {
     /// Start nothing; show what each host would run
     ///
     /// No host is reached. For each process an ssh(1) command is printed that runs it and that can
-    /// be pasted into a shell; for a process that is bound to processors, it uses taskset(1). Its
+    /// be pasted into a shell; for a process that is bound to processors, the command uses taskset(1). Its
     /// words include the values of `dgl-env --env`, which other users can then see in the list of
     /// processes.
     #[arg(long)]
@@ -64,7 +64,7 @@ pub struct Args {
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub grace: Duration,
 
-    /// How long a host or the launcher may be silent before it is taken for lost
+    /// How long a host or the launcher may be silent before it counts as lost
     ///
     /// If dgl-spawn receives nothing from a host for this time, the host is lost. If a host
     /// receives nothing from dgl-spawn for this time, it ends its part of the job; when dgl-spawn
@@ -87,7 +87,7 @@ pub struct Args {
     #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME")]
     pub start_timeout: Option<Duration>,
 
-    /// Report a job without activity for this time; TIME:end also ends it; 0: never
+    /// Report a job without activity for this time; TIME:end also ends it; 0 switches the report off
     ///
     /// The report shows where all processes are; see [A job that stalls]. The time is 5s or more.
     /// If the stall ends the job, the exit status is 124.
@@ -115,9 +115,9 @@ pub struct Args {
     /// after the time that follows @
     ///
     /// Once in each try of the job, the stacks of all its Python processes are sampled ten times a
-    /// second for `TIME`, from 1s to 1h, and a *profile* record is written for each. This begins
-    /// `AFTER` the start of all processes. If the job ends earlier, the profile covers what was
-    /// sampled. dgl-why(1) and dgl-report(1) show where the time went and for which process the
+    /// second for the given time (1s to 1h); one *profile* record is written per process. This
+    /// begins `AFTER` the start of all processes. If the job ends earlier, the profile covers what
+    /// was sampled. dgl-why(1) and dgl-report(1) show where the time went and for which process the
     /// others waited.
     #[arg(long, hide_short_help = true, value_name = "TIME[@AFTER]", value_parser = profile_times,
         conflicts_with_all = ["dry_run", "attach"])]
@@ -128,7 +128,7 @@ pub struct Args {
     /// All processes are started again if a process fails, a host is lost, `--start-timeout` is
     /// reached, or the job stalls with `--stall-timeout TIME:end`. The script must continue from a
     /// checkpoint of its own; `TORCHELASTIC_RESTART_COUNT` and the placeholder `{attempt}` of
-    /// dgl-env(1) say how often the job has been started again. Below torchrun the variable counts
+    /// dgl-env(1) say how often the job has been started again. Under torchrun the variable counts
     /// torchrun's own attempts, so such a script needs the placeholder.
     ///
     /// The hosts are checked again before each try; faults that the first check finds end dgl-spawn
@@ -145,10 +145,10 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub restart: u32,
 
-    /// Wait up to this time for jobs that are in the way, instead of being refused
+    /// Wait up to this time for jobs that hold what this job needs
     ///
-    /// These jobs have the job's name, its ports or `/dev/shm`. A message says what is waited for.
-    /// Without this option dgl-spawn exits with 74 in this case.
+    /// That is the name, a port or `/dev/shm`. A message says what is waited for. Without this
+    /// option the job is refused with status 74.
     #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME",
         conflicts_with = "dry_run")]
     pub wait: Option<Duration>,
