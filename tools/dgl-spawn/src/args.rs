@@ -34,9 +34,9 @@ pub struct Args {
     /// Start nothing; show what each host would run
     ///
     /// No host is reached. For each process an ssh(1) command is printed that runs it and that can
-    /// be pasted into a shell; for a process that is bound to processors, the command uses taskset(1). Its
-    /// words include the values of `dgl-env --env`, which other users can then see in the list of
-    /// processes.
+    /// be pasted into a shell; for a process that is bound to processors, the command uses
+    /// taskset(1). Its words include the values of `dgl-env --env`, which other users can then see
+    /// in the list of processes.
     #[arg(long)]
     pub dry_run: bool,
 
@@ -87,9 +87,10 @@ pub struct Args {
     #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME")]
     pub start_timeout: Option<Duration>,
 
-    /// Report a job without activity for this time; TIME:end also ends it; 0 switches the report off
+    /// Report a job that is inactive for this time; TIME:end also ends it
     ///
-    /// The report shows where all processes are; see [A job that stalls]. The time is 5s or more.
+    /// The report shows where all processes are; see [A job that stalls]. The time is 5s or more; 0
+    /// switches the report off.
     /// If the stall ends the job, the exit status is 124.
     #[arg(long, default_value = "10m", value_parser = stall_timeout,
         value_name = "TIME", conflicts_with = "dry_run")]
