@@ -287,10 +287,11 @@ fn in_a_star_of_sockets_the_one_that_hangs_is_named_and_not_its_centre() {
 #[test]
 fn in_a_star_of_sockets_the_one_that_fails_first_is_named_though_it_says_nothing() {
     let folder = scratch();
-    for (fault, cause) in [
-        ("sys.exit(3)", "exited with status 3"),
+    for (fault, status, cause) in [
+        ("sys.exit(3)", 3, "exited with status 3"),
         (
             "float('oops')",
+            1,
             "raised ValueError: could not convert string to float: 'oops'",
         ),
     ] {
@@ -299,6 +300,8 @@ fn in_a_star_of_sockets_the_one_that_fails_first_is_named_though_it_says_nothing
         let ran = spawn(&folder, "", "");
         let verdict = &ran.records("verdict")[0];
         assert_eq!(verdict["culprit"]["rank"], 2, "{verdict}");
+        ran.out_begins(&format!("status {status}\n"));
+        assert_eq!(ran.records("summary")[0]["code"], status, "{}", ran.out);
         let text = verdict["cause"].as_str().unwrap();
         assert!(
             text.starts_with(&format!("worker 2 on host 0 (127.0.0.1) {cause}")),

@@ -29,6 +29,7 @@ pub fn verdict(job: &JobHistory) -> Conclusion {
     others.retain(|other| other.text != cause.text);
     Conclusion {
         outcome,
+        culprit_end: culprit_end(job, &cause),
         cause,
         others,
         began_ms: job.began_ms(),
@@ -36,6 +37,19 @@ pub fn verdict(job: &JobHistory) -> Conclusion {
         waits: wait::by_connections(job),
         at_failure: wait::at_failure(job),
     }
+}
+
+/// How the process ended that causes this, unless dgl-spawn may have ended it.
+fn culprit_end(job: &JobHistory, cause: &JobFinding) -> Option<ProcessEnd> {
+    let id = cause.culprit.as_ref()?.id?;
+    let exited = job.history(id)?.life.exited.as_ref()?;
+    let is_own = !exited.while_ending || exited.end.signal.is_none_or(is_own_signal);
+    Some(exited.end).filter(|end| is_own && !end.is_success())
+}
+
+/// Whether a process dies of this signal only by its own fault.
+fn is_own_signal(signal: SignalNumber) -> bool {
+    ["SEGV", "BUS", "ILL", "FPE", "SYS"].contains(&&*signal.name())
 }
 
 fn ended(job: &JobHistory, summary: &Summary) -> (RunOutcome, JobFinding) {
@@ -292,10 +306,9 @@ impl<'a> Suspect<'a> {
             .zip(first.life.end_ms())
             .is_some_and(|(end_ms, first_ms)| end_ms <= first_ms.saturating_add(SOON_MS));
         let signal = exited.and_then(|exited| exited.end.signal);
-        let has_died = match signal.map(SignalNumber::name).as_deref() {
-            Some("SEGV" | "BUS" | "ILL" | "FPE" | "SYS") => true,
-            Some("KILL") => is_soon || exited.is_some_and(|exited| exited.end.oom),
-            _ => false,
+        let has_died = match signal {
+            Some(SignalNumber::KILL) => is_soon || exited.is_some_and(|exited| exited.end.oom),
+            signal => signal.is_some_and(is_own_signal),
         };
         let name = job.name(&history.culprit());
         if let Some(exited) = exited.filter(|_| has_died) {

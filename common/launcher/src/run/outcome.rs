@@ -114,12 +114,21 @@ pub fn conclude(
     if sink.has_lost_something() {
         exit = exit.worst(Exit::Unreachable);
     }
-    let summary = Summary {
+    let mut summary = Summary {
         ok: exit == Exit::Done,
         code: exit.code(),
         ..summary(plan, outcome, begun)
     };
-    let verdict = sink.judge(&summary);
+    let mut verdict = sink.judge(&summary);
+    // the end that arrived first may be the consequence of another one
+    let status = verdict.culprit_end.map(|end| end.shell_code());
+    if let (Exit::Process(first), Some(status)) = (exit, status)
+        && first != status
+    {
+        exit = Exit::Process(status);
+        summary.code = status;
+        verdict = sink.judge(&summary);
+    }
     sink.record(&verdict.record());
     sink.record(&summary);
     explain(hosts, plan, outcome, begun, &sink);
