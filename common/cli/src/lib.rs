@@ -303,7 +303,7 @@ pub struct ConnectArgs {
     /// - `COMMAND`: A command that runs a shell on the host, such as `srun --overlap --unbuffered
     ///   -N1 -n1 -w {name}`.
     ///
-    /// - `dial COMMAND`: `COMMAND` starts an agent on every host, and these connect to this
+    /// - `dial COMMAND`: `COMMAND` starts an agent on every host, and the agents connect to this
     ///   machine.
     #[arg(long, env = "DGL_TOOLS_CONNECT", value_name = "HOW", hide_env = true)]
     pub connect: Option<String>,
@@ -318,7 +318,7 @@ pub struct ConnectArgs {
     #[arg(long, value_delimiter = ',', value_name = "ID[,ID…]")]
     pub host: Vec<u32>,
 
-    /// Accept an incomplete stream, such as jq 'select(…)' leaves
+    /// Accept an incomplete stream, such as the output of jq 'select(…)'
     ///
     /// Records that say `"ok":false` are ignored. A notice on stderr says so.
     #[arg(long)]
@@ -340,8 +340,8 @@ pub struct CopyArgs {
 
     /// The highest rate for all hosts together, such as 50MB/s
     ///
-    /// It counts all connections. Other examples are `500kB/s` and `1GiB/s`; the minimum is
-    /// 100kB/s. What hosts pass on to each other in a push does not count.
+    /// Other examples are `500kB/s` and `1GiB/s`; the minimum is 100kB/s. All connections of this
+    /// machine count, but not what hosts pass on to each other in a push.
     #[arg(long, value_parser = rate, value_name = "RATE", hide_short_help = true)]
     pub limit: Option<u64>,
 
@@ -354,7 +354,7 @@ pub struct CopyArgs {
     /// Show progress on stderr [auto: bars on a terminal, else a line now and then, and one per
     /// host at its end]
     ///
-    /// Progress is the rate, the remaining time, and whether data goes directly, through logins or
+    /// This shows the rate, the remaining time, and whether data goes directly, through logins or
     /// through a chain of hosts.
     #[arg(long, value_enum, default_value_t = ProgressWhen::Auto, value_name = "auto|always|never",
         hide_possible_values = true)]

@@ -59,8 +59,9 @@ pub struct Args {
 
     /// The job's directory on every host: absolute, or '~/…' [default: the record's]
     ///
-    /// Every process is started in it. `~/` is the home directory that host-probe(1) found; it must
-    /// be the same on all hosts.
+    /// Every process is started in it. The record is the *graph* or *workspace* record of
+    /// part-map(1). `~/` is the home directory that host-probe(1) found; it must be the same on all
+    /// hosts.
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
 
@@ -115,13 +116,14 @@ pub struct Args {
         value_name = "LIST")]
     pub graph_format: String,
 
-    /// A variable for every process; NAME alone takes its value from here
+    /// A variable for every process; NAME alone: as on this machine
     ///
     /// Values are literal except for placeholders. The last value of a name counts.
     ///
     /// This overrides `OMP_NUM_THREADS`, `PYTHONPATH`, `MASTER_ADDR`, `MASTER_PORT`,
-    /// `DGL_GRAPH_FORMAT`, the _IFNAME variables, and `PATH` and the other variables of an
-    /// environment. Variables that count, number or identify processes cannot be set: `RANK`,
+    /// `DGL_GRAPH_FORMAT`, the variables that end in _IFNAME, and `PATH` and the other variables of
+    /// a conda environment or venv. Variables that count, number or identify processes cannot be
+    /// set: `RANK`,
     /// `LOCAL_RANK`, `WORLD_SIZE`, `LOCAL_WORLD_SIZE`, `GROUP_RANK`, `DGL_ROLE`, `DGL_SERVER_ID`,
     /// `DGL_DIST_MODE`, `DGL_NUM_CLIENT`, `DGL_NUM_SERVER`, `DGL_NUM_SAMPLER`, `DGL_CONF_PATH`,
     /// `DGL_IP_CONFIG`, `DGL_GROUP_ID` and `DGL_KEEP_ALIVE`.
@@ -205,12 +207,12 @@ pub struct Args {
     /// The program serves the others, and is ended after them
     ///
     /// dgl-spawn(1) ends it when all programs that are not services have ended with status 0. If it
-    /// ends by itself, the others must end within 5 s plus `--host-timeout`, or the job fails.
+    /// ends by itself, the others must end within 5 s plus the time of `dgl-spawn --host-timeout`,
+    /// or the job fails.
     #[arg(long, hide_short_help = true)]
     pub service: bool,
 
-    /// Plan only server, trainer or worker, a plain process as for torch [default: server and
-    /// trainer]
+    /// Plan only this role: server, trainer or worker (a plain process) [default: the first two]
     ///
     /// A `worker` is a plain process without DGL's variables, for a script of torch.distributed or
     /// for a command that prepares or inspects the hosts. It needs no graph and cannot be combined

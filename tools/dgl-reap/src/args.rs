@@ -38,7 +38,7 @@ pub struct Args {
 
     /// End persistent graph servers (dgl-env --keep-alive)
     ///
-    /// They are the job of that name.
+    /// The servers run as a job of this name.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["job", "all"])]
     pub server_name: Option<String>,
 
@@ -65,9 +65,9 @@ pub struct Args {
     /// Send a signal instead of ending the job; ABRT makes Python print its stacks
     ///
     /// The signal is given as ABRT, SIGABRT, abrt or 6. dgl-reap reaches all hosts before it sends
-    /// the first signal, because dgl-spawn(1) might otherwise end the job on the last hosts because
-    /// of what the signal did on the first. Without `--rank`, the hosts that have no such process
-    /// are named on stderr.
+    /// the first signal. Otherwise dgl-spawn(1) might notice what the signal does on one host, and
+    /// end the job before the others receive it. Without `--rank`, hosts that have no process to
+    /// signal are named on stderr.
     ///
     /// If `PYTHONFAULTHANDLER` is set (dgl-env(1) sets it), ABRT makes a Python process print the
     /// stacks of all threads and end. Such a process has failed, so dgl-spawn(1) ends the job.

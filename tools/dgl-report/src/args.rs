@@ -40,7 +40,7 @@ pub struct Args {
 pub enum ReportFormat {
     /// The page.
     Html,
-    /// A line for each stack of the profiles, which flamegraph.pl and speedscope read. This needs
-    /// *profile* records.
+    /// A line for each stack of the profiles, in the format of flamegraph.pl and speedscope. This
+    /// needs *profile* records.
     Folded,
 }

@@ -26,8 +26,8 @@ use std::time::Duration;
 pub struct Args {
     /// The job's name [default: one is made up]
     ///
-    /// Messages and dgl-reap(1) name the job by it. It has at most 64 letters, digits, dots, dashes
-    /// and underscores.
+    /// Messages and dgl-reap(1) use this name. It consists of at most 64 letters, digits, dots,
+    /// dashes and underscores.
     #[arg(long, value_name = "NAME", value_parser = job_name)]
     pub job: Option<String>,
 
@@ -35,20 +35,20 @@ pub struct Args {
     ///
     /// No host is reached. For each process an ssh(1) command is printed that runs it and that can
     /// be pasted into a shell; for a process that is bound to processors, the command uses
-    /// taskset(1). Its words include the values of `dgl-env --env`, which other users can then see
-    /// in the list of processes.
+    /// taskset(1). The command contains the values of `dgl-env --env`, which other users can see in
+    /// the list of processes while it runs.
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Also write there the output of each process (trainer-3.log) and all records (run.jsonl)
+    /// Also write each process's output (trainer-3.log) and all records (run.jsonl) to DIR
     ///
     /// The records are written whether or not they go to stdout, so that dgl-why(1) and
     /// dgl-report(1) can explain a run that was watched on a terminal. Only the user can read
-    /// `run.jsonl`, because it has the values of `dgl-env --env`. Records except *output* are
-    /// written at once. The directory is created if necessary. A log may be a FIFO or a symbolic
-    /// link that you have created there; one of another user is refused. Files of an earlier run
-    /// are first moved to a directory in it, `run-1` for the first run, `run-2` for the next, and
-    /// so on; nothing is deleted.
+    /// `run.jsonl`, because it has the values of `dgl-env --env`. All records except *output*
+    /// records are written immediately. The directory is created if necessary. A log may be a FIFO
+    /// or a symbolic link that you have created there; one of another user is refused. Files of an
+    /// earlier run are first moved to a subdirectory, `run-1` for the first run, `run-2` for the
+    /// next, and so on; nothing is deleted.
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
 
@@ -67,21 +67,21 @@ pub struct Args {
     /// How long a host or the launcher may be silent before it counts as lost
     ///
     /// If dgl-spawn receives nothing from a host for this time, the host is lost. If a host
-    /// receives nothing from dgl-spawn for this time, it ends its part of the job; when dgl-spawn
-    /// itself was stopped or its machine slept, the message says so, and no host counts as lost.
-    /// While a job ends, a host may be silent for this time, too. The minimum is 2s.
+    /// receives nothing from dgl-spawn for this time, the host ends its part of the job. If this
+    /// happens because dgl-spawn was stopped or its machine slept, the message says so, and no host
+    /// counts as lost. The same time applies while a job ends. The minimum is 2s.
     #[arg(long, default_value = "30s", value_parser = host_timeout, value_name = "TIME")]
     pub host_timeout: Duration,
 
     /// End a job that takes longer; Python prints its stacks first
     ///
-    /// The time is counted from the start of its processes. They are first sent ABRT and a second
-    /// later TERM. On ABRT Python prints the stacks of its threads if `PYTHONFAULTHANDLER` is set,
-    /// as dgl-env(1) does.
+    /// The time is counted from the start of its processes. When it is over, the processes are sent
+    /// ABRT, and TERM a second later. On ABRT Python prints the stacks of its threads if
+    /// `PYTHONFAULTHANDLER` is set (dgl-env(1) sets it).
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub timeout: Option<Duration>,
 
-    /// End a job whose servers do not all listen by then; Python prints its stacks first
+    /// End a job whose servers do not all listen in this time; Python prints its stacks first
     ///
     /// The job ends in the same way as with `--timeout`.
     #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME")]
@@ -105,9 +105,9 @@ pub struct Args {
     /// Write resource use at this interval
     ///
     /// The *sample* records show what each host and each process uses. The interval is at least 1s.
-    /// A process counts with its children, so a trainer with its samplers. If a host has
-    /// nvidia-smi, its GPUs are included. The records of a detached job are in
-    /// its `run.jsonl`, and `--attach` shows them.
+    /// The numbers of a process include its children, such as the samplers of a trainer. If a host
+    /// has nvidia-smi, its GPUs are included. The records of a detached job are in its `run.jsonl`,
+    /// and `--attach` shows them.
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = pace,
         conflicts_with_all = ["dry_run", "attach"])]
     pub sample: Option<Duration>,
@@ -116,10 +116,10 @@ pub struct Args {
     /// after the time that follows @
     ///
     /// Once in each try of the job, the stacks of all its Python processes are sampled ten times a
-    /// second for the given time (1s to 1h); one *profile* record is written per process. This
-    /// begins `AFTER` the start of all processes. If the job ends earlier, the profile covers what
-    /// was sampled. dgl-why(1) and dgl-report(1) show where the time went and for which process the
-    /// others waited.
+    /// second for the given time (1s to 1h); one *profile* record is written per process. The time
+    /// before the sampling is counted from the start of all processes. If the job ends earlier, the
+    /// profile covers what was sampled. dgl-why(1) and dgl-report(1) show where the time went and
+    /// for which process the others waited.
     #[arg(long, hide_short_help = true, value_name = "TIME[@AFTER]", value_parser = profile_times,
         conflicts_with_all = ["dry_run", "attach"])]
     pub profile: Option<ProfileTimes>,
@@ -148,8 +148,8 @@ pub struct Args {
 
     /// Wait up to this time for jobs that hold what this job needs
     ///
-    /// That is the name, a port or `/dev/shm`. A message says what is waited for. Without this
-    /// option the job is refused with status 74.
+    /// This can be its name, a port or `/dev/shm`. A message says what the job waits for. Without
+    /// this option the job is refused with status 74.
     #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME",
         conflicts_with = "dry_run")]
     pub wait: Option<Duration>,
@@ -166,10 +166,10 @@ pub struct Args {
 
     /// Follow a detached job, with its output and exit status
     ///
-    /// dgl-spawn shows the output and the records of a job that was detached with `--detach` from
-    /// the beginning, waits for its end, and exits with its status. Only *host* records are read. A
-    /// job that has ended can be followed too, until its name is used again. A signal ends
-    /// dgl-spawn and not the job; use dgl-reap(1) for that.
+    /// dgl-spawn shows, from the beginning, the output and the records of a job that was started
+    /// with `--detach`, waits for its end, and exits with its status. Only *host* records are read.
+    /// A job that has ended can be followed too, until its name is used again. A signal ends
+    /// dgl-spawn and not the job; use dgl-reap(1) to end the job.
     #[arg(long, value_name = "JOB", value_parser = job_name, conflicts_with_all = ["job",
         "dry_run", "detach", "restart", "timeout", "start_timeout", "stall_timeout",
         "fail_on_exception", "private_shm", "wait"])]
@@ -179,8 +179,8 @@ pub struct Args {
     /// nothing can be left there
     ///
     /// It holds up to half of the host's memory. The graphs and features of such jobs, of one user
-    /// or of several, may have the same names. This needs root on the hosts, or user namespaces
-    /// that users may create.
+    /// or of several, may have the same names. This needs root on the hosts, or hosts that permit
+    /// users to create user namespaces.
     #[arg(long)]
     pub private_shm: bool,
 

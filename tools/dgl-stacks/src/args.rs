@@ -38,8 +38,8 @@ pub struct Args {
     ///
     /// The kernel of each host knows when data last went over each connection, whatever the program
     /// is written in. If that shows for which process the others wait, a sentence says so; see
-    /// [Connections]. All processes of the job are asked for this; `--role`, `--rank` and `--host`
-    /// choose which of them are printed.
+    /// [Connections]. For this, the connections of all processes of the job are read; `--role`,
+    /// `--rank` and `--host` choose which processes are printed.
     #[arg(long, conflicts_with = "record")]
     pub connections: bool,
 
@@ -47,8 +47,8 @@ pub struct Args {
     ///
     /// Stacks are counted on their host. On a terminal, the lines that took most time are shown for
     /// each role, with what differs between processes and which process the others wait for.
-    /// Elsewhere a *profile* record is written for each process, of which dgl-report(1) draws flame
-    /// graphs. See [Recording].
+    /// Otherwise a *profile* record is written for each process; dgl-report(1) draws flame graphs
+    /// from these records. See [Recording].
     #[arg(long, value_parser = record_time, value_name = "TIME")]
     pub record: Option<Duration>,
 

@@ -36,8 +36,8 @@ pub struct Args {
 
     /// The interpreter to examine
     ///
-    /// It is a single word, either a name in `PATH` there or a path. The command of the job must
-    /// name the same interpreter.
+    /// It is a single word, either a name in the `PATH` of the host or a path. The command of the
+    /// job must name the same interpreter.
     #[arg(long, default_value = "python3", value_name = "CMD")]
     pub python: String,
 
@@ -65,7 +65,8 @@ pub struct Args {
 
     /// Accept hosts with other versions of Python, torch or DGL than most hosts have
     ///
-    /// Different versions are then a warning, for instance for a job that does not run Python.
+    /// Different versions then only cause a warning. Use this, for instance, for a job that does
+    /// not run Python.
     #[arg(long)]
     pub mixed_versions: bool,
 
@@ -77,8 +78,7 @@ pub struct Args {
     #[arg(long, value_name = "SHELL")]
     pub setup: Option<String>,
 
-    /// Keep the first N hosts that are usable, free and of the same versions, and number them from
-    /// 0
+    /// Keep the first N usable and free hosts with the same versions, and number them from 0
     ///
     /// Later tools see no other hosts. A host is suitable if it is usable, has the versions of dgl,
     /// torch and Python that most hosts have, runs no job of any user of dgl-tools, and the ports

@@ -21,10 +21,10 @@ pub struct Args {
     /// The records of the run that failed, or what host-probe says of its hosts now
     ///
     /// The output of dgl-spawn(1) in the run that failed has a *summary* record that names the lost
-    /// host if one is the *cause*. The output of host-probe(1) for the hosts of the stream after
-    /// the failure marks hosts that cannot be used with `"ok":false`. Give the option twice, once
-    /// for each: several hosts may be lost at once, and processes on other hosts often fail before
-    /// the loss of a host is noticed. An empty file is ignored.
+    /// host if a lost host is the *cause*. If host-probe(1) examines the hosts of the stream after
+    /// the failure, the records of unusable hosts have `"ok":false`. Give the option twice, once
+    /// for each of these outputs, because several hosts may be lost at once, and processes on other
+    /// hosts often fail before the loss of a host is noticed. An empty file is ignored.
     #[arg(long, value_name = "FILE", required = true)]
     pub run: Vec<PathBuf>,
 
@@ -33,8 +33,9 @@ pub struct Args {
     ///
     /// The first suitable ones are taken. A spare is also skipped if it has taken the place of
     /// another lost host, has another version of Python, dgl or torch than the other hosts, or was
-    /// not probed, with `--conda` or `--venv` if the other hosts were. So the list may contain all
-    /// hosts of the cluster. Probe the spares each time, because they may be lost too.
+    /// not probed. If the other hosts were probed with `--conda` or `--venv`, the spare must be
+    /// too. So the list may contain all hosts of the cluster. Probe the spares each time, because
+    /// they may be lost too.
     #[arg(long, value_name = "FILE")]
     pub spares: PathBuf,
 }

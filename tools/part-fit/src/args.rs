@@ -49,7 +49,7 @@ pub struct Args {
         value_name = "N")]
     pub num_servers: u16,
 
-    /// Sparse formats that servers make of the graph, as dgl-env has them: csc, coo, csr
+    /// Sparse formats that servers make of the graph, as in dgl-env: csc, coo, csr
     ///
     /// Each further format takes 60 percent of the first, in memory and in `/dev/shm`.
     #[arg(long, default_value = "csc", value_parser = graph_format, value_name = "LIST")]
@@ -63,8 +63,8 @@ pub struct Args {
     /// Memory that only the script determines, as trainer=3G,sampler=1G; shm=2G for what it puts
     /// into /dev/shm; process=1G for any process without data, in place of what was measured
     ///
-    /// - `trainer`: The memory of a trainer in addition to DGL, torch, a small model and small
-    ///   batches: its model, its batches and its caches. The *exited* record of an earlier run has
+    /// - `trainer`: What a trainer needs beyond DGL, torch, a small model and small batches:
+    ///   for a larger model, larger batches and caches. The *exited* record of an earlier run has
     ///   the trainer's whole memory in *max_rss_bytes*, including what it mapped of `/dev/shm`.
     ///
     /// - `sampler`: The same for a sampler.

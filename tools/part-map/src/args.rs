@@ -45,10 +45,10 @@ pub struct Args {
     /// A file or directory for each host, as in 'shards/{host}.npz'
     ///
     /// `{host}` stands for the number of the host. The path is relative to the directory of the
-    /// config or of `--partitions`, or else to the working directory. The file goes to the same
-    /// place below the partitions on the host; without a config and without `--partitions`, to the
-    /// same path below the workspace. There must be a file for each host, and none for other
-    /// numbers.
+    /// config or of `--partitions`, or else to the working directory. On the host the file gets the
+    /// same path below the directory of the partitions; without a config and without
+    /// `--partitions`, below the workspace. There must be a file for each host, and none with
+    /// another number.
     #[arg(long, value_name = "PATTERN")]
     pub per_host: Vec<String>,
 
@@ -110,8 +110,8 @@ pub struct Args {
 
     /// One more file or directory for every host; DST is relative to the workspace, or absolute
     ///
-    /// By default, `DST` is the last component of `SRC`. The last colon separates `DST`, unless a
-    /// file of the whole name exists.
+    /// By default, `DST` is the last component of `SRC`. What follows the last colon is `DST`,
+    /// unless there is a file whose name is the whole argument, with the colon.
     #[arg(long, value_name = "SRC[:DST]")]
     pub extra: Vec<String>,
 
@@ -160,7 +160,7 @@ pub enum PartsLocation {
 /// The form of a part's graph to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GraphForm {
-    /// What there is; if that is both, there is a warning.
+    /// The form that exists; if both do, there is a warning.
     Auto,
     /// DGL's own (*part_graph*).
     Dgl,
