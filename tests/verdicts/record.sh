@@ -123,6 +123,7 @@ inside() {
     unset OMP_NUM_THREADS OPENBLAS_NUM_THREADS PYTHONPATH
     as=() probe_options=() host_filter=.
     cp "$here/play.py" /srv/job/train.py
+    cp "$here/star.py" /srv/job/
     cp -r "$here/$case_name/." /srv/job/
     rm -f /srv/job/{run.jsonl,truth.json,torchrun.txt,mpirun.txt}
     cd /srv/job

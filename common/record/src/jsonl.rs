@@ -19,8 +19,8 @@
 
 use crate::encoded::edited;
 use crate::error::{Fault, Report};
-use crate::stderr;
 use crate::{FileCopy, Found, Graph, Host, Reaped, Record, Stack, Summary, TYPES};
+use crate::{stderr, term};
 use indexmap::IndexMap;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -366,10 +366,9 @@ impl StreamRules {
 
     fn finish(mut self) -> Result<(), Report> {
         if let Some(first) = &self.failed {
-            self.report.push(match self.failed_count {
-                1 => before(first),
-                2 => before(format!("{first}; and 1 more record")),
-                count => before(format!("{first}; and {} more records", count - 1)),
+            self.report.push(match self.failed_count - 1 {
+                0 => before(first),
+                more => before(format!("{first}; and {}", term::count(more, "more record"))),
             });
         }
         for (name, set) in &mut self.sets {

@@ -354,9 +354,10 @@ impl<'a> Suspect<'a> {
     fn late(job: &'a JobHistory, first: &ProcessHistory) -> Option<Suspect<'a>> {
         let until_ms = first.life.end_ms()?.saturating_add(SOON_MS);
         let others = job.processes.iter().filter(|history| {
-            let end = history.life.exited.as_ref().map(|exited| exited.end.code);
+            let exited = history.life.exited.as_ref();
+            let code = exited.and_then(|exited| exited.end.code);
             // a shell reports with a greater status that a signal has ended its command
-            let has_failed = matches!(end, Some(Some(1..=128)));
+            let has_failed = code.is_some_and(|code| (1..=128).contains(&code));
             let is_soon = history
                 .life
                 .end_ms()

@@ -294,7 +294,12 @@ impl Exchanges {
 
     /// The process for which all others wait.
     fn culprit(&self, stacks: &[Stack]) -> Option<Member> {
-        if let [member] = self.who_does_not_read(stacks)[..] {
+        let receive: BTreeSet<Member> = stacks
+            .iter()
+            .filter(|stack| receives(stack))
+            .filter_map(Stack::member)
+            .collect();
+        if let [member] = self.who_does_not_read(&receive)[..] {
             return Some(member);
         }
         let waits = self.waits_by_stack(stacks)?;
@@ -302,9 +307,10 @@ impl Exchanges {
         let at_work = at_work.map(|(member, _)| *member);
         let at_work = at_work.filter(|member| !self.wait_for_themselves.contains(member));
         let at_work: Vec<Member> = at_work.collect();
+        let awaited = self.awaited();
         let is_only = |silent: &&Member| {
             let mut others = at_work.iter().filter(|member| member != silent);
-            others.all(|member| self.waits_in_the_end_for(*member, **silent))
+            others.all(|member| leads_to(&awaited, *member, **silent))
         };
         let only: Vec<&Member> = at_work.iter().filter(is_only).collect();
         let [member] = only[..] else {
@@ -316,9 +322,8 @@ impl Exchanges {
         let is_silent = self.last_received(*member).is_some()
             || silent.any(|silent| silent == *member || holds_answers(&silent));
         let mut waits = waits.values().flatten();
-        let mut receive = stacks.iter().filter(|stack| receives(stack));
         let is_awaited = waits.any(|wait| *wait != Wait::Requests)
-            || receive.any(|stack| stack.member() != Some(*member));
+            || receive.iter().any(|other| other != member);
         (is_silent && is_awaited).then_some(*member)
     }
 
@@ -370,6 +375,13 @@ impl Exchanges {
         last.since_received_ms.filter(|_| is_later)
     }
 
+    /// The process for which each process waits, if it waits for a single one.
+    fn awaited(&self) -> BTreeMap<Member, Member> {
+        let members: BTreeSet<Member> = self.of_two.keys().map(|(party, _)| party.0).collect();
+        let awaited = |member| Some((member, self.awaited_by(member)?));
+        members.into_iter().filter_map(awaited).collect()
+    }
+
     /// The only process for which that one waits, although its stack may not show it: of the data
     /// that it sent last, only that to this one was not answered.
     fn awaited_by(&self, member: Member) -> Option<Member> {
@@ -381,19 +393,6 @@ impl Exchanges {
         silent.first().copied().filter(|_| silent.len() == 1)
     }
 
-    /// Whether a process waits for that one alone, or for one that waits for it.
-    fn waits_in_the_end_for(&self, member: Member, silent: Member) -> bool {
-        let mut passed = BTreeSet::from([member]);
-        let mut last = member;
-        while let Some(next) = self.awaited_by(last).filter(|next| passed.insert(*next)) {
-            if next == silent {
-                return true;
-            }
-            last = next;
-        }
-        false
-    }
-
     /// Who has not read what whom sent: the reader, the sender, and how many bytes.
     fn unread(&self) -> impl Iterator<Item = (Member, Member, u64)> {
         let all = self.of_two.iter();
@@ -403,17 +402,11 @@ impl Exchanges {
 
     /// The processes that have not read something, without those that may wait for another one
     /// first: it has not read their own data, or their system call receives.
-    fn who_does_not_read(&self, stacks: &[Stack]) -> Vec<Member> {
+    fn who_does_not_read(&self, receive: &BTreeSet<Member>) -> Vec<Member> {
         let waiting: BTreeSet<Member> = self.unread().map(|(_, sender, _)| sender).collect();
         let readers: BTreeSet<Member> = self.unread().map(|(reader, ..)| reader).collect();
         let readers = readers.difference(&waiting).copied();
-        let receive: BTreeSet<Member> = stacks
-            .iter()
-            .filter(|stack| receives(stack))
-            .filter_map(Stack::member)
-            .collect();
-        let readers = readers.filter(|reader| !receive.contains(reader));
-        readers.collect()
+        readers.filter(|reader| !receive.contains(reader)).collect()
     }
 
     /// Which processes wait for which, the longest wait first.
@@ -464,6 +457,16 @@ impl Exchanges {
             }
         }
     }
+}
+
+/// Whether a process waits for `silent`, directly or through others.
+fn leads_to(awaited: &BTreeMap<Member, Member>, member: Member, silent: Member) -> bool {
+    let next = |member: &Member| awaited.get(member).copied();
+    // some may wait for each other
+    let mut passed = BTreeSet::new();
+    std::iter::successors(next(&member), next)
+        .take_while(|member| passed.insert(*member))
+        .any(|member| member == silent)
 }
 
 fn ago(ms: u32) -> String {

@@ -190,8 +190,7 @@ pub fn exchanges(text: &str) -> bool {
     ["recv", "receive", "readexactly", "sendall"]
         .iter()
         .any(|word| {
-            let calls = text.match_indices(word);
-            calls.into_iter().any(|(offset, _)| {
+            text.match_indices(word).any(|(offset, _)| {
                 let is_begin = !text[..offset].ends_with(|c: char| c.is_alphanumeric());
                 let rest = text[offset + word.len()..]
                     .trim_start_matches(|c: char| c.is_ascii_lowercase() || c == '_');

@@ -212,14 +212,15 @@ pub fn explain(
 
 fn silence(complete: &CompleteStall, comparison: &Comparison) -> String {
     let silent = term::seconds(complete.stall.stalled.silent);
-    let lines = comparison.lines().join("; ");
-    if complete.stall.stalled.computing.is_none() {
-        let reason =
-            format!("no process has written, computed or moved data for {silent}: {lines}");
-        return reason.trim_end_matches(": ").to_owned();
+    let problem = match complete.stall.stalled.computing {
+        None => format!("no process has written, computed or moved data for {silent}"),
+        Some(_) => format!("{STANDS_STILL} for {silent}, although processes compute"),
+    };
+    let groups = comparison.lines().join("; ");
+    match groups.is_empty() {
+        true => problem,
+        false => format!("{problem}: {groups}"),
     }
-    let lines = format!("{STANDS_STILL} for {silent}, although processes compute: {lines}");
-    lines.trim_end_matches(": ").to_owned()
 }
 
 /// Why no process could be read: `workers 0-3 cannot be read: the kernel does not let …`.

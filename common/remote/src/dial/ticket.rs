@@ -57,21 +57,18 @@ impl TicketFolder {
                 return Err(fault);
             }
             let made = created.and_then(|()| {
-                if installed.is_none() {
-                    let programs = agents.put_into(&folder)?;
-                    installed = Some(AgentFolder {
+                let with_agents = match installed.take() {
+                    Some(installed) => installed,
+                    None => AgentFolder {
                         path: folder.clone(),
-                        programs,
-                    });
-                }
-                installed
-                    .as_ref()
-                    .map(|installed| TicketFolder::make_in(&folder, installed, ticket))
-                    .transpose()
+                        programs: agents.put_into(&folder)?,
+                    },
+                };
+                let with_agents = installed.insert(with_agents);
+                TicketFolder::make_in(&folder, with_agents, ticket)
             });
             match made {
-                Ok(Some(made)) => return Ok(made),
-                Ok(None) => {}
+                Ok(made) => return Ok(made),
                 Err(error) => tried.push(format!("{} ({error})", folder.display())),
             }
         }
