@@ -227,8 +227,8 @@ pub fn by_connections(job: &JobHistory) -> Vec<Awaited> {
     Silence::of(&stacks, idle.ok()).waits
 }
 
-/// Where the trainers and workers were last. The stacks of a few say little: those of which none
-/// was written may be elsewhere.
+/// Where the trainers and workers were last, if the stacks of more than half of them are known: a
+/// few say nothing about the others.
 fn last_stacks(job: &JobHistory) -> Comparison {
     let alive = job.clients().filter(|history| history.has_stayed());
     let all: Vec<Option<(Member, Vec<String>)>> = alive

@@ -34,7 +34,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     let workspace = workspace.map(PathBuf::from);
     let files = stream.require("part-map")?;
     let deliveries = plan::deliveries(&hosts, &files, workspace.as_deref())?;
-    // deliveries hold everything still needed from the records, of which there may be 100,000
+    // there may be 100,000 file records, and the deliveries have what is needed of them
     drop(files);
     let base = workspace.unwrap_or_else(|| plan::base(&deliveries));
     let hosts = args.connect.choose(hosts)?;
