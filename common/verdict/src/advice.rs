@@ -230,7 +230,7 @@ mod tests {
             for name in ["id", "messages", "words", "do"] {
                 assert!(field(paragraph, name).is_some(), "{name}: {paragraph}");
             }
-            let names = ["id", "messages", "words", "when", "do", "why"];
+            let names = ["group", "id", "messages", "words", "when", "do", "why"];
             for line in paragraph.lines() {
                 let name = line.split(": ").next().unwrap();
                 assert!(names.contains(&name), "{line}");
@@ -250,6 +250,10 @@ mod tests {
     fn section() -> String {
         let mut text = String::new();
         for paragraph in paragraphs().skip(1) {
+            if let Some(group) = field(paragraph, "group") {
+                let end = if text.is_empty() { "" } else { ".El\n" };
+                write!(text, "{end}.Ss {group}\n.Bl -tag -width Ds\n").unwrap();
+            }
             let messages = field(paragraph, "messages").unwrap();
             let messages = messages.replace('"', "\\(dq");
             writeln!(text, ".It Li \"{messages}\"").unwrap();
@@ -302,16 +306,14 @@ mod tests {
             .join(PAGE);
         let page = std::fs::read_to_string(&path).unwrap();
         let (before, rest) = page.split_once(".Sh MESSAGES\n").unwrap();
-        let (head, rest) = rest.split_once(".Bl -tag -width Ds\n").unwrap();
+        let (head, rest) = rest.split_once(".Ss ").unwrap();
         let (_, after) = rest.split_once(".El\n.Sh SYMPTOMS\n").unwrap();
         // for readers whose locale is not UTF-8
         let marks = [('–', "\\(en"), ('“', "\\(lq"), ('”', "\\(rq")];
         let list = marks
             .into_iter()
             .fold(section(), |text, (mark, escape)| text.replace(mark, escape));
-        let made = format!(
-            "{before}.Sh MESSAGES\n{head}.Bl -tag -width Ds\n{list}.El\n.Sh SYMPTOMS\n{after}"
-        );
+        let made = format!("{before}.Sh MESSAGES\n{head}{list}.El\n.Sh SYMPTOMS\n{after}");
         if std::env::var_os("DGL_TOOLS_WRITE_MANUAL").is_some() {
             std::fs::write(&path, &made).unwrap();
         }
