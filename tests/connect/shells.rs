@@ -109,6 +109,9 @@ fn log_in(cluster: &Cluster, folder: &std::path::Path, shell: &str, file: &str, 
 }
 
 fn check(rows: impl Iterator<Item = (usize, usize)>) {
+    if support::only_root_can("make users of a host") {
+        return;
+    }
     let (folder, cluster) = Cluster::listed(2);
     let mut wrong = Vec::new();
     for (shell, row) in rows {

@@ -192,19 +192,26 @@ impl<'a> Lab<'a> {
 
     /// Does something to the agents on the victim, as what a login may do there.
     fn to_agents(&self, command: &str) {
-        let script = format!(
-            "for p in /proc/[0-9]*; do grep -qs host-agent $p/cmdline && {command} ${{p#/proc/}}; \
-             done; true"
-        );
-        write(&self.folder, "command", script);
-        self.run(&format!("ssh h{} sh -s <command", self.victim()));
+        self.to_agents_for_which("true", command);
     }
 
     /// The same, to those that receive files.
     fn to_receivers(&self, command: &str) {
-        self.to_agents(&format!(
-            "ls -l $p/fd 2>/dev/null | grep -q '/\\.part-push\\.' && {command}"
-        ));
+        self.to_agents_for_which(
+            "ls -l $p/fd 2>/dev/null | grep -q '/\\.part-push\\.'",
+            command,
+        );
+    }
+
+    /// All are found before the first is killed: its watcher, which then removes what has come,
+    /// looks like one that receives files.
+    fn to_agents_for_which(&self, test: &str, command: &str) {
+        let script = format!(
+            "for p in /proc/[0-9]*; do grep -qs host-agent $p/cmdline && {test} && \
+             found=\"$found ${{p#/proc/}}\"; done; for p in $found; do {command} $p; done; true"
+        );
+        write(&self.folder, "command", script);
+        self.run(&format!("ssh h{} sh -s <command", self.victim()));
     }
 
     /// What a host has below its /srv, as this machine sees it.

@@ -7,7 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use support::{
-    Cluster, OpenFolder, Ran, executable, make_folder, read, scratch, sh, takes_seconds, write,
+    Cluster, OpenFolder, Ran, executable, make_folder, only_root_can, read, scratch, sh,
+    takes_seconds, write,
 };
 
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -468,8 +469,8 @@ fn what_another_user_puts_into_a_folder_leads_nowhere() {
     if takes_seconds() {
         return;
     }
-    if sh(Path::new("/"), "id -u").out != "0\n" {
-        return println!("skipped: only root can act as another user");
+    if only_root_can("act as another user") {
+        return;
     }
     const OF_OTHER: &str = "is reached by a symbolic link that belongs to another user";
     let table = [

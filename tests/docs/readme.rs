@@ -24,6 +24,9 @@ fn readme_is_short() {
 
 #[test]
 fn real_hosts_do_what_readme_says() {
+    if support::only_root_can("mount on a host") {
+        return;
+    }
     let demo = Demo::start();
     let (folder, cluster) = (&demo.folder, &demo.cluster);
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();

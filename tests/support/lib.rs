@@ -332,6 +332,15 @@ pub fn takes_seconds() -> bool {
     left_out
 }
 
+/// Whether a test is left out because only root can do what it needs.
+pub fn only_root_can(do_it: &str) -> bool {
+    let is_root = sh(Path::new("/"), "id -u").out == "0\n";
+    if !is_root {
+        println!("skipped: only root can {do_it}");
+    }
+    !is_root
+}
+
 /// Waits until something is so, as long as a loaded machine may need.
 pub fn soon(what: &str, is_so: impl Fn() -> bool) {
     let begun = std::time::Instant::now();

@@ -158,7 +158,7 @@ impl<'a> Task<'a> {
 
     /// Sends it the files that it lacks, and writes a record for each delivery, whatever happens.
     pub fn push(&self, options: Options, context: &PushContext<'_>, reporter: &Reporter) {
-        let begun = *self.begun.get_or_init(Instant::now);
+        self.begun.get_or_init(Instant::now);
         let was_there = self.lock().target.is_some();
         for delivery in &self.deliveries {
             let error = match self.fates.of(*delivery) {
@@ -177,11 +177,18 @@ impl<'a> Task<'a> {
         self.lock().complete = was_there && self.fates.are_reported();
         let lacking = self.fates.with(&Fate::Lacks, &self.deliveries);
         self.give_up(&lacking, reporter);
-        let state = self.lock();
-        reporter
-            .copy
-            .show
-            .host(self.host, begun.elapsed(), state.broken.is_some() || waits);
+        // the files of others on shared storage come into the same message, so it waits for them
+        if self.fates.count(&Fate::Shared) == 0 {
+            self.show_end(waits, reporter);
+        }
+    }
+
+    /// Shows that the host is finished. `has_failed` says whether a file is missing there.
+    fn show_end(&self, has_failed: bool, reporter: &Reporter) {
+        let took = self.begun.get().map(Instant::elapsed).unwrap_or_default();
+        let is_broken = self.lock().broken.is_some();
+        let show = &reporter.copy.show;
+        show.host(self.host, took, is_broken || has_failed);
     }
 
     /// Sends deliveries, over a direct connection if there is one. What is missing when that breaks
@@ -265,6 +272,7 @@ impl<'a> Task<'a> {
         }
         let until = Instant::now() + SHOWN_AFTER;
         let mut pause = FIRST_PAUSE;
+        let mut has_failed = false;
         while !files.is_empty() {
             let present =
                 self.on_target(|target| target.find_present(&files, Some(options.verify)));
@@ -279,6 +287,7 @@ impl<'a> Task<'a> {
                 }
                 self.fates.report(delivery);
                 let error = (!present).then(|| self.why_not_shared());
+                has_failed |= error.is_some();
                 reporter.report(self.host, delivery, true, unsent(error));
             }
             files = later;
@@ -289,6 +298,8 @@ impl<'a> Task<'a> {
         }
         let mut state = self.lock();
         state.complete = state.broken.is_none();
+        drop(state);
+        self.show_end(has_failed, reporter);
     }
 
     /// Why a file that another host was to put on shared storage is not there.
