@@ -1,4 +1,4 @@
-//! A run according to its records: the last try of each process, and what happened to the job.
+//! A run according to its records: the last attempt of each process, and what happened to the job.
 
 use crate::evidence::{Evidence, LogLine, Statement};
 use crate::run::{Pauses, Run};
@@ -17,34 +17,34 @@ pub struct JobHistory {
     pub hosts: Vec<Host>,
     pub files: Vec<FileCopy>,
     pub pushed: Vec<Pushed>,
-    /// The processes in the last try.
+    /// The processes in the last attempt.
     pub processes: Vec<ProcessHistory>,
     /// How many of them have no process record, because the stream was filtered: only other records
     /// describe them.
     pub unrecorded: usize,
-    /// The processes in earlier tries.
+    /// The processes in earlier attempts.
     pub earlier: Vec<Life>,
-    /// When the first process of each try was started.
-    pub tries: Vec<u64>,
+    /// When the first process of each attempt was started.
+    pub attempts: Vec<u64>,
     pub dropped: Vec<Dropped>,
     pub samples: Vec<Sample>,
     pub profiles: Vec<Profile>,
     pub stalled: Vec<Stalled>,
     pub resumed: Vec<Resumed>,
-    /// The last stacks with connections of the last try, by host and process id.
+    /// The last stacks with connections of the last attempt, by host and process id.
     pub connected: BTreeMap<(u32, u32), Stack>,
     /// The pauses between all lines that trainers and workers wrote before the end of the job.
     pub pauses: Pauses,
-    /// How the last try ended.
+    /// How the last attempt ended.
     pub summary: Option<Summary>,
     /// The latest time in the records.
     pub latest_ms: u64,
 }
 
-/// A process of one try, from its start to its end.
+/// A process of one attempt, from its start to its end.
 #[derive(Default)]
 pub struct Life {
-    /// The number of the try, from 0.
+    /// The number of the attempt, from 0.
     attempt: usize,
     pub started: Option<Started>,
     pub listening: Option<Listening>,
@@ -59,7 +59,7 @@ impl Life {
     }
 }
 
-/// A process in the last try.
+/// A process in the last attempt.
 pub struct ProcessHistory {
     pub process: Process,
     pub life: Life,
@@ -189,10 +189,10 @@ impl JobHistory {
         histories: &mut BTreeMap<u32, ProcessHistory>,
     ) {
         let last = lives.iter().map(|(_, life)| life.attempt).max();
-        let mut tries: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut attempts: BTreeMap<usize, u64> = BTreeMap::new();
         for (id, life) in lives {
             if let Some(started) = &life.started {
-                let began_ms = tries.entry(life.attempt).or_insert(started.time_ms);
+                let began_ms = attempts.entry(life.attempt).or_insert(started.time_ms);
                 *began_ms = started.time_ms.min(*began_ms);
             }
             let times = [
@@ -206,7 +206,7 @@ impl JobHistory {
                 _ => self.earlier.push(life),
             }
         }
-        self.tries = tries.into_values().collect();
+        self.attempts = attempts.into_values().collect();
     }
 
     fn add_stacks(&mut self, stacks: Vec<Stack>) {
@@ -238,9 +238,9 @@ impl JobHistory {
         }
     }
 
-    /// When the first process of the last try was started.
+    /// When the first process of the last attempt was started.
     pub fn began_ms(&self) -> Option<u64> {
-        self.tries.last().copied()
+        self.attempts.last().copied()
     }
 
     /// The history of the process with this id.
@@ -249,7 +249,7 @@ impl JobHistory {
         Some(&self.processes[position.ok()?])
     }
 
-    /// The lives of all processes in the last try.
+    /// The lives of all processes in the last attempt.
     pub fn lives(&self) -> impl Iterator<Item = &Life> + Clone {
         self.processes.iter().map(|history| &history.life)
     }
@@ -313,9 +313,9 @@ impl ProcessEvent {
 }
 
 /// All lives with the ids of their processes, in the order in which they began. An event belongs to
-/// the latest start of its process before it. A new try begins when a process starts that has
-/// started in the try before; processes that started between the end of that try and this start
-/// belong to the new one too.
+/// the latest start of its process before it. A new attempt begins when a process starts that has
+/// started in the attempt before; processes that started between the end of that attempt and this
+/// start belong to the new one too.
 fn lives(events: Vec<ProcessEvent>) -> Vec<(u32, Life)> {
     let mut lives: Vec<(u32, Life)> = Vec::new();
     let mut latest: HashMap<u32, usize> = HashMap::new();
@@ -359,8 +359,8 @@ fn lives(events: Vec<ProcessEvent>) -> Vec<(u32, Life)> {
 mod tests {
     use super::*;
 
-    /// The lives in a stream of words such as `start 0`: the id of each, its try, and whether its
-    /// start, that it listens and its end are known.
+    /// The lives in a stream of words such as `start 0`: the id of each, its attempt, and whether
+    /// its start, that it listens and its end are known.
     fn lives_of(words: &str) -> Vec<(u32, usize, [bool; 3])> {
         let event = |word: &str| {
             let (what, id) = word.trim().split_once(' ').unwrap();
@@ -392,17 +392,17 @@ mod tests {
                 "start 0, listen 0, start 1, exit 1, exit 0",
                 vec![(0, 0, [true; 3]), (1, 0, ended)],
             ),
-            // the second try is still running
+            // the second attempt is still running
             (
                 "start 0, listen 0, exit 0, start 0",
                 vec![(0, 0, [true; 3]), (0, 1, runs)],
             ),
-            // the host of the first try was lost, so the end of its process is unknown
+            // the host of the first attempt was lost, so the end of its process is unknown
             (
                 "start 0, start 1, exit 1, start 0, start 1, exit 0",
                 vec![(0, 0, runs), (1, 0, ended), (0, 1, ended), (1, 1, runs)],
             ),
-            // the first try ended before its second process was started
+            // the first attempt ended before its second process was started
             (
                 "start 0, exit 0, start 1, start 0",
                 vec![(0, 0, ended), (1, 1, runs), (0, 1, runs)],

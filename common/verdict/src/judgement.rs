@@ -59,7 +59,7 @@ fn ended(job: &JobHistory, summary: &Summary) -> (RunOutcome, JobFinding) {
             Some(finding) => (RunOutcome::Hidden, finding),
             None => (RunOutcome::EndedWell, all_ended(job, summary)),
         },
-        // the last try could not start; the failure of the one before is the cause
+        // the last attempt could not start; the failure of the one before is the cause
         ("preflight" | "host", _) if failed_process(job).is_some() => {
             let first = failed_process(job).unwrap_or_default();
             let mut finding = failed(job, &first);
@@ -91,7 +91,7 @@ fn ended(job: &JobHistory, summary: &Summary) -> (RunOutcome, JobFinding) {
         }
         (_, Some(failure)) if failure.end.reaped => (RunOutcome::Interrupted, failed(job, failure)),
         (_, Some(failure)) => (RunOutcome::Failed, failed(job, failure)),
-        _ if job.tries.is_empty() => (RunOutcome::NotStarted, first_fault(summary, NO_FAILURE)),
+        _ if job.attempts.is_empty() => (RunOutcome::NotStarted, first_fault(summary, NO_FAILURE)),
         _ => (RunOutcome::Failed, first_fault(summary, NO_FAILURE)),
     };
     (outcome, finding.shown_by([summary]))
@@ -706,10 +706,10 @@ fn unfinished(job: &JobHistory) -> (RunOutcome, JobFinding) {
         };
         return (outcome, failed(job, &failure));
     }
-    if job.tries.is_empty() && !job.profiles.is_empty() {
+    if job.attempts.is_empty() && !job.profiles.is_empty() {
         return (RunOutcome::Runs, profiled(job));
     }
-    if job.tries.is_empty() {
+    if job.attempts.is_empty() {
         let text = "the records have no process that was started";
         return (RunOutcome::NotStarted, JobFinding::new(text));
     }
@@ -755,13 +755,13 @@ fn running(job: &JobHistory) -> JobFinding {
     finding.shown_by(&last_line(job))
 }
 
-/// Further findings about the last try.
+/// Further findings about the last attempt.
 fn beside(job: &JobHistory, cause: &JobFinding) -> Vec<JobFinding> {
     let mut findings = Vec::from_iter(nccl::gave_up(job));
-    if job.tries.len() > 1 {
+    if job.attempts.len() > 1 {
         let exits = job.earlier.iter().filter_map(|life| life.exited.as_ref());
         let failed = exits.filter(|exited| !exited.while_ending && !exited.end.is_success());
-        let text = format!("this was try {} of the job", job.tries.len());
+        let text = format!("this was attempt {} of the job", job.attempts.len());
         findings.push(JobFinding::new(text).shown_by(failed.take(3)));
     }
     let culprit = cause.culprit.as_ref().and_then(|culprit| culprit.id);

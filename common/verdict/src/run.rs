@@ -60,7 +60,7 @@ impl Run {
         if head.r#type == Process::TYPE && is_server(text) {
             self.servers.insert(id);
         }
-        // output of an earlier try is no evidence for this one
+        // output of an earlier attempt is no evidence for this one
         if head.r#type == Started::TYPE && !self.started.insert(id) {
             self.evidence.remove(&id);
         }

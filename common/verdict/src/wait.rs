@@ -13,7 +13,7 @@ use std::time::Duration;
 /// A shorter silence does not count as a hang.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// What the last try waits for, or waited for until it was ended, as far as the records show.
+/// What the last attempt waits for, or waited for until it was ended, as far as the records show.
 pub fn on(job: &JobHistory) -> Option<JobFinding> {
     exception(job)
         .or_else(|| servers(job))
@@ -106,7 +106,7 @@ fn servers(job: &JobHistory) -> Option<JobFinding> {
     Some(finding)
 }
 
-/// The last stall of the last try, if the job has shown no activity since.
+/// The last stall of the last attempt, if the job has shown no activity since.
 fn last_stall(job: &JobHistory) -> Option<&Stalled> {
     let stalled = job.stalled.last()?;
     let is_of_try = job.began_ms().is_none_or(|began| stalled.time_ms >= began);
@@ -306,7 +306,10 @@ fn silent(job: &JobHistory) -> Option<(Duration, Duration)> {
         .map(|started| started.time_ms)
         .max()
         .max(last_line)?;
-    let began_ms = job.began_ms().filter(|_| job.tries.len() > 1).unwrap_or(0);
+    let began_ms = job
+        .began_ms()
+        .filter(|_| job.attempts.len() > 1)
+        .unwrap_or(0);
     let longest = Duration::from_millis(job.pauses.longest_since(began_ms));
     // lines that belong to the end arrive after all others
     let of_end = job

@@ -292,7 +292,7 @@ fn timeline(run: &RunReport) -> Markup {
                     span.culprit { "failed first, or the others wait for it" }
                 }
                 @if bars().any(|bar| bar.listening_ms.is_some()) { span.tick { "listens" } }
-                @if has(run, EventKind::Restart) { span.again { "another try" } }
+                @if has(run, EventKind::Restart) { span.again { "another attempt" } }
                 @if has(run, EventKind::Stall) { span.stall { "stalled" } }
             }
             (events(run))
@@ -369,7 +369,7 @@ fn row(bar: &Bar, run: &RunReport) -> Markup {
     let end = bar.why.as_deref().or(bar.end.as_deref());
     let end = end.unwrap_or(match bar.from_ms {
         Some(_) => "no end was recorded",
-        None if has(run, EventKind::Restart) => "not started in the last try",
+        None if has(run, EventKind::Restart) => "not started in the last attempt",
         None => "never started",
     });
     let class = match bar.culprit {

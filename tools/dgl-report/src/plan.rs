@@ -46,7 +46,7 @@ pub struct TimelineEvent {
 pub enum EventKind {
     /// A process failed.
     Failure,
-    /// Another try of the job began.
+    /// Another attempt of the job began.
     Restart,
     /// The job showed no activity.
     Stall,
@@ -90,7 +90,7 @@ impl<'a> CopySummary<'a> {
     }
 }
 
-/// A process and its lifetime in the last try.
+/// A process and its lifetime in the last attempt.
 pub struct Bar<'a> {
     pub history: &'a ProcessHistory,
     /// When it was started; `None` if it was not started.
@@ -166,7 +166,7 @@ fn why_ended(summary: Option<&Summary>) -> String {
 
 /// Builds the run; `lines` is the number of last lines to show of each process.
 pub fn run(job: &JobHistory, lines: usize) -> RunReport<'_> {
-    let began_ms = job.tries.first().copied();
+    let began_ms = job.attempts.first().copied();
     let since = |time_ms: u64| time_ms.saturating_sub(began_ms.unwrap_or(0));
     let length_ms = since(job.latest_ms).max(1);
     let verdict = verdict::verdict(job);
@@ -227,7 +227,7 @@ pub fn run(job: &JobHistory, lines: usize) -> RunReport<'_> {
     }
 }
 
-/// Failures, tries and stalls.
+/// Failures, attempts and stalls.
 fn events(job: &JobHistory, since: &impl Fn(u64) -> u64) -> Vec<TimelineEvent> {
     let failure = |life: &Life| {
         let exited = life.exited.as_ref()?;
@@ -248,7 +248,7 @@ fn events(job: &JobHistory, since: &impl Fn(u64) -> u64) -> Vec<TimelineEvent> {
         at_ms: since(*begin),
         to_ms: None,
         kind: EventKind::Restart,
-        text: format!("try {number} begins"),
+        text: format!("attempt {number} begins"),
     };
     let stall = |stalled: &Stalled| {
         let mut resumed = job.resumed.iter();
@@ -262,7 +262,7 @@ fn events(job: &JobHistory, since: &impl Fn(u64) -> u64) -> Vec<TimelineEvent> {
         }
     };
     let failures = job.earlier.iter().chain(job.lives()).filter_map(failure);
-    let restarts = (1..).zip(&job.tries).skip(1).map(restart);
+    let restarts = (1..).zip(&job.attempts).skip(1).map(restart);
     let mut events: Vec<TimelineEvent> = failures
         .chain(restarts)
         .chain(job.stalled.iter().map(stall))
@@ -422,7 +422,7 @@ mod tests {
                     EventKind::Failure,
                     "trainer 0 on host 0 failed: SIGKILL"
                 ),
-                (2000, None, EventKind::Restart, "try 2 begins"),
+                (2000, None, EventKind::Restart, "attempt 2 begins"),
                 (2500, Some(3000), EventKind::Stall, "stalled: Nobody moves"),
                 (2600, Some(2900), EventKind::Stall, "stalled: Nor now"),
             ]

@@ -64,7 +64,7 @@ pub struct Args {
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub grace: Duration,
 
-    /// How long a host or the launcher may be silent before it counts as lost
+    /// How long a host or dgl-spawn may be silent before it counts as lost
     ///
     /// If dgl-spawn receives nothing from a host for this time, the host is lost. If a host
     /// receives nothing from dgl-spawn for this time, the host ends its part of the job. If this
@@ -115,11 +115,11 @@ pub struct Args {
     /// Sample stacks for this time, as dgl-stacks --record does; begin a minute after the start, or
     /// after the time that follows @
     ///
-    /// Once in each try of the job, the stacks of all its Python processes are sampled ten times a
-    /// second for the given time (1s to 1h); one *profile* record is written per process. The time
-    /// before the sampling is counted from the start of all processes. If the job ends earlier, the
-    /// profile covers what was sampled. dgl-why(1) and dgl-report(1) show where the time went and
-    /// for which process the others waited.
+    /// Once in each attempt of the job, the stacks of all its Python processes are sampled ten
+    /// times a second for the given time (1s to 1h); one *profile* record is written per process.
+    /// The time before the sampling is counted from the start of all processes. If the job ends
+    /// earlier, the profile covers what was sampled. dgl-why(1) and dgl-report(1) show where the
+    /// time went and for which process the others waited.
     #[arg(long, hide_short_help = true, value_name = "TIME[@AFTER]", value_parser = profile_times,
         conflicts_with_all = ["dry_run", "attach"])]
     pub profile: Option<ProfileTimes>,
@@ -132,17 +132,17 @@ pub struct Args {
     /// dgl-env(1) say how often the job has been started again. Under torchrun the variable counts
     /// torchrun's own attempts, so such a script needs the placeholder.
     ///
-    /// The hosts are checked again before each try; faults that the first check finds end dgl-spawn
-    /// immediately. The next try begins after 1 second, or, if a host was lost, after the time that
-    /// this host needs to end its part.
+    /// The hosts are checked again before each attempt; faults that the first check finds end
+    /// dgl-spawn immediately. The next attempt begins after 1 second, or, if a host was lost, after
+    /// the time that this host needs to end its part.
     ///
     /// A job is not started again if `dgl-reap --job` ended it, or after a signal to dgl-spawn,
-    /// even one that comes while a try is ending. It is started again if dgl-reap(1) only sent a
-    /// signal to its processes. Between two tries, Ctrl-C ends dgl-spawn, and `dgl-reap --job` ends
-    /// the launcher of a detached job.
+    /// even one that comes while an attempt is ending. It is started again if dgl-reap(1) only sent
+    /// a signal to its processes. Between two attempts, Ctrl-C ends dgl-spawn, and `dgl-reap --job`
+    /// ends the launcher of a detached job.
     ///
-    /// `--timeout` applies to each try. *started* and *exited* records are written for each try;
-    /// the *summary* record and the exit status are those of the last one.
+    /// `--timeout` applies to each attempt. *started* and *exited* records are written for each
+    /// attempt; the *summary* record and the exit status are those of the last one.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub restart: u32,
 
@@ -156,11 +156,12 @@ pub struct Args {
 
     /// Return as soon as all processes run, and leave the job running
     ///
-    /// The launcher of the job runs on the first host, and dgl-spawn exits with 0 as soon as all
-    /// servers listen and all processes run; see [A detached job]. A failure or a signal before
-    /// that ends the job as without this option. If the connection to the first host breaks before
-    /// that, the exit status is 74 and the job goes on. `--log-dir` names a directory on the first
-    /// host, relative to the directory in which a login begins there.
+    /// The launcher of the job, which is dgl-spawn itself without this option, runs on the first
+    /// host, and dgl-spawn exits with 0 as soon as all servers listen and all processes run; see [A
+    /// detached job]. A failure or a signal before that ends the job as without this option. If the
+    /// connection to the first host breaks before that, the exit status is 74 and the job goes on.
+    /// `--log-dir` names a directory on the first host, relative to the directory in which a login
+    /// begins there.
     #[arg(long, conflicts_with = "dry_run")]
     pub detach: bool,
 
