@@ -42,11 +42,11 @@ def parse_args():
     parser.add_argument("--batch-size", type=int, default=50)
     parser.add_argument("--lr", type=float, default=0.01)
     parser.add_argument("--out", metavar="MODEL", help="rank 0 saves the state_dict here")
-    parser.add_argument("--checkpoint", metavar="FILE", help="each host saves one after each epoch; the newest is continued")
+    parser.add_argument("--checkpoint", metavar="FILE", help="each host saves one after each epoch; training continues from the newest")
     parser.add_argument("--fail-rank", type=int, metavar="R", help="this trainer exits with 1 ...")
     parser.add_argument("--fail-epoch", type=int, default=0, metavar="E", help="... when this epoch begins")
     parser.add_argument("--net-type", metavar="NAME", help="tensorpipe for servers that stay (DGL 0.9 to 1.1)")
-    # torch.distributed.launch adds it up to torch 1.x, with one or the other dash.
+    # torch.distributed.launch adds it, with an underscore up to torch 1.x and with a hyphen from 2.0 on.
     parser.add_argument("--local_rank", "--local-rank", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -89,7 +89,7 @@ def newest_checkpoint(path):
 
 
 def save_checkpoint(path, saved):
-    """One trainer of each host saves it, completely or not at all, because the host may lose its power meanwhile."""
+    """One trainer of each host saves it, completely or not at all, because the host may fail meanwhile."""
     if path and os.environ.get("LOCAL_RANK", "0") == "0":
         torch.save(saved, path + ".new")
         os.replace(path + ".new", path)
@@ -99,7 +99,7 @@ def train(graph, args):
     """Returns the model, the loss of the first batch before training, and the mean loss of the last epoch."""
     rank = distributed.get_rank()  # not graph.rank(), which is DGL's own number
     nodes = dgl.distributed.node_split(graph.ndata["train_mask"], graph.get_partition_book(), force_even=True)
-    # All trainers need the same number of batches: in a further one, DDP would wait for the others for ever.
+    # All trainers need the same number of batches: with one more, a trainer would wait for the others forever.
     nodes = nodes[: int(over_all(len(nodes), distributed.ReduceOp.MIN))]
     num_classes = int(over_all(graph.ndata["label"][nodes].max(), distributed.ReduceOp.MAX)) + 1
 

@@ -29,7 +29,7 @@ pub struct Args {
 
     /// Graph servers on each host; torch is not given their ports
     ///
-    /// Their ports are not proposed as *master_port*.
+    /// So *master_port*, which is proposed for torch, is none of them.
     #[arg(long, default_value_t = 1, value_name = "N",
         value_parser = clap::value_parser!(u16).range(1..))]
     pub num_servers: u16,

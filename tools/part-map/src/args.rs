@@ -58,8 +58,8 @@ pub struct Args {
     /// host-probe(1) found; it must be the same on all hosts.
     ///
     /// The other options that name paths on the hosts accept a path relative to the workspace, an
-    /// absolute path, or one that begins with `~/`. No path may contain `..`. If there is a graph,
-    /// all files must be within the workspace, because part-push(1) refuses others.
+    /// absolute path, or one that begins with `~/`. No path may contain `..`, and all files must be
+    /// within the workspace, because part-push(1) refuses others.
     #[arg(long, value_name = "DIR")]
     pub workspace: PathBuf,
 
@@ -74,7 +74,8 @@ pub struct Args {
     /// Which form of each partition's graph to copy: DGL's, Graphbolt's or both [auto: what there
     /// is]
     ///
-    /// Every partition must have this form; the other form is removed from the rewritten config.
+    /// Every partition must have the form that is chosen. With `dgl` or `graphbolt` the other form
+    /// is removed from the rewritten config.
     #[arg(long, hide_short_help = true, value_enum, default_value_t = GraphForm::Auto,
         value_name = "auto|dgl|graphbolt|both", hide_possible_values = true)]
     pub graph: GraphForm,
@@ -115,7 +116,7 @@ pub struct Args {
     #[arg(long, value_name = "SRC[:DST]")]
     pub extra: Vec<String>,
 
-    /// Leave out what matches, in script directories and extras: *.log, runs/**; with a leading !,
+    /// Leave out what matches, in directories that are copied: *.log, runs/**; with a leading !,
     /// include it, as in !.git
     ///
     /// The pattern is compared with the path below the directory and with the name alone. `.git`,
@@ -160,12 +161,12 @@ pub enum PartsLocation {
 /// The form of a part's graph to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GraphForm {
-    /// The form that exists; if both do, there is a warning.
+    /// What exists; if both forms do, both are copied, with a warning.
     Auto,
     /// DGL's own (*part_graph*).
     Dgl,
     /// Graphbolt's (*part_graph_graphbolt*), from DGL 2.1 on.
     Graphbolt,
-    /// Both, if the script chooses.
+    /// Both, for a script that chooses between them.
     Both,
 }

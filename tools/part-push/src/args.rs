@@ -18,10 +18,9 @@ use cli::{ConnectArgs, CopyArgs};
   … | part-push --dry-run"
 )]
 pub struct Args {
-    /// Compare checksums, also of files that are there already
+    /// Compare checksums, even of files that are there already
     ///
-    /// What differs is sent. The checksums are those of BLAKE3, so every file is read completely on
-    /// both sides.
+    /// What differs is sent. For the BLAKE3 checksums every file is read completely on both sides.
     #[arg(long)]
     pub verify: bool,
 
