@@ -71,12 +71,12 @@ test-bare:
 test-kernel: build
 	tests/kernel.sh $(KERNEL)
 
-# 200 jobs with random ends: some 20 minutes
+# 200 jobs with random ends: some 12 minutes
 soak: need
 	cargo build --workspace --locked
 	tests/soak.sh
 
-# A second job of real DGL on the hosts and ports of the first, 0 to 30 s behind it, 20 times: some 15 minutes
+# A second job of real DGL on the hosts and ports of the first, 0 to 30 s behind it, 20 times: some 9 minutes
 two-jobs: need-test
 	cargo build --workspace --locked
 	TWO_JOBS_ROUNDS=20 tests/run.sh --long two_jobs::real_dgl
