@@ -206,12 +206,13 @@ fn what_becomes_loud_at_its_end_is_told_whole() {
     for _ in 0..6 {
         let begun = Instant::now();
         let ran = spawn(&folder, "");
-        assert_eq!(
-            (ran.status, ran.out.matches(r#""type":"output""#).count()),
-            (0, 533),
-            "{}",
-            ran.err
-        );
+        let records = ran
+            .out
+            .lines()
+            .filter_map(|line| line.split_once(r#""line":""#));
+        // on a busy machine, a line may come in two pieces
+        let told: usize = records.filter_map(|(_, rest)| rest.find('"')).sum();
+        assert_eq!((ran.status, told), (0, 533 * 1000), "{}", ran.err);
         assert!(begun.elapsed() < Duration::from_secs(20));
     }
 }
