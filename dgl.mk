@@ -52,8 +52,10 @@ dgl_swap = $(dgl_probe) --format jsonl < '$(RUN)/pushed.jsonl' > '$(RUN)/now.jso
 	part-push --format jsonl $(PUSH_FLAGS) < '$(RUN)/plan.jsonl' > '$(RUN)/again.jsonl' && \
 	mv '$(RUN)/again.jsonl' '$(RUN)/pushed.jsonl'
 dgl_has_run = [ -e '$(RUN)/logs/run.jsonl' ] || { \
-	printf '%s\n' 'dgl.mk: no $(RUN)/logs/run.jsonl: nothing has run yet, or only detached jobs, whose logs are on the hosts' \
+	printf '%s\n' 'dgl.mk: no $(RUN)/logs/run.jsonl: nothing has run yet, or only detached jobs, whose logs are on the first host' \
 	  '  fix: make train' >&2; exit 65; }
+dgl_is_last = [ '$(RUN)/logs/run.jsonl' -nt '$(RUN)/push.begun' ] || printf '%s\n' 'dgl.mk: this run is older than the last push:' \
+	  '  that push failed, or nothing has run since, or only a detached job, whose logs are on the first host' >&2
 dgl_goal := $(.DEFAULT_GOAL)
 
 # If PATH does not lead to the tools: those that were installed with this file, or built in its checkout.
@@ -70,7 +72,7 @@ fit: $(PART_CONFIG)
 	  --num-trainers $(NUM_TRAINERS) --num-samplers $(NUM_SAMPLERS) --num-servers $(NUM_SERVERS) --format human $(FIT_FLAGS)
 
 push: $(PART_CONFIG)
-	@mkdir -p '$(RUN)'
+	@mkdir -p '$(RUN)' && : > '$(RUN)/push.begun'
 	$(dgl_chosen) | \
 	part-map $(dgl_workspace) $(PART_CONFIG:%=--part-config '%') $(SCRIPTS:%=--script-folder '%') $(MAP_FLAGS) \
 	$(call dgl_last,part-push --format jsonl $(PUSH_FLAGS) > '$(RUN)/pushing.jsonl')
@@ -102,10 +104,12 @@ reap:
 
 logs:
 	@$(dgl_has_run)
+	@$(dgl_is_last)
 	@tail -n $(TAIL) '$(RUN)'/logs/*.log
 
 why:
 	@$(dgl_has_run)
+	@$(dgl_is_last)
 	@dgl-why '$(RUN)/logs/run.jsonl'
 
 .PHONY: probe fit push train fetch reap logs why

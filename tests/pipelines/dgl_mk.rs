@@ -92,6 +92,12 @@ fn on_this_machine() {
         .out_has("Error 7");
     let verdict = here("why").out;
     assert_has(&verdict, "status 7");
+    let older = "dgl.mk: this run is older than the last push:";
+    assert!(!here("why").out.contains(older));
+    here("push MAP_FLAGS=--no-such-flag").ends(2);
+    for shows in ["why", "logs"] {
+        here(shows).ends(0).out_has(older);
+    }
     assert!(
         !here("logs").out.contains("trainer-1.log"),
         "the run before the last is not shown"
