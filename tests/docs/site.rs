@@ -224,6 +224,18 @@ fn real_hosts_do_what_the_tutorials_for_torch_say() {
         (model.is_file() || folder.join("results/model.pt").is_file()) && page.is_file(),
         "{shown}"
     );
+    // its checkpoint has five epochs
+    let again = format!(
+        "python3 code/data.py; ipconf-check ip_config.txt | host-probe | part-map --workspace \
+         /srv/job --script-folder code --extra data.csv | part-push | dgl-env --role worker \
+         --num-workers 2 -- {python} code/ddp.py --epochs 6 --checkpoint run.pt | dgl-spawn \
+         --format human"
+    );
+    let continued = cluster.sh(&folder, &again);
+    continued
+        .ends(0)
+        .out_has("epoch 5: loss")
+        .out_lacks("epoch 4: loss");
     cluster.assert_clean();
 
     // the job that the other tutorial finds

@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=3)
 parser.add_argument("--out", default="model.pt")
+parser.add_argument("--checkpoint", help="a file of rank 0: continue from it, and write it after each epoch")
 arguments = parser.parse_args()
 
 cuda = torch.cuda.is_available()
@@ -21,18 +22,33 @@ with open("data.csv") as file:
     lines = file.read().splitlines()[rank::ranks]
 rows = torch.tensor([[float(number) for number in line.split(",")] for line in lines]).to(device)
 
-model = DistributedDataParallel(nn.Linear(1, 1).to(device))
+
+
+def save(content, path):
+    # renamed when it is complete, so that a job that is ended leaves the last whole file
+    torch.save(content, path + ".part")
+    os.replace(path + ".part", path)
+
+
+# all ranks must continue from the same state: rank 0 reads it, DDP sends the model to the others, and the epoch is sent here
+module, begin = nn.Linear(1, 1), [0]
+if arguments.checkpoint and rank == 0 and os.path.exists(arguments.checkpoint):
+    saved = torch.load(arguments.checkpoint, map_location="cpu")
+    module.load_state_dict(saved["model"])
+    begin = [saved["epoch"] + 1]
+distributed.broadcast_object_list(begin, device=torch.device(device))
+model = DistributedDataParallel(module.to(device))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for epoch in range(arguments.epochs):
+for epoch in range(begin[0], arguments.epochs):
     for batch in rows.split(10):
         optimizer.zero_grad()
         loss = nn.functional.mse_loss(model(batch[:, :1]), batch[:, 1:])
         loss.backward()
         optimizer.step()
     if rank == 0:
-        # renamed when it is complete, so that a job that is ended leaves the last whole model
-        torch.save(model.module.state_dict(), arguments.out + ".part")
-        os.replace(arguments.out + ".part", arguments.out)
+        save(model.module.state_dict(), arguments.out)
+        if arguments.checkpoint:
+            save({"epoch": epoch, "model": model.module.state_dict()}, arguments.checkpoint)
         print(f"epoch {epoch}: loss {loss.item():.4f} on {ranks} ranks", flush=True)
 if rank == 0:
     print(f"wrote {os.path.abspath(arguments.out)}")
