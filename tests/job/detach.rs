@@ -91,7 +91,7 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     job(&folder, WAITS);
     let left = detach(&cluster, &folder, "--job kept");
     left.ends(0)
-        .err_has("job kept continues; to return to it: … | dgl-spawn --attach kept");
+        .err_has("job kept continues; to return to it: ipconf-check ip_config.txt");
     assert_eq!(
         (
             left.out.matches(r#""type":"started""#).count(),

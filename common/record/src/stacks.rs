@@ -116,7 +116,7 @@ pub enum Wait {
     Backward,
     /// The rendezvous of torch.distributed.
     Rendezvous,
-    /// The samplers, which are child processes of a trainer.
+    /// The samplers of DGL or the processes of torch's data loader, which are its children.
     Samplers,
     /// The start of the graph servers.
     ServersStart,
@@ -129,7 +129,7 @@ pub enum Wait {
 }
 
 impl Wait {
-    /// What the process does, in words that follow its name: `waits for its samplers`.
+    /// What the process does, in words that follow its name: `waits in a barrier for all others`.
     pub fn words(self) -> &'static str {
         match self {
             Wait::ExitBarrier => "waits at DGL's exit barrier for all others to end",
@@ -140,7 +140,7 @@ impl Wait {
             Wait::Forward => "waits for all others in DDP's forward pass",
             Wait::Backward => "waits for all others in DDP's backward pass",
             Wait::Rendezvous => "waits for all others at torch's rendezvous",
-            Wait::Samplers => "waits for its samplers",
+            Wait::Samplers => "waits for its samplers or data loader",
             Wait::ServersStart => "waits for the graph servers to be there",
             Wait::Servers => "waits for an answer of the graph servers",
             Wait::Requests => "waits for requests",
@@ -160,7 +160,7 @@ impl Wait {
     }
 }
 
-/// Turns the words about one process into the plural: `wait for their samplers`.
+/// Turns the words about one process into the plural: `wait for their samplers or data loader`.
 pub fn of_several(words: &str) -> String {
     let words = words.replacen("waits", "wait", 1);
     words.replace(" its ", " their ")

@@ -87,9 +87,14 @@ fn ended(job: &JobHistory, summary: &Summary) -> (RunOutcome, JobFinding) {
         ("preflight", _) => (RunOutcome::NotStarted, first_fault(summary, PREFLIGHT)),
         ("input", _) => {
             let reason = summary.reason.as_deref().unwrap_or(NO_INPUT);
-            (RunOutcome::NotStarted, first_fault(summary, reason))
+            let mut finding = first_fault(summary, reason);
+            if finding.fix.is_none() {
+                finding =
+                    finding.fix("the first message of the pipeline on stderr names the cause");
+            }
+            (RunOutcome::NotStarted, finding)
         }
-        (_, Some(failure)) if failure.end.reaped => (RunOutcome::Interrupted, failed(job, failure)),
+        (_, Some(failure)) if failure.end.reaped => (RunOutcome::Interrupted, reaped(job, failure)),
         (_, Some(failure)) => (RunOutcome::Failed, failed(job, failure)),
         _ if job.attempts.is_empty() => (RunOutcome::NotStarted, first_fault(summary, NO_FAILURE)),
         _ => (RunOutcome::Failed, first_fault(summary, NO_FAILURE)),
@@ -174,8 +179,10 @@ fn servers(job: &JobHistory, failure: Option<&FirstFailure>) -> JobFinding {
         let (host, how) = (job.host_name(failure.host), failure.words());
         text += &format!(", first on {host}: {lost}{how}");
     }
-    JobFinding::new(text)
-        .fix("… | dgl-spawn --attach NAME of the servers tells more; start them again")
+    JobFinding::new(text).fix(
+        "this tells more: ipconf-check ip_config.txt | dgl-spawn --attach NAME of the servers; \
+              start them again",
+    )
 }
 
 fn all_ended(job: &JobHistory, summary: &Summary) -> JobFinding {
@@ -212,6 +219,25 @@ fn interrupted(job: &JobHistory, summary: &Summary) -> JobFinding {
         );
     }
     finding
+}
+
+/// A job whose processes dgl-reap ended, and what it waited for until then.
+fn reaped(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
+    let is_reaped = |history: &&ProcessHistory| {
+        let exited = history.life.exited.as_ref();
+        exited.is_some_and(|exited| exited.end.reaped)
+    };
+    let finding = match job.clients().filter(is_reaped).count() {
+        0 | 1 => failed(job, failure),
+        count => JobFinding::new(format!("dgl-reap ended {count} processes")),
+    };
+    match wait::on(job).or_else(|| wait::silence(job)) {
+        Some(waited) => JobFinding {
+            text: format!("{}; until then {}", finding.text, waited.text),
+            ..waited
+        },
+        None => finding,
+    }
 }
 
 /// The cause of a job in which a process or a host failed: the process that failed first, even if
@@ -446,6 +472,28 @@ fn named_peer(job: &JobHistory, finding: &JobFinding) -> Option<JobFinding> {
     })
 }
 
+/// The finding about a process that lost its connections to others, which had ended well. Where no
+/// more than half go on, it is unknown who was expected to, so nobody else is to blame.
+fn most_had_ended(
+    job: &JobHistory,
+    ended: &[&ProcessHistory],
+    finding: &JobFinding,
+) -> Option<JobFinding> {
+    let members: Vec<_> = ended
+        .iter()
+        .map(|history| history.process.member())
+        .collect();
+    let names = match ended {
+        [] => return None,
+        [history] => job.name(&history.culprit()),
+        _ => stacks::names(&members),
+    };
+    (ended.len() * 2 >= job.clients().count()).then(|| JobFinding {
+        text: format!("{}; {names} had ended with status 0 before", finding.text),
+        ..finding.clone()
+    })
+}
+
 /// The process that another one misses, if the records show which one it is.
 fn missing_peer(
     job: &JobHistory,
@@ -477,18 +525,11 @@ fn missing_peer(
             .any(|address| finding.text.contains(address))
     };
     let named: Vec<&&ProcessHistory> = silent.iter().filter(on_named_host).collect();
-    // with two candidates it is unknown which one was expected to continue
-    if let [history] = left.as_slice()
-        && job.clients().count() == 2
-    {
-        let name = job.name(&history.culprit());
-        return Some(JobFinding {
-            text: format!("{}; {name} had ended with status 0 before", finding.text),
-            ..finding.clone()
-        });
+    if let Some(finding) = most_had_ended(job, &left, finding) {
+        return Some(finding);
     }
     let (missed, how) = match (left.as_slice(), named.as_slice(), silent.as_slice()) {
-        ([history], ..) => (*history, "ended with status 0 while others still needed it"),
+        ([history, ..], ..) => (*history, "ended with status 0 while others still needed it"),
         ([], [history], _) if !is_start => {
             (**history, "has closed its connections or does not answer")
         }
@@ -749,7 +790,10 @@ fn running(job: &JobHistory) -> JobFinding {
             JobFinding::new(format!(
                 "{processes}; the last record is {age} after the start"
             ))
-            .fix("if it has been silent since, … | dgl-stacks --job NAME shows where it waits")
+            .fix(
+                "if it has been silent since, this shows where it waits: ipconf-check \
+                 ip_config.txt | dgl-stacks --job NAME",
+            )
         }
     };
     finding.shown_by(&last_line(job))

@@ -202,6 +202,15 @@ fn has_sampler(history: &ProcessHistory) -> bool {
     all.any(|stack| stacks::child(&stack.frames) == Some(Child::Sampler))
 }
 
+/// Where a sampler or a process of a data loader is that does not wait itself: the line of the
+/// script.
+fn busy_child(history: &ProcessHistory) -> Option<String> {
+    let stacks = stacks_of(history).into_iter();
+    let mut children = stacks.filter(|stack| stacks::child(&stack.frames).is_some());
+    let child = children.find(|stack| stacks::wait(&stack.frames).is_none())?;
+    stacks::own_frame(&child.frames).map(str::to_owned)
+}
+
 /// Where the trainers and workers were during the stall or hang, as far as is known.
 fn comparison(job: &JobHistory) -> Comparison {
     match silent(job).is_none() && last_stall(job).is_none() {
@@ -278,12 +287,17 @@ fn by_stacks(job: &JobHistory) -> Option<JobFinding> {
     let has_lost_samplers = |history: &&ProcessHistory| {
         for_samplers && !has_sampler(history) && others(job, history).into_iter().any(has_sampler)
     };
-    let note = match culprit.filter(has_lost_samplers) {
-        Some(_) => ", of which none is there any more",
-        None => call_note(job, &comparison),
+    let note = match culprit {
+        Some(history) if has_lost_samplers(&history) => {
+            ", of whose processes none is left".to_owned()
+        }
+        Some(history) if for_samplers => busy_child(history)
+            .map(|line| format!(", of whose processes one is in {line}"))
+            .unwrap_or_default(),
+        _ => call_note(job, &comparison).to_owned(),
     };
     comparison.groups().first()?;
-    let mut finding = JobFinding::new(comparison.sentence(name, note))
+    let mut finding = JobFinding::new(comparison.sentence(name, &note))
         .since(job.last_client_line().map(|(_, line)| line.time_ms));
     finding.culprit = culprit.map(ProcessHistory::culprit);
     let of_groups = comparison.groups().iter();

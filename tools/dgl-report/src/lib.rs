@@ -31,7 +31,10 @@ pub fn main(args: Args) -> Result<Exit, Report> {
 fn recorded(job: &plan::JobHistory) -> Result<&[Profile], Report> {
     if job.profiles.iter().all(|profile| profile.samples == 0) {
         return Err(Fault::data("stdin", "no profile record came in")
-            .fix("record the job while it runs: … | dgl-stacks --job NAME --record 30s")
+            .fix(
+                "record the job while it runs: ipconf-check ip_config.txt | dgl-stacks --job \
+                 NAME --record 30s",
+            )
             .report());
     }
     Ok(&job.profiles)

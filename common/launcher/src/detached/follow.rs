@@ -346,8 +346,8 @@ pub fn conclude(
     }
     if goes_on {
         sink.notice(&format!(
-            "dgl-spawn: job {job} continues; to return to it: … | dgl-spawn --attach {job}; \
-             to end it: … | dgl-reap --job {job}"
+            "dgl-spawn: job {job} continues; to return to it: ipconf-check ip_config.txt | \
+             dgl-spawn --attach {job}; to end it: ipconf-check ip_config.txt | dgl-reap --job {job}"
         ));
     }
     match sink.finish(signals.since_now()) {

@@ -171,7 +171,8 @@ pub fn explain(
     }
     if outcome.graph_servers_lost {
         notice(
-            "the graph servers that it used have ended: … | dgl-spawn --attach NAME shows why"
+            "the graph servers that it used have ended; this shows why: ipconf-check \
+             ip_config.txt | dgl-spawn --attach NAME"
                 .to_owned(),
         );
     }

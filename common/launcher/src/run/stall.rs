@@ -263,7 +263,10 @@ pub fn lines(job: &str, complete: &CompleteStall, why: &Explanation) -> Vec<Stri
     if why.comparison.groups().is_empty() {
         lines.extend(obstacles(&complete.stacks));
     }
-    let tools = format!("dgl-stacks --job {job} shows all threads, dgl-reap --job {job} ends it");
+    let tools = format!(
+        "ipconf-check ip_config.txt | dgl-stacks --job {job} shows all threads, ipconf-check \
+         ip_config.txt | dgl-reap --job {job} ends it"
+    );
     match (
         complete.stall.stalled.ends,
         complete.stall.stalled.computing,
@@ -444,7 +447,7 @@ mod tests {
                 [REDUCE, REDUCE, LOOP],
                 Computing::Waits,
                 format!("trainer 2 is in spin (train.py:12), while {waits}"),
-                "it is left as it is; dgl-stacks ",
+                "it is left as it is; ipconf-check ",
             ),
             (
                 [LOOP, LOOP, LOOP],

@@ -1,0 +1,4 @@
+needs torch
+hosts 2
+plan --num-workers 2 -- python3 train.py
+launch --stall-timeout 10s:end

@@ -1,0 +1,4 @@
+needs torch
+hosts 4
+plan --num-workers 2 -- python3 train.py
+launch
