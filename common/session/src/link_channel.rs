@@ -2,16 +2,16 @@
 
 use super::channel::{Channel, ChannelStream};
 use nix::poll::PollFlags;
-use std::io::{self, ErrorKind::ConnectionReset};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind::ConnectionReset, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use tls::Link;
 
 /// A TLS connection to an agent as a channel. It has no stderr.
 pub struct LinkChannel {
     link: Link,
-    /// Received bytes; those from `given` on were not returned yet.
-    plain: Vec<u8>,
-    given: usize,
+    /// Received bytes that were not returned yet.
+    plain: VecDeque<u8>,
     /// Whether more bytes may arrive.
     open: bool,
     /// Whether the agent at the other end has connected to this side.
@@ -28,12 +28,10 @@ impl LinkChannel {
     }
 
     /// Continues a connection from which `plain` was read already.
-    pub fn over(mut link: Link, plain: Vec<u8>) -> LinkChannel {
-        link.widen();
+    pub fn over(link: Link, plain: Vec<u8>) -> LinkChannel {
         LinkChannel {
-            link,
-            plain,
-            given: 0,
+            link: link.widen(),
+            plain: plain.into(),
             open: true,
             is_dialed: false,
         }
@@ -52,19 +50,14 @@ impl Channel for LinkChannel {
         }
         // also sends queued bytes, because write is only called with new ones
         self.link.flush()?;
-        if self.given == self.plain.len() && self.open {
-            self.plain.clear();
-            self.given = 0;
+        if self.plain.is_empty() && self.open {
             self.open = match self.link.receive(&mut self.plain) {
                 // the end of a killed agent: a close, or a reset if it had not read everything
                 Err(error) if self.is_dialed && error.kind() == ConnectionReset => false,
                 received => received?,
             };
         }
-        let unread = &self.plain[self.given..];
-        let count = unread.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&unread[..count]);
-        self.given += count;
+        let count = self.plain.read(buffer)?;
         if count == 0 && self.open {
             return Err(io::ErrorKind::WouldBlock.into());
         }

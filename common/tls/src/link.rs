@@ -7,7 +7,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
 use std::hint::black_box;
-use std::io::{self, BufRead, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -52,28 +52,6 @@ impl Guests {
     }
 }
 
-/// Bytes from the socket that rustls has not taken yet.
-#[derive(Debug)]
-struct Incoming {
-    bytes: Box<[u8]>,
-    taken: usize,
-    filled: usize,
-}
-
-impl Incoming {
-    fn new(size: usize) -> Incoming {
-        Incoming {
-            bytes: vec![0; size].into_boxed_slice(),
-            taken: 0,
-            filled: 0,
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.taken == self.filled
-    }
-}
-
 /// Makes glibc keep the memory of records that were sent, for the next ones. By default it returns
 /// free memory at the end of the heap to the kernel, at first from 128 KiB on, and then from twice
 /// the size of the largest block that was freed (mallopt(3), `M_MMAP_THRESHOLD`). Memory that was
@@ -82,38 +60,13 @@ fn keep_freed_memory() {
     drop(black_box(Vec::<u8>::with_capacity(2 * MAX_WRITTEN)));
 }
 
-/// Gives rustls the bytes at hand, and reads the socket only if there are none.
-struct SocketSource<'a> {
-    stream: &'a mut TcpStream,
-    incoming: &'a mut Incoming,
-    received_bytes: &'a mut u64,
-}
-
-impl Read for SocketSource<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let Incoming {
-            bytes,
-            taken,
-            filled,
-        } = self.incoming;
-        if taken == filled {
-            (*taken, *filled) = (0, self.stream.read(bytes)?);
-            *self.received_bytes += *filled as u64;
-        }
-        let count = buffer.len().min(*filled - *taken);
-        buffer[..count].copy_from_slice(&bytes[*taken..*taken + count]);
-        *taken += count;
-        Ok(count)
-    }
-}
-
 /// One side of a connection.
 #[derive(Debug)]
 pub struct Link {
-    stream: TcpStream,
+    /// Its buffer has bytes that rustls has not taken yet.
+    stream: BufReader<TcpStream>,
     tls: Connection,
-    incoming: Incoming,
-    /// How many bytes were read from the socket.
+    /// How many bytes rustls has taken.
     received_bytes: u64,
     /// Whether nothing more arrives.
     ended: bool,
@@ -173,9 +126,8 @@ impl Link {
         stream.set_nodelay(true)?;
         tls.set_buffer_limit(Some(MAX_WAITING));
         let mut link = Link {
-            stream,
+            stream: BufReader::with_capacity(buffer, stream),
             tls,
-            incoming: Incoming::new(buffer),
             received_bytes: 0,
             ended: false,
             begun: false,
@@ -209,13 +161,13 @@ impl Link {
     /// without closing, or accepts nothing of the sent data for that long, the connection breaks,
     /// and waiting callers are woken. For connections that wait until they are used.
     pub fn notice_silence(&self) -> io::Result<()> {
-        setsockopt(&self.stream, sockopt::KeepAlive, &true)?;
-        setsockopt(&self.stream, sockopt::TcpKeepIdle, &PROBE_PACE)?;
-        setsockopt(&self.stream, sockopt::TcpKeepInterval, &PROBE_PACE)?;
-        setsockopt(&self.stream, sockopt::TcpKeepCount, &PROBES)?;
+        setsockopt(self, sockopt::KeepAlive, &true)?;
+        setsockopt(self, sockopt::TcpKeepIdle, &PROBE_PACE)?;
+        setsockopt(self, sockopt::TcpKeepInterval, &PROBE_PACE)?;
+        setsockopt(self, sockopt::TcpKeepCount, &PROBES)?;
         // data that was sent and is not acknowledged counts as a probe too
         let limit_ms = (PROBES + 1) * PROBE_PACE * 1000;
-        setsockopt(&self.stream, sockopt::TcpUserTimeout, &limit_ms)?;
+        setsockopt(self, sockopt::TcpUserTimeout, &limit_ms)?;
         Ok(())
     }
 
@@ -224,7 +176,7 @@ impl Link {
     /// lost one: its limit counts while the other side has no room, even though that side answers
     /// all probes.
     pub fn be_patient(&self) -> io::Result<()> {
-        setsockopt(&self.stream, sockopt::TcpUserTimeout, &0)?;
+        setsockopt(self, sockopt::TcpUserTimeout, &0)?;
         Ok(())
     }
 
@@ -234,11 +186,12 @@ impl Link {
     }
 
     /// Enlarges the read buffer, before much data.
-    pub fn widen(&mut self) {
+    pub fn widen(mut self) -> Link {
         keep_freed_memory();
-        if self.incoming.is_empty() {
-            self.incoming = Incoming::new(MUCH);
+        if self.stream.buffer().is_empty() {
+            self.stream = BufReader::with_capacity(MUCH, self.stream.into_inner());
         }
+        self
     }
 
     /// Sends as many of these bytes as possible now. `WouldBlock` if that is none; see
@@ -279,12 +232,12 @@ impl Link {
     pub fn close(&mut self) -> io::Result<()> {
         self.tls.send_close_notify();
         self.make_room()?;
-        self.stream.shutdown(Shutdown::Write)
+        self.stream.get_ref().shutdown(Shutdown::Write)
     }
 
     /// Ends the connection at once, for readers and writers.
     pub fn shutdown(&self) {
-        let _ = self.stream.shutdown(Shutdown::Both);
+        let _ = self.stream.get_ref().shutdown(Shutdown::Both);
     }
 
     /// Writes the available bytes to `received`; returns whether more may arrive. An error ends the
@@ -294,15 +247,14 @@ impl Link {
         let until = self.received_bytes + MAX_READ as u64;
         // bytes that were read from the socket do not make poll report it again
         while !self.ended
-            && ((count < MAX_READ && self.received_bytes < until) || !self.incoming.is_empty())
+            && ((count < MAX_READ && self.received_bytes < until)
+                || !self.stream.buffer().is_empty())
         {
-            let mut source = SocketSource {
-                stream: &mut self.stream,
-                incoming: &mut self.incoming,
-                received_bytes: &mut self.received_bytes,
-            };
-            match self.tls.read_tls(&mut source) {
-                Ok(count) => self.ended = count == 0,
+            match self.tls.read_tls(&mut self.stream) {
+                Ok(count) => {
+                    self.received_bytes += count as u64;
+                    self.ended = count == 0;
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
@@ -335,7 +287,7 @@ impl Link {
     pub fn flush(&mut self) -> io::Result<()> {
         self.begun = false;
         while self.tls.wants_write() {
-            match self.tls.write_tls(&mut self.stream) {
+            match self.tls.write_tls(self.stream.get_mut()) {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -358,7 +310,7 @@ impl Link {
 
 impl AsFd for Link {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.stream.get_ref().as_fd()
     }
 }
 
@@ -386,7 +338,7 @@ mod tests {
             client.peer().is_some() && server.peer().is_some()
         })
         .unwrap();
-        server.widen();
+        let mut server = server.widen();
         let text: Vec<u8> = (0..8_000_000u32).map(|n| (n >> 3) as u8).collect();
         let (mut sent, mut got, mut open) = (0, Vec::new(), true);
         let until = Instant::now() + Duration::from_secs(60);
@@ -472,13 +424,10 @@ mod tests {
         let (client, _server) = connected();
         let link = Link::connect(client, &identity, identity.public_key()).unwrap();
         link.notice_silence().unwrap();
-        assert_eq!(
-            getsockopt(&link.stream, sockopt::TcpUserTimeout),
-            Ok(40_000)
-        );
+        assert_eq!(getsockopt(&link, sockopt::TcpUserTimeout), Ok(40_000));
         link.be_patient().unwrap();
-        assert_eq!(getsockopt(&link.stream, sockopt::TcpUserTimeout), Ok(0));
-        assert_eq!(getsockopt(&link.stream, sockopt::KeepAlive), Ok(true));
+        assert_eq!(getsockopt(&link, sockopt::TcpUserTimeout), Ok(0));
+        assert_eq!(getsockopt(&link, sockopt::KeepAlive), Ok(true));
     }
 
     #[test]

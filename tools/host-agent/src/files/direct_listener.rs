@@ -173,11 +173,8 @@ impl Connections {
 
 /// Serves a connection to its end.
 fn serve(greeting: PeerGreeting, caller: Caller, files: &Arc<IncomingFiles>) {
-    let PeerGreeting {
-        mut link, received, ..
-    } = greeting;
-    link.widen();
-    let link: SharedLink = Arc::new(Mutex::new(link));
+    let PeerGreeting { link, received, .. } = greeting;
+    let link: SharedLink = Arc::new(Mutex::new(link.widen()));
     converse_over(&link, &received, caller, files);
     // a duplicate of the descriptor stays open until the other connections end
     link.lock().shutdown();
