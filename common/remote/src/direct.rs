@@ -1,11 +1,8 @@
-//! A TLS connection to a host's agent beside the login, which both sides used to exchange their
-//! keys. It carries bulk data at half the cost per byte of the login.
+//! Whether bulk data goes over a TLS connection to a host's agent beside the login, which both
+//! sides used to exchange their keys. It costs half as much per byte as the login.
 
-use session::{HostFault, LinkChannel, Session};
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::time::{Duration, Instant};
-use tls::{Identity, Link, PublicKey};
+use std::net::Ipv4Addr;
+use std::time::Duration;
 
 /// How long `--wire auto` waits for a host's port. A port that can be reached answers within a
 /// millisecond on a cluster, and within half a second from anywhere.
@@ -62,60 +59,5 @@ impl WireOptions {
             Wire::Auto => AUTO_LIMIT,
             _ => self.limit,
         }
-    }
-}
-
-/// The port on which a host's agent listens for this tool, and the keys of both.
-#[derive(Clone, Debug)]
-pub struct DirectEndpoint {
-    pub(crate) address: SocketAddr,
-    pub(crate) identity: Identity,
-    pub(crate) key: PublicKey,
-}
-
-/// Why there is no direct connection.
-#[derive(Clone, Debug)]
-pub enum NoDirectConnection {
-    /// The host is lost.
-    Broken(HostFault),
-    /// Why the host cannot listen, or its port cannot be reached.
-    Closed(String),
-    /// The port answers with another key.
-    OtherKey,
-}
-
-impl From<HostFault> for NoDirectConnection {
-    fn from(broken: HostFault) -> NoDirectConnection {
-        NoDirectConnection::Broken(broken)
-    }
-}
-
-impl std::fmt::Display for NoDirectConnection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            NoDirectConnection::Broken(broken) => f.write_str(&broken.problem),
-            NoDirectConnection::Closed(why) => f.write_str(why),
-            NoDirectConnection::OtherKey => {
-                f.write_str("the port answers with a different key than the host announced")
-            }
-        }
-    }
-}
-
-impl DirectEndpoint {
-    /// Connects, and waits until both sides have proved their keys.
-    pub(crate) fn connect(&self, until: Instant) -> Result<Session, NoDirectConnection> {
-        let closed = |error: io::Error| match tls::is_wrong_key(&error) {
-            true => NoDirectConnection::OtherKey,
-            false => NoDirectConnection::Closed(format!("{}: {error}", self.address)),
-        };
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(closed(io::ErrorKind::TimedOut.into()));
-        }
-        // the host's first event shows that it has accepted this tool's key
-        let opened = Link::open(self.address, &self.identity, self.key, left, true);
-        let (link, plain) = opened.map_err(closed)?;
-        Ok(Session::over(Box::new(LinkChannel::over(link, plain))))
     }
 }

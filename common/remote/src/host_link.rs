@@ -10,18 +10,19 @@
 //! threads that send files may wait for a disk for minutes, if memory is short or a file server
 //! does not answer, so a separate thread sends heartbeats to each host.
 
-use crate::direct::{DirectEndpoint, NoDirectConnection, Wire, WireOptions};
+use crate::direct::{Wire, WireOptions};
 use crate::file_session::FileSession;
 use crate::limit::RateLimit;
 use crate::{Body, HostFault, Session, SessionEvent};
 use parking_lot::{Mutex, MutexGuard};
 use record::exit::SignalNumber;
+use session::LinkChannel;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use tls::{Identity, PublicKey};
+use tls::{Identity, Link, PublicKey};
 use transfer::source;
 use wire::files::{FileEvent, FileRequest, FolderReport, Listen};
 
@@ -188,64 +189,60 @@ impl HostLink {
         if !wire.is_worth(address, is_local, bytes) {
             return Ok(None);
         }
-        match self.go_direct(address, wire, hosts) {
-            Ok(()) => Ok(None),
-            Err(NoDirectConnection::Broken(broken)) => Err(broken),
-            Err(none) if wire.wire == Wire::Direct => {
-                let fault =
-                    HostFault::unreachable(format!("it cannot be reached directly: {none}"));
-                Err(fault.fix(
-                    "open the port for this machine in the firewall, choose one that is open with \
-                     DGL_TOOLS_DATA_PORT, or leave out --wire direct",
-                ))
-            }
-            Err(none @ NoDirectConnection::OtherKey) => Ok(Some(format!(
-                "{none}: nothing was sent there; its login is used instead"
-            ))),
-            Err(NoDirectConnection::Closed(_)) => Ok(None),
+        let Some((why, is_other_key)) = self.go_direct(address, wire, hosts)? else {
+            return Ok(None);
+        };
+        if wire.wire == Wire::Direct {
+            let fault = HostFault::unreachable(format!("it cannot be reached directly: {why}"));
+            return Err(fault.fix(
+                "open the port for this machine in the firewall, choose one that is open with \
+                 DGL_TOOLS_DATA_PORT, or leave out --wire direct",
+            ));
         }
+        Ok(is_other_key
+            .then(|| format!("{why}: nothing was sent there; its login is used instead")))
     }
 
+    /// Opens a direct connection; returns why there is none, and whether the port answers with
+    /// another key.
     fn go_direct(
         &mut self,
         address: Ipv4Addr,
         wire: &WireOptions,
         hosts: &[String],
-    ) -> Result<(), NoDirectConnection> {
-        let endpoint = self.ask_for_endpoint(address, wire, hosts)?;
-        self.listens = Some((endpoint.address.port(), endpoint.key));
-        let session = endpoint.connect(Instant::now() + wire.limit())?;
-        self.sessions().direct = Some(FileSession::new(session, true));
-        self.send(self.first.clone());
-        Ok(())
-    }
-
-    fn ask_for_endpoint(
-        &mut self,
-        address: Ipv4Addr,
-        wire: &WireOptions,
-        hosts: &[String],
-    ) -> Result<DirectEndpoint, NoDirectConnection> {
-        let failed = |error: std::io::Error| HostFault::reported(error.to_string());
-        let identity = Identity::new().map_err(failed)?;
+    ) -> Result<Option<(String, bool)>, HostFault> {
+        let identity = Identity::new().map_err(|error| HostFault::reported(error.to_string()))?;
         self.send(FileRequest::Listen(Listen {
             address,
             port: wire.data_port,
             key: identity.public_key().to_string(),
             hosts: hosts.to_vec(),
         }));
-        match self.next_event()?.0 {
+        let (port, key) = match self.next_event()?.0 {
             FileEvent::Listening {
                 problem: Some(problem),
                 ..
-            } => Err(NoDirectConnection::Closed(problem)),
-            FileEvent::Listening { port, key, .. } => Ok(DirectEndpoint {
-                address: SocketAddr::from((address, port)),
-                identity,
-                key: PublicKey::try_from(key).map_err(HostFault::reported)?,
-            }),
-            other => Err(HostFault::unexpected(&other).into()),
-        }
+            } => return Ok(Some((problem, false))),
+            FileEvent::Listening { port, key, .. } => {
+                (port, PublicKey::try_from(key).map_err(HostFault::reported)?)
+            }
+            other => return Err(HostFault::unexpected(&other)),
+        };
+        self.listens = Some((port, key));
+        let location = SocketAddr::from((address, port));
+        // the host's first event shows that it has accepted this tool's key
+        let (link, plain) = match Link::open(location, &identity, key, wire.limit(), true) {
+            Ok(opened) => opened,
+            Err(error) if tls::is_wrong_key(&error) => {
+                let why = "the port answers with a different key than the host announced";
+                return Ok(Some((why.to_owned(), true)));
+            }
+            Err(error) => return Ok(Some((format!("{location}: {error}"), false))),
+        };
+        let session = Session::over(Box::new(LinkChannel::over(link, plain)));
+        self.sessions().direct = Some(FileSession::new(session, true));
+        self.send(self.first.clone());
+        Ok(None)
     }
 
     /// Whether files go over a direct connection.
