@@ -13,7 +13,7 @@ use nix::sys::socket::{Backlog, listen};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -51,47 +51,56 @@ impl Limits {
     };
 }
 
-/// What a peer has to do to be admitted.
-pub trait Handshake: AsFd {
-    /// Continues as far as possible without waiting; returns whether it is complete. It reads until
-    /// nothing is left to read, because it is not called again for that. An error refuses the
-    /// connection.
-    fn advance(&mut self) -> io::Result<bool>;
+/// Who is admitted at a port: a peer that proves one of the keys and then introduces itself by a
+/// line.
+#[derive(Debug)]
+pub struct Entrance {
+    /// The keys.
+    pub guests: Guests,
+    /// What is sent to a peer that has proved its key.
+    pub welcome: Vec<u8>,
+    /// The most bytes of its line.
+    pub max_line: usize,
 }
 
-/// What has become of a connection.
+/// A connection up to its admission.
 #[derive(Debug)]
-pub enum AdmissionOutcome<H> {
-    /// The handshake is complete.
-    Admitted(H, IpAddr),
-    /// The peer has no key, took too long, or had to make room.
-    Refused(IpAddr),
-}
-
-#[derive(Debug)]
-struct WaitingPeer<H> {
-    handshake: H,
+pub struct PeerGreeting {
+    /// The connection.
+    pub link: Link,
+    /// The bytes received after the proof of the key: the line and more.
+    pub received: Vec<u8>,
     from: IpAddr,
+    is_welcomed: bool,
     until: Instant,
 }
 
-/// Listeners, and the connections that were not admitted yet. Its descriptor becomes readable when
-/// [`Admission::turn`] has something to do.
-#[derive(Debug)]
-pub struct Admission<H> {
+/// Gets the address of each peer, with its connection if it is admitted.
+type Take = dyn FnMut(IpAddr, Option<PeerGreeting>) + Send;
+
+/// Listeners, and the connections that were not admitted yet. The descriptor of `epoll` becomes
+/// readable when [`Admission::turn`] has something to do.
+struct Admission {
     epoll: Epoll,
     listeners: Vec<TcpListener>,
     limits: Limits,
+    entrance: Entrance,
+    take: Box<Take>,
     /// By number, so the oldest first. The numbers below that of the first belong to listeners.
-    waiting: BTreeMap<u64, WaitingPeer<H>>,
+    waiting: BTreeMap<u64, PeerGreeting>,
     next: u64,
     /// Until when nothing is accepted, because no descriptor is left.
     resting: Option<Instant>,
 }
 
-impl<H: Handshake> Admission<H> {
+impl Admission {
     /// Serves these listeners from now on.
-    pub fn new(listeners: Vec<TcpListener>, limits: Limits) -> io::Result<Admission<H>> {
+    fn new(
+        listeners: Vec<TcpListener>,
+        limits: Limits,
+        entrance: Entrance,
+        take: Box<Take>,
+    ) -> io::Result<Admission> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         for (number, listener) in (0..).zip(&listeners) {
             listener.set_nonblocking(true)?;
@@ -107,6 +116,8 @@ impl<H: Handshake> Admission<H> {
                 in_all: limits.in_all.min(half).max(1),
                 ..limits
             },
+            entrance,
+            take,
             next: listeners.len() as u64,
             listeners,
             waiting: BTreeMap::new(),
@@ -114,12 +125,8 @@ impl<H: Handshake> Admission<H> {
         })
     }
 
-    /// Serves whatever is ready, without waiting. `begin` makes the handshake of a new connection.
-    pub fn turn(
-        &mut self,
-        mut begin: impl FnMut(TcpStream) -> io::Result<H>,
-    ) -> Vec<AdmissionOutcome<H>> {
-        let mut outcomes = Vec::new();
+    /// Serves whatever is ready, without waiting.
+    fn turn(&mut self) {
         let mut events = [EpollEvent::empty(); SERVED_AT_ONCE];
         let count = self.epoll.wait(&mut events, EpollTimeout::ZERO);
         let mut ready: Vec<u64> = events[..count.unwrap_or(0)]
@@ -129,7 +136,7 @@ impl<H: Handshake> Admission<H> {
         ready.sort_unstable();
         let listening = ready.partition_point(|number| *number < self.listeners.len() as u64);
         for number in &ready[listening..] {
-            outcomes.extend(self.advance(*number));
+            self.advance(*number);
         }
         let now = Instant::now();
         while self
@@ -137,19 +144,18 @@ impl<H: Handshake> Admission<H> {
             .first_key_value()
             .is_some_and(|(_, peer)| peer.until <= now)
         {
-            outcomes.extend(self.refuse_oldest(None));
+            self.refuse_oldest(None);
         }
         if self.resting.is_some_and(|until| until <= now) {
             self.rest(None);
         }
         for number in &ready[..listening] {
-            self.accept(*number as usize, &mut begin, &mut outcomes);
+            self.accept(*number as usize);
         }
-        outcomes
     }
 
     /// After how long [`Admission::turn`] has something to do although nothing becomes readable.
-    pub fn timeout(&self) -> PollTimeout {
+    fn timeout(&self) -> PollTimeout {
         let oldest = self.waiting.first_key_value().map(|(_, peer)| peer.until);
         let Some(until) = oldest.into_iter().chain(self.resting).min() else {
             return PollTimeout::NONE;
@@ -159,67 +165,62 @@ impl<H: Handshake> Admission<H> {
         PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
     }
 
-    fn advance(&mut self, number: u64) -> Option<AdmissionOutcome<H>> {
-        let peer = self.waiting.get_mut(&number)?;
-        let from = peer.from;
-        match peer.handshake.advance() {
-            Ok(false) => None,
-            Ok(true) => {
-                let admitted = self.remove(number)?;
-                Some(AdmissionOutcome::Admitted(admitted.handshake, from))
-            }
-            Err(_) => self.remove(number).map(|_| AdmissionOutcome::Refused(from)),
+    fn advance(&mut self, number: u64) {
+        let Some(peer) = self.waiting.get_mut(&number) else {
+            return;
+        };
+        let advanced = peer.advance(&self.entrance);
+        if !matches!(advanced, Ok(false))
+            && let Some(peer) = self.remove(number)
+        {
+            (self.take)(peer.from, advanced.is_ok().then_some(peer));
         }
     }
 
-    fn remove(&mut self, number: u64) -> Option<WaitingPeer<H>> {
+    fn remove(&mut self, number: u64) -> Option<PeerGreeting> {
         let peer = self.waiting.remove(&number)?;
         // closing is not enough if others have a copy of the descriptor
-        let _ = self.epoll.delete(&peer.handshake);
+        let _ = self.epoll.delete(&peer.link);
         Some(peer)
     }
 
-    /// Makes room: refuses the oldest connection, of all or of this source.
-    fn refuse_oldest(&mut self, of: Option<IpAddr>) -> Option<AdmissionOutcome<H>> {
+    /// Makes room: refuses the oldest connection, of all or of this source. Returns whether there
+    /// was one.
+    fn refuse_oldest(&mut self, of: Option<IpAddr>) -> bool {
         let mut waiting = self.waiting.iter();
-        let oldest = waiting.find(|(_, peer)| of.is_none_or(|from| from == peer.from))?;
-        let number = *oldest.0;
-        self.remove(number)
-            .map(|peer| AdmissionOutcome::Refused(peer.from))
+        let oldest = waiting.find(|(_, peer)| of.is_none_or(|from| from == peer.from));
+        let oldest = oldest.map(|(number, _)| *number);
+        let refused = oldest.and_then(|number| self.remove(number));
+        refused.map(|peer| (self.take)(peer.from, None)).is_some()
     }
 
-    fn accept(
-        &mut self,
-        listener: usize,
-        begin: &mut impl FnMut(TcpStream) -> io::Result<H>,
-        outcomes: &mut Vec<AdmissionOutcome<H>>,
-    ) {
+    fn accept(&mut self, listener: usize) {
         for _ in 0..ACCEPTED_AT_ONCE {
             match self.listeners[listener].accept() {
-                Ok((stream, from)) => self.begin(stream, from.ip(), begin, outcomes),
+                Ok((stream, from)) => {
+                    if self.begin(stream, from.ip()).is_err() {
+                        (self.take)(from.ip(), None);
+                    }
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error)
                     if matches!(
                         error.kind(),
                         ErrorKind::Interrupted | ErrorKind::ConnectionAborted
                     ) => {}
-                Err(_) => match self.refuse_oldest(None) {
-                    Some(refused) => outcomes.push(refused),
-                    None => return self.rest(Some(Instant::now() + REST)),
-                },
+                Err(_) if self.refuse_oldest(None) => {}
+                Err(_) => return self.rest(Some(Instant::now() + REST)),
             }
         }
     }
 
-    fn begin(
-        &mut self,
-        stream: TcpStream,
-        from: IpAddr,
-        begin: &mut impl FnMut(TcpStream) -> io::Result<H>,
-        outcomes: &mut Vec<AdmissionOutcome<H>>,
-    ) {
-        let Ok(handshake) = begin(stream) else {
-            return outcomes.push(AdmissionOutcome::Refused(from));
+    fn begin(&mut self, stream: TcpStream, from: IpAddr) -> io::Result<()> {
+        let peer = PeerGreeting {
+            link: Link::accept(stream, &self.entrance.guests)?,
+            received: Vec::new(),
+            from,
+            is_welcomed: false,
+            until: Instant::now() + self.limits.time,
         };
         let of_source = self
             .waiting
@@ -227,29 +228,16 @@ impl<H: Handshake> Admission<H> {
             .filter(|peer| peer.from == from)
             .count();
         if of_source >= self.limits.per_source {
-            outcomes.extend(self.refuse_oldest(Some(from)));
+            self.refuse_oldest(Some(from));
         } else if self.waiting.len() >= self.limits.in_all {
-            outcomes.extend(self.refuse_oldest(None));
+            self.refuse_oldest(None);
         }
-        let number = self.next;
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLET;
-        if self
-            .epoll
-            .add(&handshake, EpollEvent::new(flags, number))
-            .is_err()
-        {
-            return outcomes.push(AdmissionOutcome::Refused(from));
-        }
+        self.epoll
+            .add(&peer.link, EpollEvent::new(flags, self.next))?;
+        self.waiting.insert(self.next, peer);
         self.next += 1;
-        let until = Instant::now() + self.limits.time;
-        self.waiting.insert(
-            number,
-            WaitingPeer {
-                handshake,
-                from,
-                until,
-            },
-        );
+        Ok(())
     }
 
     /// Stops or begins to listen for new connections.
@@ -267,12 +255,6 @@ impl<H: Handshake> Admission<H> {
     }
 }
 
-impl<H> AsFd for Admission<H> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.0.as_fd()
-    }
-}
-
 /// Listeners that a separate thread serves. Dropping it closes them.
 #[derive(Debug)]
 pub struct ServedPort {
@@ -282,22 +264,25 @@ pub struct ServedPort {
 }
 
 impl ServedPort {
-    /// Serves an admission until this is dropped.
-    pub fn serve<H: Handshake + Send + 'static>(
-        mut admission: Admission<H>,
-        mut begin: impl FnMut(TcpStream) -> io::Result<H> + Send + 'static,
-        mut take: impl FnMut(AdmissionOutcome<H>) + Send + 'static,
+    /// Serves these listeners until this is dropped. `take` gets each admitted peer, and `None` for
+    /// one that has no key, took too long, or had to make room.
+    pub fn serve(
+        listeners: Vec<TcpListener>,
+        limits: Limits,
+        entrance: Entrance,
+        take: impl FnMut(IpAddr, Option<PeerGreeting>) + Send + 'static,
     ) -> io::Result<ServedPort> {
+        let mut admission = Admission::new(listeners, limits, entrance, Box::new(take))?;
         let (open, is_open) = UnixStream::pair()?;
         let thread = std::thread::Builder::new().spawn(move || {
             loop {
-                let mut fds = [&admission.as_fd(), &is_open.as_fd()]
-                    .map(|fd| PollFd::new(*fd, PollFlags::POLLIN));
+                let mut fds = [admission.epoll.0.as_fd(), is_open.as_fd()]
+                    .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
                 let polled = poll(&mut fds, admission.timeout());
                 if fds[1].any().unwrap_or(false) || !matches!(polled, Ok(_) | Err(Errno::EINTR)) {
                     return;
                 }
-                admission.turn(&mut begin).into_iter().for_each(&mut take);
+                admission.turn();
             }
         })?;
         Ok(ServedPort {
@@ -316,67 +301,29 @@ impl Drop for ServedPort {
     }
 }
 
-/// The handshake of a peer with one of the keys, and the line with which it introduces itself.
-#[derive(Debug)]
-pub struct PeerGreeting {
-    /// The connection.
-    pub link: Link,
-    /// The bytes received after the proof of the key: the line and more, if a line is requested.
-    pub received: Vec<u8>,
-    welcome: Vec<u8>,
-    max_line: usize,
-}
-
 impl PeerGreeting {
-    /// Admits a peer with one of the keys as soon as it has proved that.
-    pub fn of_key(stream: TcpStream, guests: &Guests) -> io::Result<PeerGreeting> {
-        PeerGreeting::with_line(stream, guests, &[], 0)
-    }
-
-    /// Admits a peer with one of the keys when a line of at most `max_line` bytes has arrived too.
-    /// `welcome` is sent when the key is proved.
-    pub fn with_line(
-        stream: TcpStream,
-        guests: &Guests,
-        welcome: &[u8],
-        max_line: usize,
-    ) -> io::Result<PeerGreeting> {
-        Ok(PeerGreeting {
-            link: Link::accept(stream, guests)?,
-            received: Vec::new(),
-            welcome: welcome.to_vec(),
-            max_line,
-        })
-    }
-}
-
-impl Handshake for PeerGreeting {
-    fn advance(&mut self) -> io::Result<bool> {
+    /// Continues as far as possible without waiting; returns whether it is admitted. It reads until
+    /// nothing is left to read, because it is not called again for that. An error refuses it.
+    fn advance(&mut self, entrance: &Entrance) -> io::Result<bool> {
         self.link.flush()?;
         let open = self.link.receive(&mut self.received)?;
         let may_go_on = match self.link.peer() {
             None => self.link.received_bytes() <= MAX_UNPROVED,
             Some(_) => {
-                if !self.welcome.is_empty() {
-                    self.link.send(&std::mem::take(&mut self.welcome))?;
+                if !std::mem::replace(&mut self.is_welcomed, true) {
+                    self.link.send(&entrance.welcome)?;
                 }
                 let line = self.received.iter().position(|byte| *byte == b'\n');
-                if self.max_line == 0 || line.is_some_and(|end| end <= self.max_line) {
+                if line.is_some_and(|end| end <= entrance.max_line) {
                     return Ok(true);
                 }
-                line.is_none() && self.received.len() <= self.max_line
+                line.is_none() && self.received.len() <= entrance.max_line
             }
         };
         match open && may_go_on {
             true => Ok(false),
             false => Err(ErrorKind::InvalidData.into()),
         }
-    }
-}
-
-impl AsFd for PeerGreeting {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.link.as_fd()
     }
 }
 
@@ -398,17 +345,17 @@ mod tests {
         let guests = Guests::new(identity, vec![key]).unwrap();
         let listener = TcpListener::bind("0.0.0.0:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let admission = Admission::new(vec![listener], LIMITS).unwrap();
-        let served = ServedPort::serve(
-            admission,
-            move |stream| PeerGreeting::with_line(stream, &guests, b"welcome\n", 100),
-            |outcome| {
-                if let AdmissionOutcome::Admitted(mut greeting, _) = outcome {
-                    let answer = greeting.received.clone();
-                    greeting.link.send(&answer).unwrap();
-                }
-            },
-        );
+        let entrance = Entrance {
+            guests,
+            welcome: b"welcome\n".to_vec(),
+            max_line: 100,
+        };
+        let served = ServedPort::serve(vec![listener], LIMITS, entrance, |_, greeting| {
+            if let Some(mut greeting) = greeting {
+                let answer = greeting.received.clone();
+                greeting.link.send(&answer).unwrap();
+            }
+        });
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         (served.unwrap(), address)
     }

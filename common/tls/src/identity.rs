@@ -6,7 +6,6 @@ use ring::signature::{Ed25519KeyPair, KeyPair};
 use rustls::crypto::ring::sign::any_eddsa_type;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
-use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -17,8 +16,7 @@ const ED25519_SPKI: [u8; 12] = [
 ];
 
 /// The public half of an Ed25519 key pair. Its text form is 64 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PublicKey([u8; 32]);
 
 impl PublicKey {
@@ -39,12 +37,6 @@ impl fmt::Display for PublicKey {
 impl fmt::Debug for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PublicKey({self})")
-    }
-}
-
-impl From<PublicKey> for String {
-    fn from(key: PublicKey) -> String {
-        key.to_string()
     }
 }
 

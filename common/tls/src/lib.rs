@@ -10,6 +10,6 @@ mod identity;
 mod link;
 mod pinned;
 
-pub use admission::{Admission, AdmissionOutcome, Handshake, Limits, PeerGreeting, ServedPort};
+pub use admission::{Entrance, Limits, PeerGreeting, ServedPort};
 pub use identity::{Identity, PublicKey, token};
 pub use link::{Guests, Link, is_wrong_key};

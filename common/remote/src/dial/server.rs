@@ -18,7 +18,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tls::{Admission, AdmissionOutcome, Guests, Identity, Limits, Link, PeerGreeting, ServedPort};
+use tls::{Entrance, Guests, Identity, Limits, Link, PeerGreeting, ServedPort};
 use wire::codec::{self, Decoder};
 use wire::dial::{DialMessage, Ender, Hello, Ticket};
 
@@ -247,16 +247,12 @@ impl WaitingAgents {
         }
     }
 
-    fn take_outcome(&mut self, outcome: AdmissionOutcome<PeerGreeting>) {
-        let from = match outcome {
-            AdmissionOutcome::Admitted(greeting, from) => match hello_of(&greeting.received) {
-                Some(hello) => {
-                    return self.admit(hello, greeting.received.len(), greeting.link, from);
-                }
-                None => from,
-            },
-            AdmissionOutcome::Refused(from) => from,
-        };
+    fn take(&mut self, from: IpAddr, greeting: Option<PeerGreeting>) {
+        if let Some(greeting) = greeting
+            && let Some(hello) = hello_of(&greeting.received)
+        {
+            return self.admit(hello, greeting.received.len(), greeting.link, from);
+        }
         self.strangers += 1;
         self.last_stranger = Some(from);
     }
@@ -362,12 +358,13 @@ impl DialServer {
             ..WaitingAgents::default()
         }));
         let admitted = Arc::clone(&waiting);
-        let admission = Admission::new(listeners, Limits::FOR_AGENTS).map_err(failed)?;
-        let port = ServedPort::serve(
-            admission,
-            move |stream| PeerGreeting::with_line(stream, &guests, &[], MAX_HELLO),
-            move |outcome| admitted.lock().take_outcome(outcome),
-        );
+        let entrance = Entrance {
+            guests,
+            welcome: Vec::new(),
+            max_line: MAX_HELLO,
+        };
+        let take = move |from, greeting| admitted.lock().take(from, greeting);
+        let port = ServedPort::serve(listeners, Limits::FOR_AGENTS, entrance, take);
         Ok(DialServer {
             waiting,
             port: Mutex::new(Some(port.map_err(failed)?)),

@@ -12,10 +12,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tls::{
-    Admission, AdmissionOutcome, Guests, Identity, Limits, Link, PeerGreeting, PublicKey,
-    ServedPort,
-};
+use tls::{Entrance, Guests, Identity, Limits, Link, PeerGreeting, PublicKey, ServedPort};
 use wire::codec;
 use wire::detached::HostTicket;
 use wire::dial::{DialMessage, Ticket};
@@ -67,11 +64,17 @@ impl Callers {
         let guests = Guests::new(&identity, keys.values().copied().collect())?;
         let parked = Parked::default();
         let admitted = Arc::clone(&parked);
-        let port = ServedPort::serve(
-            Admission::new(vec![listener], Limits::FOR_AGENTS)?,
-            move |stream| PeerGreeting::with_line(stream, &guests, &[], MAX_HELLO),
-            move |outcome| park(&admitted, outcome),
-        )?;
+        let entrance = Entrance {
+            guests,
+            welcome: Vec::new(),
+            max_line: MAX_HELLO,
+        };
+        let take = move |_, greeting: Option<PeerGreeting>| {
+            if let Some(PeerGreeting { link, .. }) = greeting {
+                park(&admitted, link);
+            }
+        };
+        let port = ServedPort::serve(vec![listener], Limits::FOR_AGENTS, entrance, take)?;
         let callers = Callers {
             keys,
             parked,
@@ -144,10 +147,7 @@ impl Drop for Callers {
     }
 }
 
-fn park(parked: &Parked, outcome: AdmissionOutcome<PeerGreeting>) {
-    let AdmissionOutcome::Admitted(PeerGreeting { link, .. }, _) = outcome else {
-        return;
-    };
+fn park(parked: &Parked, link: Link) {
     let _ = link.notice_silence();
     if let Some(key) = link.peer() {
         let mut parked = parked.lock();

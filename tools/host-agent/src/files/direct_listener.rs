@@ -17,7 +17,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tls::{Admission, AdmissionOutcome, Guests, Limits, PeerGreeting, PublicKey, ServedPort};
+use tls::{Entrance, Guests, Limits, PeerGreeting, PublicKey, ServedPort};
 use wire::codec;
 use wire::files::{FileEvent, FileRequest, Listen};
 use wire::{Event, Request};
@@ -94,19 +94,20 @@ impl DirectListener {
         let guests = Guests::new(identity, keys)?;
         let listener = TcpListener::bind((listen.address, listen.port))?;
         let port = listener.local_addr()?.port();
-        let (files, welcome) = (Arc::clone(files), codec::encode(&Event::Alive, &[]));
+        let files = Arc::clone(files);
         let connections: Arc<Connections> = Arc::default();
         let all = Arc::clone(&connections);
-        let served = ServedPort::serve(
-            Admission::new(vec![listener], LIMITS)?,
-            move |stream| PeerGreeting::with_line(stream, &guests, &welcome, MAX_FIRST),
-            move |outcome| {
-                if let AdmissionOutcome::Admitted(greeting, _) = outcome {
-                    // without a descriptor or a thread the peer sees the end of its connection
-                    let _ = all.begin(greeting, tool, &files);
-                }
-            },
-        )?;
+        let entrance = Entrance {
+            guests,
+            welcome: codec::encode(&Event::Alive, &[]),
+            max_line: MAX_FIRST,
+        };
+        let served = ServedPort::serve(vec![listener], LIMITS, entrance, move |_, greeting| {
+            if let Some(greeting) = greeting {
+                // without a descriptor or a thread the peer sees the end of its connection
+                let _ = all.begin(greeting, tool, &files);
+            }
+        })?;
         let listener = DirectListener {
             port: Some(served),
             connections,
