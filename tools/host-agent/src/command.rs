@@ -1,21 +1,19 @@
 //! Runs programs for their output: starts them, reads until a limit, and ends them.
 
-use nix::errno::Errno;
+use crate::output::is_ready;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollFlags;
 use nix::sys::signal::{Signal, killpg};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
-use rustix::process::{PidfdFlags, pidfd_open};
 use std::io::{self, PipeReader, Read};
-use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// A program that KILL has not ended after this time hangs in the kernel, and is left to it.
 const KILL_LIMIT: Duration = Duration::from_secs(1);
-/// How often to check whether a program has ended, on kernels without pidfd (before 5.3).
+/// How often to check whether a program has ended.
 const PAUSE: Duration = Duration::from_millis(10);
 /// How much is read at once: the size of a pipe.
 const PIPE_BYTES: u64 = 64 << 10;
@@ -57,57 +55,39 @@ pub fn ask(mut command: Command, limit: Duration, most: usize) -> io::Result<Ans
     // the command would keep the writing ends of the pipe open
     drop(command);
     let mut output = Vec::new();
-    let has_ended = read_until_end(&mut reader, &child, limit, most, &mut output);
-    if !matches!(has_ended, Ok(true)) {
+    let status = read_until_end(&mut reader, &mut child, limit, most, &mut output);
+    if child.try_wait()?.is_none() {
         kill_group(child.id());
+        reap(&mut child)?;
     }
-    let status = match has_ended? {
-        true => Some(child.wait()?),
-        false => {
-            reap(&mut child)?;
-            None
-        }
-    };
+    let status = status?;
     Ok(Answer { output, status })
 }
 
-/// Reads the output until the program has ended or the limit is over; returns whether it has ended.
+/// Reads the output until the program has ended or the limit is over; returns its exit status, or
+/// `None` if it has not ended.
 fn read_until_end(
     reader: &mut PipeReader,
-    child: &Child,
+    child: &mut Child,
     limit: Duration,
     most: usize,
     output: &mut Vec<u8>,
-) -> io::Result<bool> {
+) -> io::Result<Option<ExitStatus>> {
     let until = Instant::now() + limit;
-    let pid = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
-    let end = rustix::process::Pid::from_raw(pid.as_raw())
-        .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     let mut is_open = true;
     loop {
         // checked before the last read, so that all output before the end is read
-        let has_ended = has_ended(pid)?;
+        let status = child.try_wait()?;
         is_open = is_open && read(reader, most, output)?;
-        let left = until.saturating_duration_since(Instant::now());
-        if has_ended || left.is_zero() {
-            return Ok(has_ended);
+        if status.is_some() || Instant::now() >= until {
+            return Ok(status);
         }
-        let mut fds = Vec::new();
-        fds.extend(is_open.then(|| PollFd::new(reader.as_fd(), PollFlags::POLLIN)));
-        fds.extend((end.as_ref()).map(|end| PollFd::new(end.as_fd(), PollFlags::POLLIN)));
-        let pause = if end.is_some() { left } else { left.min(PAUSE) };
-        let timeout = PollTimeout::try_from(pause).unwrap_or(PollTimeout::MAX);
-        match poll(&mut fds, timeout) {
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(error) => return Err(error.into()),
+        if is_open {
+            is_ready(reader, PollFlags::POLLIN, Some(PAUSE));
+        } else {
+            thread::sleep(PAUSE);
         }
     }
-}
-
-/// Whether a child has ended. Its number is not reused before it is waited for.
-fn has_ended(pid: Pid) -> nix::Result<bool> {
-    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-    Ok(waitid(Id::Pid(pid), flags)? != WaitStatus::StillAlive)
 }
 
 /// Reads the available output, at most the size of a pipe, because other programs may continue to
@@ -128,7 +108,7 @@ fn read(reader: &mut PipeReader, most: usize, output: &mut Vec<u8>) -> io::Resul
 fn reap(child: &mut Child) -> io::Result<()> {
     let until = Instant::now() + KILL_LIMIT;
     while child.try_wait()?.is_none() && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(10));
+        thread::sleep(PAUSE);
     }
     Ok(())
 }
