@@ -8,12 +8,13 @@
 
 use crate::abstract_socket;
 use crate::describe;
+use crate::readiness::readable;
 use crate::side_thread::SideThread;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use record::is_job_name;
 use record::term::millis;
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, PipeReader, Write};
+use std::iter::once;
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
@@ -257,16 +258,8 @@ struct Answers {
 impl Answers {
     fn give(self, stopped: &PipeReader) {
         loop {
-            let mut fds = vec![PollFd::new(stopped.as_fd(), PollFlags::POLLIN)];
-            fds.extend(
-                self.sockets
-                    .iter()
-                    .map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)),
-            );
-            if poll(&mut fds, PollTimeout::NONE).is_err() {
-                continue;
-            }
-            let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
+            let sockets = self.sockets.iter().map(AsFd::as_fd);
+            let ready = readable(once(stopped.as_fd()).chain(sockets), None);
             if ready[0] {
                 return;
             }

@@ -1,6 +1,6 @@
 //! Runs programs for their output: starts them, reads until a limit, and ends them.
 
-use crate::output::is_ready;
+use crate::readiness::is_ready;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::PollFlags;
 use nix::sys::signal::{Signal, killpg};

@@ -28,6 +28,7 @@ mod processes;
 mod procfs;
 mod python;
 mod ranks;
+mod readiness;
 mod reap;
 mod requests;
 mod servers;

@@ -1,7 +1,7 @@
 //! Writes events to stdout or to a direct connection.
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use crate::readiness::is_ready;
+use nix::poll::PollFlags;
 use parking_lot::Mutex;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -141,20 +141,6 @@ fn write(link: &SharedLink, bytes: &[u8], limit: Duration, waits: Waits) -> io::
         }
     }
     Ok(())
-}
-
-/// Waits until a descriptor is ready, at most for the limit; returns whether it is.
-pub fn is_ready(descriptor: &impl AsFd, flags: PollFlags, limit: Option<Duration>) -> bool {
-    let mut fds = [PollFd::new(descriptor.as_fd(), flags)];
-    let timeout = limit.map_or(PollTimeout::NONE, |limit| {
-        PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX)
-    });
-    loop {
-        match poll(&mut fds, timeout) {
-            Err(Errno::EINTR) => {}
-            ready => return ready != Ok(0),
-        }
-    }
 }
 
 /// How many bytes have arrived so far, including unread ones.

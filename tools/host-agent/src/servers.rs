@@ -10,11 +10,11 @@
 )]
 
 use crate::detached::folder::{JobFolder, make_private};
+use crate::readiness::readable;
 use crate::side_thread::SideThread;
 use crate::{netlink, procfs};
 use job::Loss;
 use launcher::run::records::first_failure;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
@@ -206,9 +206,7 @@ fn accept(
     stopped: &PipeReader,
 ) {
     loop {
-        let mut fds = [stopped.as_fd(), listener.as_fd()]
-            .map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN));
-        if poll(&mut fds, PollTimeout::NONE).is_ok() && fds[0].any().unwrap_or(false) {
+        if readable([stopped.as_fd(), listener.as_fd()], None)[0] {
             return;
         }
         let Ok((mut stream, _)) = listener.accept() else {

@@ -6,9 +6,10 @@ use super::folder::{MESSAGES, RECORDS};
 use super::pipes::MessageReader;
 use super::tail::Tail;
 use crate::output::EventOutput;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use crate::readiness::readable;
 use std::io::ErrorKind::{Interrupted, WouldBlock};
 use std::io::{self, Read, Write};
+use std::iter::once;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -171,16 +172,8 @@ impl FollowReporter {
 
     /// Waits for signals or the end of the launcher.
     fn wait(&mut self, pause: Duration) {
-        let input = |fd| PollFd::new(fd, PollFlags::POLLIN);
-        let mut fds = vec![input(self.orders.as_fd())];
-        fds.extend(
-            self.launcher
-                .as_ref()
-                .map(|launcher| input(launcher.as_fd())),
-        );
-        let pause = PollTimeout::try_from(pause.as_millis()).unwrap_or(PollTimeout::ZERO);
-        let _ = poll(&mut fds, pause);
-        if fds[0].any().unwrap_or(false) {
+        let launcher = self.launcher.iter().map(AsFd::as_fd);
+        if readable(once(self.orders.as_fd()).chain(launcher), Some(pause))[0] {
             self.orders.read();
         }
     }

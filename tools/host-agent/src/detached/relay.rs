@@ -7,8 +7,9 @@ use super::follow;
 use super::pipes::MessageReader;
 use super::start_apart;
 use crate::notes::WatcherLink;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use crate::readiness::readable;
 use std::io::{self, Write};
+use std::iter::once;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -50,16 +51,13 @@ fn carry(requests: &mut MessageReader, mut launcher: UnixStream) -> io::Result<O
             // the launcher must see the end of the tool
             let _ = launcher.shutdown(Shutdown::Write);
         }
-        let input = |reader| PollFd::new(reader, PollFlags::POLLIN);
-        let mut fds = vec![input(events.as_fd())];
-        fds.extend((!requests.has_ended()).then(|| input(requests.as_fd())));
-        let _ = poll(&mut fds, PollTimeout::NONE);
-        let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
-        if ready.get(1).copied().unwrap_or(false) {
-            requests.read();
-        }
+        let open_requests = (!requests.has_ended()).then(|| requests.as_fd());
+        let ready = readable(once(events.as_fd()).chain(open_requests), None);
         if ready[0] {
             events.read();
+        }
+        if ready.get(1) == Some(&true) {
+            requests.read();
         }
         while let Some(message) = events.next::<Event>().map_err(io::Error::other)? {
             if let Event::Detached(job) = &message.head {

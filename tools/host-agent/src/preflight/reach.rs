@@ -8,11 +8,12 @@
 //! but nothing of a block arrives, large packets are lost. The first byte of a block is in its
 //! first packet, which is as large as any.
 
+use crate::readiness::readable;
 use crate::side_thread::SideThread;
 use nix::libc;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{Backlog, listen, setsockopt, sockopt};
 use std::io::{self, ErrorKind, PipeReader, Read, Write};
+use std::iter::once;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -87,18 +88,11 @@ impl Listeners {
 fn accept(sockets: &[TcpListener], stopped: &PipeReader) {
     let mut open: Vec<Accepted> = Vec::new();
     loop {
-        let of = |descriptor| PollFd::new(descriptor, PollFlags::POLLIN);
-        let mut fds = vec![of(stopped.as_fd())];
-        fds.extend(open.iter().map(|accepted| of(accepted.stream.as_fd())));
-        fds.extend(sockets.iter().map(|socket| of(socket.as_fd())));
-        if poll(&mut fds, PollTimeout::NONE).is_err() {
-            continue;
-        }
-        let mut ready = fds
-            .iter()
-            .map(|fd| fd.any().unwrap_or(true))
-            .collect::<Vec<_>>()
-            .into_iter();
+        let streams = open.iter().map(|accepted| accepted.stream.as_fd());
+        let descriptors = once(stopped.as_fd())
+            .chain(streams)
+            .chain(sockets.iter().map(AsFd::as_fd));
+        let mut ready = readable(descriptors, None).into_iter();
         if ready.next() != Some(false) {
             return;
         }
