@@ -171,7 +171,7 @@ impl ConversationState {
 /// `host-agent session NOTES ANSWERS [TOKEN]`: serves the requests on stdin, as a child of its
 /// watcher.
 fn session(notes: &str, answers: &str, token: Option<&str>) -> ExitCode {
-    let mut output = EventOutput::default();
+    let output = EventOutput::default();
     // the watcher's blocked signal mask is inherited
     let _ = supervise::unblock_signals();
     // without the watcher, its processes would not be ended
@@ -216,7 +216,7 @@ fn session(notes: &str, answers: &str, token: Option<&str>) -> ExitCode {
             },
             Request::Detach => {
                 let rest = requests.into_rest();
-                let status = detached::relay::relay(&rest, &mut state.watcher);
+                let status = detached::relay::relay(&rest, &output, &mut state.watcher);
                 return handed_over(status, output);
             }
             // not an answer to a request; it may be sent at any time
@@ -224,7 +224,7 @@ fn session(notes: &str, answers: &str, token: Option<&str>) -> ExitCode {
                 output.event(&Event::Alive);
                 continue;
             }
-            request => carry_out(request, &mut state, &mut output),
+            request => carry_out(request, &mut state, &output),
         };
         output.event(&answer.map_or_else(Event::Failed, |()| Event::Done));
         if output.is_closed() {
@@ -235,7 +235,7 @@ fn session(notes: &str, answers: &str, token: Option<&str>) -> ExitCode {
 
 /// Ends with the status of the process that has read stdin and written stdout in place of this one,
 /// or reports why it was not started.
-fn handed_over(status: Result<ExitCode, Failure>, mut output: EventOutput) -> ExitCode {
+fn handed_over(status: Result<ExitCode, Failure>, output: EventOutput) -> ExitCode {
     status.unwrap_or_else(|failure| {
         output.event(&Event::Failed(failure));
         ExitCode::FAILURE
@@ -245,7 +245,7 @@ fn handed_over(status: Result<ExitCode, Failure>, mut output: EventOutput) -> Ex
 fn carry_out(
     request: Request,
     state: &mut ConversationState,
-    output: &mut EventOutput,
+    output: &EventOutput,
 ) -> Result<(), Failure> {
     match request {
         Request::Probe(probe) => output.event(&Event::Probed(Box::new(probe::probe(&probe)))),

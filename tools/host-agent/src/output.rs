@@ -16,11 +16,12 @@ use wire::{Event, codec};
 /// for a moment, never while waiting for the other side.
 pub type SharedLink = Arc<Mutex<Link>>;
 
-/// The output for events: stdout or a direct connection. Once the other side no longer reads,
-/// nothing more is written.
+/// The output for events: stdout or a direct connection. Several threads may write to it. Once the
+/// other side no longer reads, nothing more is written.
 #[derive(Debug, Default)]
 pub struct EventOutput {
-    closed: bool,
+    /// Whether the other side no longer reads; locked while a message is written.
+    closed: Mutex<bool>,
     /// The direct connection; `None` for stdout.
     link: Option<SharedLink>,
 }
@@ -29,7 +30,7 @@ impl EventOutput {
     /// An output over a direct connection.
     pub fn over(link: SharedLink) -> EventOutput {
         EventOutput {
-            closed: false,
+            closed: Mutex::new(false),
             link: Some(link),
         }
     }
@@ -37,83 +38,57 @@ impl EventOutput {
     /// Writes the first line, by which the tool distinguishes the agent's output from that of the
     /// login shell. It begins with a newline, because the login shell may have left an unfinished
     /// line.
-    pub fn mark(&mut self, token: &str) {
-        self.write(format!("\n{token} runs\n").as_bytes());
+    pub fn mark(&self, token: &str) {
+        self.write(format!("\n{token} runs\n").as_bytes(), &[]);
     }
 
     /// Writes an event without a body.
-    pub fn event(&mut self, event: &Event) {
+    pub fn event(&self, event: &Event) {
         self.event_with(event, &[]);
     }
 
     /// Writes an event with a body.
-    pub fn event_with(&mut self, event: &Event, body: &[u8]) {
-        self.write(&codec::encode_head(event, body.len()));
-        if !body.is_empty() {
-            self.write(body);
-        }
+    pub fn event_with(&self, event: &Event, body: &[u8]) {
+        self.write(&codec::encode_head(event, body.len()), body);
     }
 
-    /// Whether the other side no longer reads.
-    pub fn is_closed(&self) -> bool {
-        self.closed
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        if self.closed {
-            return;
-        }
-        let written = match &self.link {
-            Some(link) => write(link, bytes, silence(), Waits::WhileBytesArrive),
-            None => {
-                let mut stdout = io::stdout().lock();
-                stdout.write_all(bytes).and_then(|()| stdout.flush())
-            }
-        };
-        self.closed = written.is_err();
-    }
-}
-
-/// The output of a conversation about files, to which several threads write.
-pub struct SharedOutput(Mutex<EventOutput>);
-
-impl SharedOutput {
-    pub fn new(output: EventOutput) -> SharedOutput {
-        SharedOutput(Mutex::new(output))
-    }
-
+    /// Writes an event about files.
     pub fn send(&self, event: FileEvent) {
         self.send_with(event, &[]);
     }
 
+    /// Writes an event about files with a body.
     pub fn send_with(&self, event: FileEvent, body: &[u8]) {
-        self.0.lock().event_with(&Event::File(event), body);
+        self.event_with(&Event::File(event), body);
     }
 
-    pub fn event(&self, event: &Event) {
-        self.0.lock().event(event);
-    }
-
+    /// Whether the other side no longer reads.
     pub fn is_closed(&self) -> bool {
-        self.0.lock().is_closed()
+        *self.closed.lock()
+    }
+
+    fn write(&self, head: &[u8], body: &[u8]) {
+        let mut closed = self.closed.lock();
+        for bytes in [head, body] {
+            if *closed || bytes.is_empty() {
+                return;
+            }
+            let written = match &self.link {
+                Some(link) => write(link, bytes, Some(silence())),
+                None => {
+                    let mut stdout = io::stdout().lock();
+                    stdout.write_all(bytes).and_then(|()| stdout.flush())
+                }
+            };
+            *closed = written.is_err();
+        }
     }
 }
 
-/// Writes all bytes, however long the other side takes to accept them.
-pub fn write_all(link: &SharedLink, bytes: &[u8]) -> io::Result<()> {
-    write(link, bytes, Duration::MAX, Waits::NoLonger)
-}
-
-/// Whether to continue to wait for a side that has accepted nothing within the limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waits {
-    NoLonger,
-    /// Wait as long as it sends something. A tool with a slow disk sends heartbeats; their arrival
-    /// counts even if they were not read, because the thread that reads may be the one that writes.
-    WhileBytesArrive,
-}
-
-fn write(link: &SharedLink, bytes: &[u8], limit: Duration, waits: Waits) -> io::Result<()> {
+/// Writes all bytes. A side that has accepted nothing within the limit is waited for as long as it
+/// sends something: a tool with a slow disk sends heartbeats. Their arrival counts even if they
+/// were not read, because the thread that reads may be the one that writes.
+pub fn write(link: &SharedLink, bytes: &[u8], limit: Option<Duration>) -> io::Result<()> {
     let mut rest = bytes;
     let mut is_full = false;
     while !rest.is_empty() || is_full {
@@ -135,8 +110,8 @@ fn write(link: &SharedLink, bytes: &[u8], limit: Duration, waits: Waits) -> io::
         // a duplicate, because other threads use the connection during the wait
         let descriptor = locked.as_fd().try_clone_to_owned()?;
         drop(locked);
-        let is_late = !is_ready(&descriptor, PollFlags::POLLOUT, Some(limit));
-        if is_late && (waits == Waits::NoLonger || self::received(&link.lock())? <= received) {
+        let is_late = !is_ready(&descriptor, PollFlags::POLLOUT, limit);
+        if is_late && self::received(&link.lock())? <= received {
             return Err(io::ErrorKind::TimedOut.into());
         }
     }
@@ -173,14 +148,11 @@ mod tests {
     fn a_silent_side_that_accepts_nothing_is_given_up() {
         // more than the buffers of the connection
         let bytes = vec![0; 32 << 20];
-        for waits in [Waits::NoLonger, Waits::WhileBytesArrive] {
-            let (client, mut server) = connected();
-            // bytes from before the wait do not count
-            server.send(b"early").unwrap();
-            std::thread::sleep(Duration::from_millis(100));
-            let written = write(&client, &bytes, Duration::from_millis(300), waits);
-            let error = written.unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{waits:?}");
-        }
+        let (client, mut server) = connected();
+        // bytes from before the wait do not count
+        server.send(b"early").unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        let written = write(&client, &bytes, Some(Duration::from_millis(300)));
+        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 }

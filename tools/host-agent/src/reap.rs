@@ -23,7 +23,7 @@ use wire::reap::{EndJobs, Forget, Pick};
 use wire::{Event, Failure, Request, codec};
 
 /// Reports each process.
-pub fn list(output: &mut EventOutput) {
+pub fn list(output: &EventOutput) {
     let ports = netlink::listening_ports();
     let now_ticks = procfs::uptime_ticks();
     for process in job_processes() {
@@ -94,11 +94,7 @@ impl Picked {
 
     /// Sends the signal once to each process: a second ABRT would end Python while it prints its
     /// stacks.
-    pub fn signal(
-        &mut self,
-        wanted: SignalNumber,
-        output: &mut EventOutput,
-    ) -> Result<(), Failure> {
+    pub fn signal(&mut self, wanted: SignalNumber, output: &EventOutput) -> Result<(), Failure> {
         let signal = Signal::try_from(wanted.0)
             .map_err(|_| Failure::new(format!("{wanted} is not a signal")))?;
         notify(&self.supervisors, processes::REAP_NOTICE);
@@ -118,7 +114,7 @@ impl Picked {
 
     /// Ends jobs, all at the same time, and reports each. There is no new search before the
     /// selected processes got TERM, because other hosts send TERM at the same moment.
-    pub fn end(&mut self, wanted: &EndJobs, output: &mut EventOutput) {
+    pub fn end(&mut self, wanted: &EndJobs, output: &EventOutput) {
         let picked = self.processes.take().unwrap_or_else(|| {
             selected(&Pick {
                 job: wanted.job.clone(),
@@ -226,7 +222,7 @@ pub fn remove_stale_shm() -> Event {
 }
 
 /// Removes the directories of detached jobs that have ended on this host.
-pub fn forget(wanted: &Forget, output: &mut EventOutput) -> Result<(), Failure> {
+pub fn forget(wanted: &Forget, output: &EventOutput) -> Result<(), Failure> {
     let folder = folder::of_all_jobs().ok_or_else(|| {
         Failure::new("its login shell does not set HOME, where the directories of jobs are")
     })?;

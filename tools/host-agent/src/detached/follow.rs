@@ -15,6 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 use wire::codec;
@@ -29,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const ALIVE_PACE: Duration = Duration::from_secs(1);
 
 /// Sends the records of a detached job.
-pub fn send_records(wanted: &JobOnHost, output: &mut EventOutput) {
+pub fn send_records(wanted: &JobOnHost, output: &EventOutput) {
     match find(wanted).and_then(|folder| folder.processes().ok()) {
         Some(records) => records
             .into_iter()
@@ -74,10 +75,13 @@ pub fn report(folder: &JobFolder, orders: MessageReader) -> ExitCode {
         launcher: launcher.filter(|launcher| launcher.set_nonblocking(true).is_ok()),
         folder: folder.clone(),
         orders,
+        output: Arc::default(),
     };
+    let output = Arc::clone(&reporter.output);
     // in a thread, because the disk with the files may hang
-    let alive = || {
-        while write_event(&Event::Alive, &[]).is_ok() {
+    let alive = move || {
+        while !output.is_closed() {
+            output.event(&Event::Alive);
             thread::sleep(ALIVE_PACE);
         }
         std::process::exit(0);
@@ -87,29 +91,14 @@ pub fn report(folder: &JobFolder, orders: MessageReader) -> ExitCode {
         match reporter.turn() {
             Ok(true) => {}
             Ok(false) => return ExitCode::SUCCESS,
-            Err(error) => return fail(&error),
+            Err(error) => {
+                let problem = format!("the job there cannot be followed: {error}");
+                let failed = Event::Failed(Failure::new(problem));
+                reporter.output.event(&failed);
+                return ExitCode::FAILURE;
+            }
         }
     }
-}
-
-fn fail(error: &io::Error) -> ExitCode {
-    let problem = format!("the job there cannot be followed: {error}");
-    // fails if nothing reads the report
-    let _ = write_event(&Event::Failed(Failure::new(problem)), &[]);
-    ExitCode::FAILURE
-}
-
-fn write_event(event: &Event, body: &[u8]) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(&codec::encode(event, body))?;
-    out.flush()
-}
-
-fn report_block(stream: ProcessStream, block: &[u8]) -> io::Result<()> {
-    write_event(
-        &Event::Output(supervise::Output { index: 0, stream }),
-        block,
-    )
 }
 
 struct FollowReporter {
@@ -120,23 +109,25 @@ struct FollowReporter {
     folder: JobFolder,
     /// The source of signals for the launcher.
     orders: MessageReader,
+    output: Arc<EventOutput>,
 }
 
 impl FollowReporter {
-    /// Reports what is new; returns whether more may follow. Fails if nothing reads the report, or
-    /// a file cannot be read.
+    /// Reports what is new; returns whether more may follow and something reads the report. Fails
+    /// if a file cannot be read.
     fn turn(&mut self) -> io::Result<bool> {
         // checked before the files are read, so that everything written before the end is reported
         let has_ended = !self.is_alive();
         let more = self.report_files()?;
         if has_ended && !more {
             let summary = self.folder.summary();
-            write_event(&Event::LauncherEnded(LauncherEnded { summary }), &[])?;
+            let ended = Event::LauncherEnded(LauncherEnded { summary });
+            self.output.event(&ended);
             return Ok(false);
         }
         self.wait(if more { Duration::ZERO } else { PAUSE });
         self.obey();
-        Ok(!self.orders.has_ended())
+        Ok(!self.orders.has_ended() && !self.output.is_closed())
     }
 
     /// Sends messages before records that were written later, because a tool stops reading once it
@@ -150,12 +141,17 @@ impl FollowReporter {
                 break;
             }
             more = true;
-            report_block(ProcessStream::Stderr, &messages)?;
+            self.report_block(ProcessStream::Stderr, &messages);
         }
         if !records.is_empty() {
-            report_block(ProcessStream::Stdout, &records)?;
+            self.report_block(ProcessStream::Stdout, &records);
         }
         Ok(more)
+    }
+
+    fn report_block(&self, stream: ProcessStream, block: &[u8]) {
+        let output = Event::Output(supervise::Output { index: 0, stream });
+        self.output.event_with(&output, block);
     }
 
     fn is_alive(&mut self) -> bool {

@@ -52,10 +52,10 @@ struct Prepared {
 /// `host-agent launch`: serves the tool behind stdin and stdout, a socket, and then the job.
 pub fn launch() -> ExitCode {
     open_files::raise_limit();
-    let mut output = EventOutput::default();
+    let output = EventOutput::default();
     // the answer to the request that started it
     output.event(&Event::Done);
-    let Some(prepared) = prepare(&mut output) else {
+    let Some(prepared) = prepare(&output) else {
         return ExitCode::SUCCESS;
     };
     let folder = prepared.folder.clone();
@@ -76,7 +76,7 @@ pub fn launch() -> ExitCode {
 }
 
 /// Receives the job and waits for the agents of all hosts; `None` if the tool is gone before that.
-fn prepare(output: &mut EventOutput) -> Option<Prepared> {
+fn prepare(output: &EventOutput) -> Option<Prepared> {
     let mut requests = Requests::default();
     let (mut plan, mut prepared) = (String::new(), None::<Prepared>);
     let mut heard = Instant::now();
@@ -114,11 +114,7 @@ fn prepare(output: &mut EventOutput) -> Option<Prepared> {
 }
 
 /// Takes the name of the job and listens for agents; `None` if the name is in use.
-fn begin(
-    plan: &str,
-    launch: &Launch,
-    output: &mut EventOutput,
-) -> Result<Option<Prepared>, Failure> {
+fn begin(plan: &str, launch: &Launch, output: &EventOutput) -> Result<Option<Prepared>, Failure> {
     let failed =
         |problem: &str, why: &dyn std::fmt::Display| Failure::new(format!("{problem}: {why}"));
     let job: DetachedJob =

@@ -7,6 +7,7 @@ use super::follow;
 use super::pipes::MessageReader;
 use super::start_apart;
 use crate::notes::WatcherLink;
+use crate::output::EventOutput;
 use crate::readiness::readable;
 use std::io::{self, Write};
 use std::iter::once;
@@ -19,7 +20,11 @@ use wire::codec;
 use wire::{Event, Failure, Request};
 
 /// Connects a tool with a new launcher; `rest` has the bytes of stdin after the request.
-pub fn relay(rest: &[u8], watcher: &mut WatcherLink) -> Result<ExitCode, Failure> {
+pub fn relay(
+    rest: &[u8],
+    output: &EventOutput,
+    watcher: &mut WatcherLink,
+) -> Result<ExitCode, Failure> {
     let fault =
         |error: io::Error| Failure::new(format!("the launcher cannot be started there: {error}"));
     let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(fault)?;
@@ -30,18 +35,21 @@ pub fn relay(rest: &[u8], watcher: &mut WatcherLink) -> Result<ExitCode, Failure
         let mut between = start_apart("launch", copy, OwnedFd::from(theirs)).map_err(fault)?;
         between.wait().map_err(fault)
     })?;
-    match carry(&mut requests, ours).map_err(fault)? {
+    match carry(&mut requests, ours, output).map_err(fault)? {
         Some(folder) => Ok(follow::report(&folder, requests)),
         None => Ok(ExitCode::SUCCESS),
     }
 }
 
-/// Passes requests and events on until the launcher closes the connection; returns the job's
-/// directory if the launcher continues.
-fn carry(requests: &mut MessageReader, mut launcher: UnixStream) -> io::Result<Option<JobFolder>> {
+/// Passes requests and events on until the launcher closes the connection or nothing reads the
+/// events; returns the job's directory if the launcher continues.
+fn carry(
+    requests: &mut MessageReader,
+    mut launcher: UnixStream,
+    output: &EventOutput,
+) -> io::Result<Option<JobFolder>> {
     let mut events = MessageReader::shared(launcher.try_clone()?.into(), &[]);
     let mut detached = None;
-    let mut out = io::stdout().lock();
     loop {
         while let Some(message) = requests.next::<Request>().map_err(io::Error::other)? {
             // fails if the launcher no longer needs the tool; its events have ended then
@@ -63,10 +71,9 @@ fn carry(requests: &mut MessageReader, mut launcher: UnixStream) -> io::Result<O
             if let Event::Detached(job) = &message.head {
                 detached = Some(JobFolder::new(&PathBuf::from(&job.folder.0)));
             }
-            out.write_all(&codec::encode(&message.head, &message.body))?;
-            out.flush()?;
+            output.event_with(&message.head, &message.body);
         }
-        if events.has_ended() {
+        if events.has_ended() || output.is_closed() {
             let _ = launcher.shutdown(Shutdown::Write);
             return Ok(detached);
         }

@@ -1,7 +1,7 @@
 //! Relays a conversation between a connection and `host-agent serve`, with a thread for each
 //! direction, so that a slow reader blocks only one.
 
-use crate::output::{SharedLink, write_all};
+use crate::output::{SharedLink, write};
 use crate::requests::wait_until_readable;
 use parking_lot::Mutex;
 use std::io::{self, Read, Write};
@@ -104,7 +104,7 @@ fn carry_events(mut stdout: ChildStdout, link: &SharedLink) -> io::Result<()> {
     loop {
         match stdout.read(&mut buffer) {
             Ok(0) => return Ok(()),
-            Ok(count) => write_all(link, &buffer[..count])?,
+            Ok(count) => write(link, &buffer[..count], None)?,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }

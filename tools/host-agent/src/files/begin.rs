@@ -4,7 +4,7 @@ use super::incoming_file::{Caller, IncomingFiles};
 use super::receive::{ForwardReceiver, Push};
 use super::send::Sender;
 use super::serve::Serve;
-use crate::output::SharedOutput;
+use crate::output::EventOutput;
 use std::sync::Arc;
 use wire::Failure;
 use wire::files::FileRequest;
@@ -13,7 +13,7 @@ use wire::files::FileRequest;
 pub fn begin(
     first: FileRequest,
     caller: Caller,
-    output: Arc<SharedOutput>,
+    output: Arc<EventOutput>,
     files: &Arc<IncomingFiles>,
 ) -> Result<Box<dyn Serve>, Failure> {
     Ok(match (first, caller) {

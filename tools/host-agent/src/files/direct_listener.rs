@@ -8,7 +8,7 @@
 use super::begin::begin;
 use super::incoming_file::{Caller, IncomingFiles};
 use super::serve::converse;
-use crate::output::{EventOutput, SharedLink, SharedOutput};
+use crate::output::{EventOutput, SharedLink};
 use crate::requests::{Next, Requests};
 use parking_lot::Mutex;
 use std::io;
@@ -56,7 +56,7 @@ impl DirectListener {
     /// Opens the port and reports it.
     pub fn open(
         listen: &Listen,
-        output: &SharedOutput,
+        output: &EventOutput,
         files: &Arc<IncomingFiles>,
     ) -> Option<DirectListener> {
         let opened = DirectListener::listen(listen, files);
@@ -183,7 +183,7 @@ fn serve(greeting: PeerGreeting, caller: Caller, files: &Arc<IncomingFiles>) {
 
 fn converse_over(link: &SharedLink, received: &[u8], caller: Caller, files: &Arc<IncomingFiles>) {
     let mut requests = Requests::over(Arc::clone(link), received);
-    let output = Arc::new(SharedOutput::new(EventOutput::over(Arc::clone(link))));
+    let output = Arc::new(EventOutput::over(Arc::clone(link)));
     let Ok(Next::Request(first)) = requests.next_within(Some(LIMITS.time)) else {
         return;
     };

@@ -6,7 +6,7 @@
 //! tool has the file renamed only if the checksum of everything written is right.
 
 use super::push_folder::PushFolder;
-use crate::output::SharedOutput;
+use crate::output::EventOutput;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::io;
@@ -75,7 +75,7 @@ pub struct IncomingFile {
     /// The partial file.
     pub partial: Partial,
     /// The output of the conversation that has begun it.
-    pub events: Arc<SharedOutput>,
+    pub events: Arc<EventOutput>,
     state: Mutex<State>,
     /// Notified when something has arrived, or when nothing more will.
     changed: Condvar,
@@ -110,7 +110,7 @@ pub enum Available {
 
 impl IncomingFile {
     /// Creates a file that arrives here; its events go to this output.
-    pub fn new(request: Open, partial: Partial, events: Arc<SharedOutput>) -> IncomingFile {
+    pub fn new(request: Open, partial: Partial, events: Arc<EventOutput>) -> IncomingFile {
         IncomingFile {
             request,
             partial,
@@ -260,7 +260,7 @@ mod tests {
             chained: Some(upstream),
             sparse: true,
         };
-        let events = Arc::new(SharedOutput::new(crate::output::EventOutput::default()));
+        let events = Arc::<EventOutput>::default();
         IncomingFile::new(request, partial, events)
     }
 

@@ -1,6 +1,6 @@
 //! Reports what exists under names that the tool gives.
 
-use crate::output::SharedOutput;
+use crate::output::EventOutput;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +15,7 @@ const AT_ONCE: usize = 500;
 
 /// Reports on each name, in their order. Of what is not below the workspace, a file must only be
 /// there, and its path is the user's choice.
-pub fn inspect(names: &[u8], with_sums: bool, workspace: Option<&Receiver>, output: &SharedOutput) {
+pub fn inspect(names: &[u8], with_sums: bool, workspace: Option<&Receiver>, output: &EventOutput) {
     let names: Vec<&[u8]> = names
         .split(|byte| *byte == 0)
         .filter(|name| !name.is_empty())

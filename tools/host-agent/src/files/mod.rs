@@ -19,7 +19,7 @@ mod send;
 mod serve;
 
 use crate::notes::{Note, WatcherLink};
-use crate::output::{EventOutput, SharedOutput};
+use crate::output::EventOutput;
 use crate::requests::{Requests, widen};
 use begin::begin;
 use direct_listener::DirectListener;
@@ -42,7 +42,7 @@ pub fn serve(
     let mut signals = nix::sys::signal::SigSet::empty();
     signals.add(nix::sys::signal::Signal::SIGXFSZ);
     let _ = signals.thread_block();
-    let output = Arc::new(SharedOutput::new(output));
+    let output = Arc::new(output);
     match Login::begin(first, &output, watcher) {
         Ok(mut login) => {
             widen(&std::io::stdin());
@@ -61,14 +61,14 @@ struct Login {
     /// Dropped before `serving`, whose files its connections use.
     listener: Option<DirectListener>,
     serving: Box<dyn Serve>,
-    output: Arc<SharedOutput>,
+    output: Arc<EventOutput>,
     files: Arc<IncomingFiles>,
 }
 
 impl Login {
     fn begin(
         first: FileRequest,
-        output: &Arc<SharedOutput>,
+        output: &Arc<EventOutput>,
         watcher: &mut WatcherLink,
     ) -> Result<Login, Failure> {
         if let FileRequest::Receive(receive) = &first {

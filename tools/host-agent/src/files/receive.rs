@@ -4,7 +4,7 @@ use super::incoming_file::{IncomingFile, IncomingFiles};
 use super::push_folder::{self, PushFolder};
 use super::serve::Serve;
 use super::{forward, inspect};
-use crate::output::SharedOutput;
+use crate::output::EventOutput;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -28,7 +28,7 @@ const NEW_FOLDER: u32 = 0o755;
 
 /// A push to this host, over one connection.
 pub struct Push {
-    output: Arc<SharedOutput>,
+    output: Arc<EventOutput>,
     base: PathBuf,
     /// The directory below which all files go; `None` if it does not exist.
     workspace: Option<Receiver>,
@@ -48,7 +48,7 @@ impl Push {
     /// Opens the directory for a push.
     pub fn begin(
         receive: Receive,
-        output: Arc<SharedOutput>,
+        output: Arc<EventOutput>,
         files: &Arc<IncomingFiles>,
     ) -> Result<Push, Failure> {
         nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
@@ -411,7 +411,7 @@ impl Drop for Push {
 
 /// Receives a file that another host hands on.
 pub struct ForwardReceiver {
-    output: Arc<SharedOutput>,
+    output: Arc<EventOutput>,
     file: Arc<IncomingFile>,
 }
 
@@ -421,7 +421,7 @@ impl ForwardReceiver {
     pub fn begin(
         key: &str,
         host: PublicKey,
-        output: Arc<SharedOutput>,
+        output: Arc<EventOutput>,
         files: &IncomingFiles,
     ) -> Result<ForwardReceiver, Failure> {
         let refused = || Failure::new("it does not get that file from you");

@@ -3,7 +3,7 @@
 use super::push_folder;
 use super::serve::Serve;
 use crate::environment::at_home;
-use crate::output::SharedOutput;
+use crate::output::EventOutput;
 use nix::libc;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -27,7 +27,7 @@ const FOUND_AT_ONCE: usize = 100;
 
 /// A directory whose files are fetched.
 pub struct Sender {
-    output: Arc<SharedOutput>,
+    output: Arc<EventOutput>,
     base: Folder,
     /// The directory below it that was used last, and its path.
     last: Option<(PathBuf, Folder)>,
@@ -37,7 +37,7 @@ pub struct Sender {
 
 impl Sender {
     /// The directory must exist.
-    pub fn begin(give: &Give, output: Arc<SharedOutput>) -> Result<Sender, Failure> {
+    pub fn begin(give: &Give, output: Arc<EventOutput>) -> Result<Sender, Failure> {
         let base = Folder::open(&at_home(give.base.path())).map_err(|fault| match fault {
             FileFault::LinkOfOther(_) => Failure::new(fault.to_string()),
             _ => Failure::new(format!(
@@ -244,7 +244,7 @@ impl Sender {
 
 /// A list of names that is sent in pieces.
 struct Listing<'a> {
-    output: &'a SharedOutput,
+    output: &'a EventOutput,
     entries: Vec<FoundFile>,
     unreadable: Vec<Unreadable>,
 }

@@ -1,6 +1,6 @@
 //! Serves the requests of a conversation about files, one after another.
 
-use crate::output::SharedOutput;
+use crate::output::EventOutput;
 use crate::requests::{Next, Requests};
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -22,7 +22,7 @@ pub trait Serve: Send {
 }
 
 /// Answers all requests, and sends heartbeats meanwhile; returns the agent's exit status.
-pub fn converse(serving: &mut dyn Serve, requests: &mut Requests, output: &SharedOutput) -> u8 {
+pub fn converse(serving: &mut dyn Serve, requests: &mut Requests, output: &EventOutput) -> u8 {
     let failed = |error: io::Error| {
         output.event(&Event::Failed(Failure::new(format!("host-agent: {error}"))));
         OVER_FAILED
@@ -45,7 +45,7 @@ pub fn converse(serving: &mut dyn Serve, requests: &mut Requests, output: &Share
 
 /// Answers one request after another, to the last or until something ends the conversation; reports
 /// why.
-fn answer_all(serving: &mut dyn Serve, requests: &mut Requests, output: &SharedOutput) -> u8 {
+fn answer_all(serving: &mut dyn Serve, requests: &mut Requests, output: &EventOutput) -> u8 {
     loop {
         let message = match requests.next_within(Some(silence())) {
             Ok(Next::Request(message)) => message,

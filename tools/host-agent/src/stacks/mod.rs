@@ -40,7 +40,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 const READING_BYTES: usize = 4 << 20;
 
 /// Reports the stacks of each selected process.
-pub fn take(wanted: &TakeStacks, output: &mut EventOutput) {
+pub fn take(wanted: &TakeStacks, output: &EventOutput) {
     let processes = job_processes::selected(&wanted.pick);
     let mut stacks: Vec<ProcessStacks> = side_by_side(&processes, |process| {
         let known = Known {
@@ -60,7 +60,7 @@ pub fn take(wanted: &TakeStacks, output: &mut EventOutput) {
 }
 
 /// Reports a profile of each selected process.
-pub fn record(wanted: &RecordStacks, output: &mut EventOutput) -> Result<(), Failure> {
+pub fn record(wanted: &RecordStacks, output: &EventOutput) -> Result<(), Failure> {
     let mut profiles = record_apart(wanted)?;
     let is_denied = |profile: &CountedStacks| matches!(profile.why, Some(Why::Denied { .. }));
     if !profiles.is_empty() && profiles.iter().all(is_denied) {

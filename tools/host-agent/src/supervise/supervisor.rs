@@ -6,6 +6,7 @@ use super::signals::block_signals;
 use super::this_host::{Ready, ThisHost};
 use crate::notes::{Note, WatcherLink, hand_over, take_over};
 use crate::open_files;
+use crate::output::EventOutput;
 use crate::processes::{END_NOTICE, REAP_NOTICE, TOKEN, watch_mark};
 use job::Supervision;
 use nix::errno::Errno;
@@ -60,8 +61,7 @@ pub fn supervise(description: &str, notes: &str) -> ExitCode {
     let supervision = match begin(description, notes) {
         Ok(supervision) => supervision,
         Err(failure) => {
-            let mut output = crate::output::EventOutput::default();
-            output.event(&Event::Failed(failure));
+            EventOutput::default().event(&Event::Failed(failure));
             return ExitCode::SUCCESS;
         }
     };
