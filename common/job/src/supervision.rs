@@ -290,14 +290,16 @@ impl<H: SupervisedHost> Supervision<H> {
     pub fn receive(&mut self, bytes: &[u8], now: Instant) {
         self.now = now;
         self.requests.push(bytes);
-        let (requests, well_formed) = self.requests.messages::<Request>();
-        for request in requests {
-            self.received_at = now;
-            self.request(request.head);
-        }
-        // a peer that sends anything but requests is not the launcher
-        if !well_formed {
-            self.launcher_is_gone();
+        loop {
+            match self.requests.next_message::<Request>() {
+                Ok(Some(request)) => {
+                    self.received_at = now;
+                    self.request(request.head);
+                }
+                Ok(None) => return,
+                // a peer that sends anything but requests is not the launcher
+                Err(_) => return self.launcher_is_gone(),
+            }
         }
     }
 

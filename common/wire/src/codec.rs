@@ -21,31 +21,6 @@ pub struct Message<T> {
     pub body: Vec<u8>,
 }
 
-/// Why bytes are not a message. The stream cannot be read any further.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Malformed {
-    /// A line longer than [`MAX_LINE`].
-    LongLine,
-    /// A body longer than [`MAX_BODY`].
-    LongBody(u64),
-    /// A line that is not a message of this kind: the beginning of the line, and the reason.
-    Json(String, String),
-}
-
-impl std::fmt::Display for Malformed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Malformed::LongLine => write!(f, "a line of more than {MAX_LINE} bytes"),
-            Malformed::LongBody(bytes) => {
-                write!(f, "a body of {bytes} bytes where {MAX_BODY} are allowed")
-            }
-            Malformed::Json(line, why) => write!(f, "{line:?} is not a message: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for Malformed {}
-
 /// A message with its body, ready to be sent. A body longer than [`MAX_BODY`] is an error of the
 /// caller; the other side refuses it.
 pub fn encode<T: Serialize>(head: &T, body: &[u8]) -> Vec<u8> {
@@ -102,10 +77,10 @@ struct Announced {
     bytes: u64,
 }
 
-fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, Malformed> {
+fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
     serde_json::from_slice(line).map_err(|error| {
-        let cut = String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
-        Malformed::Json(cut, error.to_string())
+        let cut = String::from_utf8_lossy(&line[..line.len().min(200)]);
+        format!("{cut:?} is not a message: {error}")
     })
 }
 
@@ -142,7 +117,9 @@ impl Decoder {
     }
 
     /// The next message, if all of it was received. Empty lines, which users may type, are skipped.
-    pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<Message<T>>, Malformed> {
+    /// Fails with the reason if the bytes are not a message; the stream cannot be read any further
+    /// then.
+    pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<Message<T>>, String> {
         loop {
             if let Some(begun) = self.begun.take_if(|begun| begun.body.len() == begun.length) {
                 let head = parse(&begun.line)?;
@@ -164,7 +141,7 @@ impl Decoder {
             let length = usize::try_from(length)
                 .ok()
                 .filter(|length| *length <= MAX_BODY)
-                .ok_or(Malformed::LongBody(length))?;
+                .ok_or_else(|| format!("a body of {length} bytes where {MAX_BODY} are allowed"))?;
             if length == 0 {
                 let (head, body) = (parse(line)?, Vec::new());
                 self.taken = end + 1;
@@ -180,20 +157,8 @@ impl Decoder {
         }
     }
 
-    /// All received messages, and whether the bytes after them may be a message.
-    pub fn messages<T: DeserializeOwned>(&mut self) -> (Vec<Message<T>>, bool) {
-        let mut messages = Vec::new();
-        loop {
-            match self.next_message() {
-                Ok(Some(message)) => messages.push(message),
-                Ok(None) => return (messages, true),
-                Err(_) => return (messages, false),
-            }
-        }
-    }
-
     /// The end of the line that begins at `taken`.
-    fn line_end(&mut self) -> Result<Option<usize>, Malformed> {
+    fn line_end(&mut self) -> Result<Option<usize>, String> {
         let from = self.searched.max(self.taken);
         let end = self.buffer[from..]
             .iter()
@@ -203,7 +168,7 @@ impl Decoder {
         self.searched = end.unwrap_or(self.buffer.len());
         let length = end.unwrap_or(self.buffer.len()) - self.taken;
         if length > MAX_LINE {
-            Err(Malformed::LongLine)
+            Err(format!("a line of more than {MAX_LINE} bytes"))
         } else {
             Ok(end)
         }
@@ -302,7 +267,7 @@ mod tests {
         let refuse = |text: &[u8]| {
             let mut decoder = Decoder::default();
             decoder.push(text);
-            decoder.next_message::<Event>().unwrap_err().to_string()
+            decoder.next_message::<Event>().unwrap_err()
         };
         assert!(refuse(b"hello\n").contains("\"hello\" is not a message"));
         assert!(refuse(b"{\"event\":\"other\"}\n").contains("unknown variant"));

@@ -67,11 +67,7 @@ impl Requests {
     /// is not a request.
     pub fn next_within(&mut self, limit: Option<Duration>) -> Result<Next, String> {
         loop {
-            if let Some(message) = self
-                .decoder
-                .next_message()
-                .map_err(|malformed| malformed.to_string())?
-            {
+            if let Some(message) = self.decoder.next_message()? {
                 return Ok(Next::Request(message));
             }
             if let Some(link) = &self.link {

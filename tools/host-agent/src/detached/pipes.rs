@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use serde::de::DeserializeOwned;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use wire::codec::{Decoder, Malformed, Message};
+use wire::codec::{Decoder, Message};
 
 /// How much is read at once.
 const READ_AT_ONCE: usize = 64 << 10;
@@ -41,7 +41,7 @@ impl MessageReader {
     }
 
     /// The next complete message.
-    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<Message<T>>, Malformed> {
+    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<Message<T>>, String> {
         self.decoder.next_message()
     }
 
