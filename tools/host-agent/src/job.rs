@@ -3,7 +3,6 @@
 use record::{Command, Process};
 use std::ffi::OsStr;
 use std::path::Path;
-use std::time::Duration;
 use wire::job::Job;
 use wire::{Failure, Text};
 
@@ -47,52 +46,17 @@ impl HostProcess {
 }
 
 /// The job as described so far.
-#[derive(Debug, Default)]
-pub struct JobAssembly {
-    job: Option<Job>,
-    processes: Vec<HostProcess>,
+#[derive(Debug)]
+pub struct DescribedJob {
+    pub job: Job,
+    pub processes: Vec<HostProcess>,
 }
 
-impl JobAssembly {
-    /// Begins the description of another job.
-    pub fn begin(&mut self, job: Job) {
-        *self = JobAssembly {
-            job: Some(job),
-            processes: Vec::new(),
-        };
-    }
-
+impl DescribedJob {
     /// Adds a process.
     pub fn add(&mut self, record: Process) -> Result<(), Failure> {
-        self.identity()?;
         let index = u32::try_from(self.processes.len()).unwrap_or(u32::MAX);
         self.processes.push(HostProcess::new(index, record)?);
         Ok(())
-    }
-
-    /// The identity of the job.
-    pub fn identity(&self) -> Result<&Job, Failure> {
-        self.job
-            .as_ref()
-            .ok_or_else(|| Failure::new("no job was described"))
-    }
-
-    /// How long the launcher may be silent; `None` if no job was described.
-    pub fn host_timeout(&self) -> Option<Duration> {
-        self.job
-            .as_ref()
-            .map(|job| Duration::from_millis(job.host_timeout_ms))
-            .filter(|limit| !limit.is_zero())
-    }
-
-    /// All processes of the job.
-    pub fn processes(&self) -> &[HostProcess] {
-        &self.processes
-    }
-
-    /// Takes the job and the records of its processes, if a job was described.
-    pub fn into_parts(self) -> Option<(Job, Vec<Process>)> {
-        let records = self.processes.into_iter().map(|process| process.record);
-        Some((self.job?, records.collect()))
     }
 }

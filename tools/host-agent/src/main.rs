@@ -39,12 +39,12 @@ mod stacks;
 mod supervise;
 mod watcher;
 
-use job::JobAssembly;
+use job::DescribedJob;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use notes::{Note, WatcherLink};
 use output::EventOutput;
-use preflight::Preflight;
+use preflight::{Preflight, needs};
 use requests::{Next, Requests};
 use std::ffi::OsString;
 use std::path::Path;
@@ -142,7 +142,7 @@ fn print_line(text: &str) -> ExitCode {
 /// The state of a conversation.
 struct ConversationState {
     watcher: WatcherLink,
-    job: JobAssembly,
+    job: Option<DescribedJob>,
     /// Whether the watcher holds a claim for that job.
     has_claimed: bool,
     picked: reap::Picked,
@@ -153,11 +153,9 @@ impl ConversationState {
     /// How long to wait for the next request. A launcher that has disappeared must not keep its
     /// claims.
     fn patience(&self) -> Option<Duration> {
-        if self.has_claimed {
-            self.job.host_timeout()
-        } else {
-            None
-        }
+        let claimed = self.job.as_ref().filter(|_| self.has_claimed)?;
+        let limit = Duration::from_millis(claimed.job.host_timeout_ms);
+        (!limit.is_zero()).then_some(limit)
     }
 
     /// Releases the claim.
@@ -187,7 +185,7 @@ fn session(notes: &str, answers: &str, token: Option<&str>) -> ExitCode {
     let mut requests = Requests::default();
     let mut state = ConversationState {
         watcher,
-        job: JobAssembly::default(),
+        job: None,
         has_claimed: false,
         picked: reap::Picked::default(),
         preflight: Preflight::default(),
@@ -206,9 +204,10 @@ fn session(notes: &str, answers: &str, token: Option<&str>) -> ExitCode {
             Request::File(first) => {
                 return files::serve(first, requests, output, &mut state.watcher);
             }
-            Request::Start(start) => match std::mem::take(&mut state.job).into_parts() {
-                Some((job, processes)) => {
-                    let description = (job, processes, start, requests.into_rest());
+            Request::Start(start) => match state.job.take() {
+                Some(DescribedJob { job, processes }) => {
+                    let records = processes.into_iter().map(|process| process.record);
+                    let description = (job, records.collect(), start, requests.into_rest());
                     let why = supervise::become_supervisor(&description, state.watcher);
                     return handed_over(Err(why), output);
                 }
@@ -242,6 +241,11 @@ fn handed_over(status: Result<ExitCode, Failure>, output: EventOutput) -> ExitCo
     })
 }
 
+fn described(job: &mut Option<DescribedJob>) -> Result<&mut DescribedJob, Failure> {
+    job.as_mut()
+        .ok_or_else(|| Failure::new("no job was described"))
+}
+
 fn carry_out(
     request: Request,
     state: &mut ConversationState,
@@ -251,9 +255,10 @@ fn carry_out(
         Request::Probe(probe) => output.event(&Event::Probed(Box::new(probe::probe(&probe)))),
         Request::Job(job) => {
             state.release()?;
-            state.job.begin(job);
+            let processes = Vec::new();
+            state.job = Some(DescribedJob { job, processes });
         }
-        Request::Process(process) => state.job.add(*process)?,
+        Request::Process(process) => described(&mut state.job)?.add(*process)?,
         Request::ListRecords(wanted) => detached::follow::send_records(&wanted, output),
         Request::Follow(wanted) => output.event(&detached::follow::follow(&wanted)?),
         Request::FindServers(wanted) => output.event(&servers::find(&wanted)?),
@@ -264,8 +269,8 @@ fn carry_out(
             return Err(Failure::new("no job is being detached here"));
         }
         Request::Claim => {
-            let claim = preflight::claim(&state.job)?;
-            let note = Note::Claim(state.job.identity()?.clone(), claim);
+            let DescribedJob { job, processes } = described(&mut state.job)?;
+            let note = Note::Claim(job.clone(), needs::claim(job, processes));
             let taken = state.watcher.ask(&note)?;
             state.has_claimed = taken.is_empty();
             taken
@@ -276,7 +281,9 @@ fn carry_out(
         Request::Release => state.release()?,
         Request::Preflight(check) => {
             let mut tell = |found, body: &[u8]| output.event_with(&Event::Preflight(found), body);
-            state.preflight.examine(&check, &state.job, &mut tell)?;
+            state
+                .preflight
+                .examine(&check, described(&mut state.job)?, &mut tell)?;
         }
         Request::Start(_)
         | Request::End(_)

@@ -1,7 +1,6 @@
 //! Finds jobs of this user that run on this host, and processes of jobs whose supervisor is gone.
 
 use crate::claim;
-use crate::job::JobAssembly;
 use crate::processes::{JOB, TOKEN, is_token, line_of};
 use crate::procfs::{self, Stat};
 use std::collections::BTreeMap;
@@ -31,12 +30,8 @@ pub fn check(job: &Job) -> Vec<Finding> {
 }
 
 /// Whether processes of other jobs run here.
-pub fn others_run(job: &JobAssembly) -> bool {
-    let token = job
-        .identity()
-        .map(|job| job.token.clone())
-        .unwrap_or_default();
-    processes().iter().any(|process| process.token != token)
+pub fn others_run(job: &Job) -> bool {
+    processes().iter().any(|process| process.token != job.token)
 }
 
 /// A process that carries the token of a job.

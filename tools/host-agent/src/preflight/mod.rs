@@ -6,14 +6,13 @@ mod commands;
 mod files;
 mod jobs;
 mod memory;
-mod needs;
+pub mod needs;
 mod partition;
 pub mod ports;
 mod reach;
 mod workspace;
 
-use crate::claim::Claim;
-use crate::job::JobAssembly;
+use crate::job::DescribedJob;
 use crate::open_files;
 use wire::Failure;
 use wire::preflight::{Check, Finding, Subject};
@@ -26,41 +25,36 @@ pub struct Preflight {
     may_use_torch: Option<bool>,
 }
 
-/// The claim of the job on this host.
-pub fn claim(job: &JobAssembly) -> Result<Claim, Failure> {
-    Ok(needs::claim(job.identity()?, job.processes()))
-}
-
 impl Preflight {
     /// Carries out one check; `tell` is called with each finding and its body.
     pub fn examine(
         &mut self,
         check: &Check,
-        job: &JobAssembly,
+        described: &DescribedJob,
         tell: &mut dyn FnMut(Finding, &[u8]),
     ) -> Result<(), Failure> {
-        let (identity, processes) = (job.identity()?, job.processes());
+        let DescribedJob { job, processes } = described;
         let findings = match check {
             Check::Files => {
-                workspace::check(identity, processes, tell);
+                workspace::check(job, processes, tell);
                 Vec::new()
             }
             Check::OpenFiles => {
                 let need = needs::open_files(processes);
                 Vec::from_iter(need.and_then(check_open_files))
             }
-            Check::Ports => ports::check(&needs::ports(identity, processes)),
-            Check::Jobs => jobs::check(identity),
-            Check::SharedMemory if identity.private_shm => Vec::from_iter(memory::check_private()),
+            Check::Ports => ports::check(&needs::ports(job, processes)),
+            Check::Jobs => jobs::check(job),
+            Check::SharedMemory if job.private_shm => Vec::from_iter(memory::check_private()),
             Check::SharedMemory if processes.iter().any(needs::is_server) => memory::check(),
             Check::SharedMemory => Vec::new(),
-            Check::ArgumentSizes => Vec::from_iter(commands::check_sizes(identity, processes)),
+            Check::ArgumentSizes => Vec::from_iter(commands::check_sizes(job, processes)),
             Check::Commands => {
                 let (findings, may_use_torch) = commands::check(processes);
                 self.may_use_torch = may_use_torch;
                 findings
             }
-            Check::Listen => Vec::from_iter(self.listen(job)?),
+            Check::Listen => Vec::from_iter(self.listen(described)?),
             Check::Connect { targets } => reach::connect(targets),
             Check::StopListening => {
                 self.listeners.stop();
@@ -73,19 +67,19 @@ impl Preflight {
 
     /// Listens for the other hosts, if processes of this host will communicate with theirs, as
     /// those of DGL do, and others if their script uses torch.
-    fn listen(&mut self, job: &JobAssembly) -> Result<Option<Finding>, Failure> {
-        let (identity, processes) = (job.identity()?, job.processes());
+    fn listen(&mut self, described: &DescribedJob) -> Result<Option<Finding>, Failure> {
+        let DescribedJob { job, processes } = described;
         let runs_dgl = processes.iter().any(|process| process.record.role.is_dgl());
         let is_needed = runs_dgl || self.may_use_torch != Some(false);
         let meets_others = is_needed && processes.iter().any(needs::meets_others);
-        if identity.hosts < 2 || !meets_others {
+        if job.hosts < 2 || !meets_others {
             return Ok(None);
         }
-        let ports = needs::ports(identity, processes);
+        let ports = needs::ports(job, processes);
         // a job that was started without a claim may be about to listen on the port
         let port = ports.first().map(|port| port.port);
         let port = port.filter(|_| !jobs::others_run(job));
-        self.listeners.listen(identity.address, port).map(Some)
+        self.listeners.listen(job.address, port).map(Some)
     }
 }
 
