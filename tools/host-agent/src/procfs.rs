@@ -13,7 +13,7 @@ pub use field::{number_of, ticks_to_ms};
 pub use host::{HostCounters, host_counters};
 pub use process::{
     IoCounts, Mapping, ProcessEnvironment, Stat, command_line, environment, io, is_own, mappings,
-    pids, socket_inodes, stat, stats, status,
+    parent, pids, socket_inodes, stat, stats, status,
 };
 pub use tcp::{TcpSocket, tcp_sockets};
 pub use thread::{of_thread, threads};

@@ -58,6 +58,11 @@ pub fn stat(pid: i32) -> Option<Stat> {
     parse_stat(&fs::read(path(pid, "stat")).ok()?)
 }
 
+/// The process id of its parent.
+pub fn parent(pid: i32) -> Option<u32> {
+    Some(stat(pid)?.parent.cast_unsigned())
+}
+
 /// Reads /proc/PID/stat of all processes.
 pub fn stats() -> BTreeMap<i32, Stat> {
     let stat = |pid| Some((pid, stat(pid)?));

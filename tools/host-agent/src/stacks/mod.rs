@@ -22,7 +22,7 @@ use crate::procfs;
 use job::Role;
 use parking_lot::Mutex;
 use record::Connection;
-use recorder::{PROFILES_BYTES, RECORD_LIMIT, python_parent};
+use recorder::{PROFILES_BYTES, RECORD_LIMIT};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub fn take(wanted: &TakeStacks, output: &EventOutput) {
         };
         stack(&process.job, &known, read(process))
     });
-    name_all_parents(&mut stacks);
+    keep_python_parents(&mut stacks);
     if wanted.connections {
         add_connections(&mut stacks);
     }
@@ -124,7 +124,7 @@ pub fn read_known(job: &str, known: &Known) -> ProcessStacks {
     stack(job, known, reader::read(known.process))
 }
 
-/// The stacks without the parent, which [`name_all_parents`] adds.
+/// The stacks with any parent, of which [`keep_python_parents`] keeps some.
 fn stack(job: &str, known: &Known, reading: Reading) -> ProcessStacks {
     let record = record::Stack {
         job: job.to_owned(),
@@ -132,6 +132,7 @@ fn stack(job: &str, known: &Known, reading: Reading) -> ProcessStacks {
         role: known.role,
         rank: known.rank,
         command: procfs::command_line(known.process.pid).unwrap_or_default(),
+        parent: procfs::parent(known.process.pid),
         threads: reading.threads,
         error: reading.error,
         ..record::Stack::default()
@@ -158,11 +159,6 @@ pub fn add_connections(stacks: &mut [ProcessStacks]) {
     }
 }
 
-/// Names the parents among these processes.
-pub fn name_all_parents(stacks: &mut [ProcessStacks]) {
-    name_parents(stacks, |pid| Some(procfs::stat(pid)?.parent));
-}
-
 fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = Mutex::new(items.iter().enumerate());
     let done = Mutex::new(Vec::with_capacity(items.len()));
@@ -186,9 +182,9 @@ fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) ->
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Names the parents of Pythons that a Python of the same role and rank has started, such as
-/// samplers. A shell is no such parent.
-fn name_parents(stacks: &mut [ProcessStacks], parent_of: impl Fn(i32) -> Option<i32>) {
+/// Keeps a parent that is a Python of the same role and rank, such as that of a sampler. A shell is
+/// no such parent.
+pub fn keep_python_parents(stacks: &mut [ProcessStacks]) {
     let pythons: Vec<_> = stacks
         .iter()
         .map(|stacks| &stacks.record)
@@ -196,8 +192,8 @@ fn name_parents(stacks: &mut [ProcessStacks], parent_of: impl Fn(i32) -> Option<
         .map(|stack| (stack.pid, stack.role, stack.rank))
         .collect();
     for stack in stacks.iter_mut().map(|stacks| &mut stacks.record) {
-        let parent = parent_of(stack.pid.cast_signed());
-        stack.parent = python_parent(&pythons, parent, stack.role, stack.rank);
+        let is_other = |parent: &mut u32| !pythons.contains(&(*parent, stack.role, stack.rank));
+        stack.parent.take_if(is_other);
     }
 }
 
@@ -251,9 +247,10 @@ pub fn print(pid: &str, start_ticks: &str) -> ExitCode {
 mod tests {
     use super::*;
 
-    fn stack(pid: u32, rank: u32, threads: usize) -> ProcessStacks {
+    fn stack(pid: u32, parent: Option<u32>, rank: u32, threads: usize) -> ProcessStacks {
         let record = record::Stack {
             pid,
+            parent,
             role: Some(Role::Trainer),
             rank: Some(rank),
             threads: vec![record::Thread::default(); threads],
@@ -266,14 +263,12 @@ mod tests {
     fn a_parent_is_a_python_of_the_same_rank() {
         // a shell that started a trainer, the trainer, its sampler; a process of another rank
         let mut stacks = [
-            stack(1, 0, 0),
-            stack(2, 0, 1),
-            stack(3, 0, 1),
-            stack(4, 1, 1),
+            stack(1, None, 0, 0),
+            stack(2, Some(1), 0, 1),
+            stack(3, Some(2), 0, 1),
+            stack(4, Some(2), 1, 1),
         ];
-        name_parents(&mut stacks, |pid| {
-            [None, Some(1), Some(2), Some(2)][pid as usize - 1]
-        });
+        keep_python_parents(&mut stacks);
         let parents: Vec<_> = stacks.iter().map(|stacks| stacks.record.parent).collect();
         assert_eq!(parents, [None, None, Some(2), None]);
     }

@@ -8,7 +8,6 @@ use super::reader::{self, ReadProblem, Spy};
 use crate::job_processes::JobProcess;
 use crate::processes::ProcessHandle;
 use crate::procfs;
-use job::Role;
 use parking_lot::Mutex;
 use record::Thread;
 use record::profile::{CountedStack, ThreadProfile};
@@ -75,39 +74,28 @@ pub fn record(
             }
         }
         let ended = recordings.into_values().filter_map(Recording::end);
-        let mut profiles: Vec<(CountedStacks, Option<i32>)> = ended.collect();
-        name_parents(&mut profiles);
-        profiles.into_iter().map(|(profile, _)| profile).collect()
+        let mut profiles: Vec<CountedStacks> = ended.collect();
+        keep_python_parents(&mut profiles);
+        profiles
     })
 }
 
-/// Names the parents of Pythons that a Python of the same role and rank has started.
-fn name_parents(profiles: &mut [(CountedStacks, Option<i32>)]) {
-    let records = profiles.iter().map(|(profile, _)| &profile.record);
+/// Keeps a parent that is a Python of the same role and rank.
+fn keep_python_parents(profiles: &mut [CountedStacks]) {
+    let records = profiles.iter().map(|profile| &profile.record);
     let pythons: Vec<_> = records
         .map(|record| (record.pid, record.role, record.rank))
         .collect();
-    for (profile, parent) in profiles {
-        let record = &mut profile.record;
-        record.parent = python_parent(&pythons, *parent, record.role, record.rank);
+    for record in profiles.iter_mut().map(|profile| &mut profile.record) {
+        let is_other = |parent: &mut u32| !pythons.contains(&(*parent, record.role, record.rank));
+        record.parent.take_if(is_other);
     }
-}
-
-/// The parent of a process if it is one of these Pythons and of the same role and rank.
-pub fn python_parent(
-    pythons: &[(u32, Option<Role>, Option<u32>)],
-    parent: Option<i32>,
-    role: Option<Role>,
-    rank: Option<u32>,
-) -> Option<u32> {
-    let parent = parent?.cast_unsigned();
-    pythons.contains(&(parent, role, rank)).then_some(parent)
 }
 
 /// The recording of one Python.
 struct Recording<'s> {
     process: JobProcess,
-    parent: Option<i32>,
+    parent: Option<u32>,
     command: String,
     rate: u32,
     thread: ScopedJoinHandle<'s, Samples>,
@@ -127,7 +115,7 @@ impl<'s> Recording<'s> {
             .spawn_scoped(scope, move || Samples::of(handle, wanted, until))
             .ok()?;
         Some(Recording {
-            parent: procfs::stat(handle.pid).map(|stat| stat.parent),
+            parent: procfs::parent(handle.pid),
             command: procfs::command_line(handle.pid).unwrap_or_default(),
             rate: wanted.rate,
             process,
@@ -139,9 +127,8 @@ impl<'s> Recording<'s> {
         self.thread.is_finished()
     }
 
-    /// The profile and the process id of the parent; `None` if the process ended before its first
-    /// sample.
-    fn end(self) -> Option<(CountedStacks, Option<i32>)> {
+    /// The profile; `None` if the process ended before its first sample.
+    fn end(self) -> Option<CountedStacks> {
         // the thread may have panicked, because the memory of another process may contain anything
         let samples = self.thread.join().unwrap_or_else(|_| Samples {
             problem: Some((Why::Other, "what reads it has failed".to_owned())),
@@ -154,6 +141,7 @@ impl<'s> Recording<'s> {
         let record = record::Profile {
             job: self.process.job,
             pid: self.process.member.process.pid.cast_unsigned(),
+            parent: self.parent,
             role: self.process.role,
             rank: self.process.rank,
             command: self.command,
@@ -166,7 +154,7 @@ impl<'s> Recording<'s> {
             error,
             ..record::Profile::default()
         };
-        Some((CountedStacks { record, why }, self.parent))
+        Some(CountedStacks { record, why })
     }
 }
 

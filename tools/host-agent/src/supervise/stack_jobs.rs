@@ -148,7 +148,7 @@ impl StackJobs {
                 ReadByThread::Position(process, position) => positions.push((process, position)),
             }
         }
-        stacks::name_all_parents(&mut stacks);
+        stacks::keep_python_parents(&mut stacks);
         if job.subject == StackSubject::All {
             stacks::add_connections(&mut stacks);
         }
