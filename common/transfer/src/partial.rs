@@ -10,23 +10,20 @@ use crate::folder::Folder;
 use crate::parts::Parts;
 use crate::room::Room;
 use crate::source::{self, FileVersion};
-use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, OFlag, copy_file_range, fallocate};
+use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use nix::sys::stat::futimens;
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Whence, lseek};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use wire::files::FileFault;
 
 /// Parts that arrive in any order are noted after this many bytes, and at most this many are sent
 /// again after a loss of power.
 const NOTED: u64 = 4 << 20;
-/// How much is copied at once where the kernel cannot copy from file to file.
-const COPIED: usize = 1 << 20;
 
 /// The attributes that a file gets when it is whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -438,33 +435,14 @@ fn copy(from: &File, to: &File, begin: u64, end: u64) -> io::Result<()> {
     Ok(())
 }
 
-fn copy_data(from: &File, to: &File, begin: u64, end: u64) -> io::Result<()> {
-    let (mut read, mut written) = (number(begin), number(begin));
-    while read < number(end) {
-        let left = usize::try_from(number(end) - read).unwrap_or(usize::MAX);
-        match copy_file_range(from, Some(&mut read), to, Some(&mut written), left) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(error @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EIO | Errno::EFBIG)) => {
-                return Err(error.into());
-            }
-            // older kernels and some file systems cannot do this
-            Err(_) => return copy_through_memory(from, to, u64::try_from(read).unwrap_or(0), end),
-        }
+fn copy_data(mut from: &File, mut to: &File, begin: u64, end: u64) -> io::Result<()> {
+    from.seek(SeekFrom::Start(begin))?;
+    to.seek(SeekFrom::Start(begin))?;
+    // by copy_file_range(2) where the kernel and the file system can do that
+    match io::copy(&mut from.take(end - begin), &mut to)? == end - begin {
+        true => Ok(()),
+        false => Err(io::ErrorKind::UnexpectedEof.into()),
     }
-    Ok(())
-}
-
-fn copy_through_memory(from: &File, to: &File, begin: u64, end: u64) -> io::Result<()> {
-    let mut buffer = vec![0; COPIED];
-    let mut offset = begin;
-    while offset < end {
-        let room = COPIED.min(usize::try_from(end - offset).unwrap_or(usize::MAX));
-        from.read_exact_at(&mut buffer[..room], offset)?;
-        to.write_all_at(&buffer[..room], offset)?;
-        offset += room as u64;
-    }
-    Ok(())
 }
 
 impl Notes {
