@@ -37,7 +37,6 @@ impl PerHost {
 
 /// The number of GPUs on each host, as host-probe counted them.
 fn gpus(option: &'static str, hosts: &[Host]) -> Result<Vec<u32>, Report> {
-    let mut report = Report::default();
     let of_host = |host: &Host| {
         let (problem, fix) = match host.facts.gpus {
             Some(count @ 1..=MAX_PER_HOST) => return Ok(count),
@@ -56,11 +55,7 @@ fn gpus(option: &'static str, hosts: &[Host]) -> Result<Vec<u32>, Report> {
         };
         Err(Fault::data(host.location(), format!("{option} gpus: {problem}")).fix(fix))
     };
-    let counts = hosts
-        .iter()
-        .filter_map(|host| report.keep(of_host(host)))
-        .collect();
-    report.check().map(|()| counts)
+    Report::collect(hosts.iter().map(of_host))
 }
 
 /// Reads `N`, `N,N,…` or `gpus`.

@@ -150,6 +150,16 @@ impl Report {
         result.map_err(|faults| self.extend(faults.into())).ok()
     }
 
+    /// The values of all results, or the faults of all that failed.
+    pub fn collect<T>(
+        results: impl IntoIterator<Item = Result<T, impl Into<Report>>>,
+    ) -> Result<Vec<T>, Report> {
+        let mut report = Report::default();
+        let values = results.into_iter().filter_map(|result| report.keep(result));
+        let values = values.collect();
+        report.check().map(|()| values)
+    }
+
     /// The faults of a file that was read in place of stdin.
     pub fn of_file(mut self, name: &str) -> Report {
         for fault in &mut self.0 {

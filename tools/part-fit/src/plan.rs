@@ -119,15 +119,11 @@ pub fn plan<'a>(
             .fix("each host serves as many: name other hosts, or partition the graph again")
             .report());
     }
-    let mut report = Report::default();
     let of_hosts = hosts.iter().zip(parts.chunks(per_host));
+    let of_hosts = of_hosts.zip(&job.num_trainers);
     let plans = of_hosts
-        .zip(&job.num_trainers)
-        .filter_map(|((host, parts), trainers)| {
-            report.keep(plan_of_host(job, host, parts, u64::from(*trainers)))
-        });
-    let mut plans: Vec<HostPlan<'_>> = plans.collect();
-    report.check()?;
+        .map(|((host, parts), trainers)| plan_of_host(job, host, parts, u64::from(*trainers)));
+    let mut plans = Report::collect(plans)?;
     let mean =
         |count: fn(&Part) -> u64| parts.iter().map(count).sum::<u64>() as f64 / parts.len() as f64;
     let means = [mean(|part| part.nodes), mean(|part| part.edges)];

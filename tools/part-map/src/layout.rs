@@ -31,7 +31,7 @@ impl Layout {
     pub fn new(args: &Args, hosts: &[Host], data: &Path) -> Result<Layout, Report> {
         let mut report = Report::default();
         let mut path = |option, folder, path: &Path| {
-            let path = path_on_hosts(option, path, folder, hosts).map_err(Report::from);
+            let path = path_on_hosts(option, path, folder, hosts);
             report.keep(path).unwrap_or_default()
         };
         let workspace = path("--workspace", None, &args.workspace);

@@ -132,14 +132,9 @@ fn of_own_folder(
         disk::below_folder(folder, args, &choice)?
     } else {
         let folder = config.map_or(Path::new("."), |config| &config.folders[0]);
-        let mut report = Report::default();
-        let found = sets
-            .iter()
-            .map(|set| disk::of_each_host(folder, set, &choice));
-        let found = found.filter_map(|items| report.keep(items)).flatten();
-        let found = found.collect();
-        report.check()?;
-        found
+        let found = sets.iter();
+        let found = found.map(|set| disk::of_each_host(folder, set, &choice));
+        Report::collect(found)?.into_iter().flatten().collect()
     };
     let mut items = numbered::assign(&sets, items, hosts.len())?;
     for item in &mut items {

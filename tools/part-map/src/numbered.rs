@@ -32,13 +32,8 @@ type NamesByNumber = BTreeMap<u64, BTreeSet<String>>;
 
 /// The patterns of `--per-host`.
 pub fn from_user(forms: &[String], may_be_absent: bool) -> Result<Vec<NumberedNames>, Report> {
-    let mut report = Report::default();
-    let sets = forms
-        .iter()
-        .map(|form| NumberedNames::from_user(form, may_be_absent));
-    let sets = sets.filter_map(|set| report.keep(set.map_err(Report::from)));
-    let sets = sets.collect();
-    report.check().map(|()| sets)
+    let sets = forms.iter();
+    Report::collect(sets.map(|form| NumberedNames::from_user(form, may_be_absent)))
 }
 
 impl NumberedNames {

@@ -52,20 +52,12 @@ impl ScriptChoice {
 const QUOTE: &str = "it is a pattern: [*] stands for a star, [[] for a bracket, [{] for a brace";
 
 fn globs<'a>(patterns: impl Iterator<Item = &'a str>) -> Result<GlobSet, Report> {
+    let wrong = |error: globset::Error| Fault::usage("--exclude", error.to_string()).fix(QUOTE);
     let mut set = GlobSetBuilder::new();
-    let mut report = Report::default();
-    for pattern in patterns {
-        match Glob::new(pattern) {
-            Ok(glob) => drop(set.add(glob)),
-            Err(error) => report.push(Fault::usage("--exclude", error.to_string()).fix(QUOTE)),
-        }
+    for glob in Report::collect(patterns.map(|pattern| Glob::new(pattern).map_err(wrong)))? {
+        set.add(glob);
     }
-    report.check()?;
-    set.build().map_err(|error| {
-        Fault::usage("--exclude", error.to_string())
-            .fix(QUOTE)
-            .report()
-    })
+    Ok(set.build().map_err(wrong)?)
 }
 
 /// Finds the path on the hosts of an argument's destination.
@@ -77,14 +69,11 @@ pub fn find(
     resolve: Resolve<'_>,
     choice: &ScriptChoice,
 ) -> Result<Vec<FileItem>, Report> {
-    let mut report = Report::default();
     let folders = args.script_folder.iter();
     let found = folders.map(|folder| script_folder(folder, resolve, choice));
     let extras = args.extra.iter();
     let found = found.chain(extras.map(|extra| one_extra(extra, resolve, choice)));
-    let items = found.filter_map(|items| report.keep(items)).flatten();
-    let items = items.collect();
-    report.check().map(|()| items)
+    Ok(Report::collect(found)?.into_iter().flatten().collect())
 }
 
 fn script_folder(

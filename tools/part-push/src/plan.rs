@@ -70,13 +70,11 @@ pub fn deliveries(
     files: &[FileCopy],
     workspace: Option<&Path>,
 ) -> Result<Vec<Delivery>, Report> {
-    let mut report = Report::default();
-    let mut checked = Vec::with_capacity(files.len());
-    for file in files {
-        let delivery = delivery(file, workspace).map_err(Report::from);
-        checked.extend(report.keep(delivery).map(|delivery| (file.host, delivery)));
-    }
-    report.check()?;
+    let check = |file: &FileCopy| {
+        let delivery = delivery(file, workspace);
+        delivery.map(|delivery| (file.host, delivery))
+    };
+    let checked = Report::collect(files.iter().map(check))?;
     let goes_to = |only: &Option<u32>, host: &Host| only.is_none_or(|id| id == host.id);
     let count = |host: &Host| {
         checked
