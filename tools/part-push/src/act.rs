@@ -4,7 +4,6 @@ use crate::args::Args;
 use crate::context::PushContext;
 use crate::hand_on;
 use crate::plan::{self, Delivery, DeliverySource};
-use crate::push::Options;
 use crate::reporter::Reporter;
 use crate::target::Target;
 use crate::task::{PushState, Task};
@@ -66,11 +65,7 @@ pub fn run(
     }
     let at_once = hosts.len().min(usize::from(args.jobs));
     let pool = remote::threads(at_once)?;
-    let options = Options {
-        verify: args.verify,
-        compress: args.compress.wish(),
-    };
-    report.extend(pool.install(|| carry_out(&context, stream, &tasks, options, deliveries)));
+    report.extend(pool.install(|| carry_out(&context, stream, &tasks, deliveries)));
     pool.install(|| {
         tasks
             .par_iter()
@@ -228,15 +223,13 @@ fn carry_out(
     context: &PushContext<'_>,
     stream: &Stream,
     tasks: &[Task<'_>],
-    options: Options,
     deliveries: &[Delivery],
 ) -> Report {
-    let args = context.args;
-    let dry = args.copy.dry_run;
+    let dry = context.args.copy.dry_run;
     if !dry && tasks.len() > 1 {
         share(tasks);
     }
-    tasks.par_iter().for_each(|task| task.inspect(options, dry));
+    tasks.par_iter().for_each(|task| task.inspect(context));
     let full = no_room(tasks);
     if dry {
         let unwritten = print_plan(tasks);
@@ -244,7 +237,7 @@ fn carry_out(
     }
     let reporter = new_reporter(context, stream, tasks, deliveries.len());
     if full.is_empty() {
-        send(context, tasks, options, &reporter);
+        send(context, tasks, &reporter);
     } else {
         send_nothing(tasks, &reporter);
     }
@@ -285,20 +278,20 @@ fn new_reporter(
 }
 
 /// Sends every host what it lacks.
-fn send(context: &PushContext<'_>, tasks: &[Task<'_>], options: Options, reporter: &Reporter) {
+fn send(context: &PushContext<'_>, tasks: &[Task<'_>], reporter: &Reporter) {
     if choose_routes(tasks, context, reporter) {
         // small files first, so that scripts do not wait for large maps
         tasks
             .par_iter()
-            .for_each(|task| task.push_small(options, context, reporter));
-        hand_on::all(tasks, context, options, reporter);
+            .for_each(|task| task.push_small(context, reporter));
+        hand_on::all(tasks, context, reporter);
     }
     tasks
         .par_iter()
-        .for_each(|task| task.push(options, context, reporter));
+        .for_each(|task| task.push(context, reporter));
     tasks
         .par_iter()
-        .for_each(|task| task.check_shared(options, context, reporter));
+        .for_each(|task| task.check_shared(context, reporter));
 }
 
 /// Gives up all hosts because one has no space: sending nothing is better than filling a disk in

@@ -15,7 +15,7 @@ use crate::compression::Compression;
 use crate::context::PushContext;
 use crate::feed::{self, attributes};
 use crate::plan::{self, Delivery, DeliverySource, partial_key};
-use crate::push::{self, Options};
+use crate::push;
 use crate::reporter::{HostReporter, Outcome, Reporter};
 use crate::target::Target;
 use crate::task::Task;
@@ -70,7 +70,7 @@ struct ChainHost<'t, 'a> {
 /// The settings that the chains of one push share.
 #[derive(Clone, Copy)]
 struct ChainContext<'f> {
-    options: Options,
+    compress: Option<bool>,
     wire: Wire,
     /// How long a block may take because of the limit on the rate.
     block_takes: Duration,
@@ -78,11 +78,11 @@ struct ChainContext<'f> {
 }
 
 /// Has hosts pass on to each other the large files that several of them need.
-pub fn all(tasks: &[Task<'_>], context: &PushContext<'_>, options: Options, reporter: &Reporter) {
+pub fn all(tasks: &[Task<'_>], context: &PushContext<'_>, reporter: &Reporter) {
     // a block waits for its turn before it is sent, and meanwhile the one before it has arrived
     let block_takes = context.limit.as_ref().map(|limit| limit.takes(2 * BLOCK));
     let chain_context = ChainContext {
-        options,
+        compress: context.args.compress.wish(),
         wire: context.wire.wire,
         block_takes: block_takes.unwrap_or_default(),
         reporter,
@@ -330,7 +330,7 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
             match action {
                 Action::Feed => {
                     let bytes = self.members[0].delivery.bytes;
-                    let mut compression = Compression::new(self.context.options.compress);
+                    let mut compression = Compression::new(self.context.compress);
                     compression.begin(0);
                     self.feeding = Some(Feeding {
                         pieces: Pieces::new(self.file, 0, bytes),

@@ -16,27 +16,19 @@ use transfer::content;
 use transfer::source::{self, Pieces};
 use wire::files::{Batch, FileEvent, FileFault, FileRequest, Open};
 
-/// The options of sending.
-#[derive(Clone, Copy)]
-pub struct Options {
-    /// Whether to compare checksums of files that are already there.
-    pub verify: bool,
-    /// Whether to compress; `None` if that is to be decided by measuring.
-    pub compress: Option<bool>,
-}
-
 /// Sends files to a host, and reports each delivery as soon as the host has confirmed it.
+/// `compress` is `None` if measuring is to decide that.
 pub fn push(
     target: &mut Target,
     deliveries: &[&Delivery],
-    options: Options,
+    compress: Option<bool>,
     host_reporter: &HostReporter<'_>,
 ) -> Result<(), HostFault> {
     let mut push = HostPush {
         target,
         host_reporter,
         under_way: BTreeMap::new(),
-        compression: Compression::new(options.compress),
+        compression: Compression::new(compress),
         sent: 0,
         answered: 0,
     };

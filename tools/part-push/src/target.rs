@@ -35,19 +35,12 @@ pub struct Target {
 }
 
 /// The parts of a file that the host has.
-struct PartsOnHost {
-    parts: Parts,
-    /// The checksums of its pieces; `None` if they were compared.
-    sums: Option<Vec<Sum>>,
-    /// Whether they are in the file that this one will replace.
-    from_replaced_file: bool,
-}
-
-/// The parts of a file on a host that equal those of the file here.
-#[derive(Default)]
-pub struct Kept {
+#[derive(Clone, Default)]
+pub struct PartsOnHost {
     /// The parts.
     pub parts: Parts,
+    /// The checksums of its pieces; `None` if they were compared.
+    sums: Option<Vec<Sum>>,
     /// Whether they are in the file that this one will replace.
     pub from_replaced_file: bool,
 }
@@ -265,12 +258,12 @@ impl Target {
     }
 
     /// The parts of a file on the host that equal those of the file here. They are compared once.
-    pub fn resume(&mut self, delivery: &Delivery, source: &File) -> Result<Kept, HostFault> {
+    pub fn resume(&mut self, delivery: &Delivery, source: &File) -> Result<PartsOnHost, HostFault> {
         if self.unclaimed.remove(&delivery.id) {
             self.claim(&[delivery])?;
         }
         let Some(present) = self.partials.get_mut(&partial_key(delivery)) else {
-            return Ok(Kept::default());
+            return Ok(PartsOnHost::default());
         };
         if let Some(theirs) = present.sums.take() {
             let (link, parts) = (&mut self.link, &present.parts);
@@ -280,10 +273,7 @@ impl Target {
             present.parts = sums::same(parts, delivery.bytes, &ours, &theirs);
             present.from_replaced_file &= !present.parts.list().is_empty();
         }
-        Ok(Kept {
-            parts: present.parts.clone(),
-            from_replaced_file: present.from_replaced_file,
-        })
+        Ok(present.clone())
     }
 }
 

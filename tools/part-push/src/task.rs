@@ -2,7 +2,7 @@
 
 use crate::context::PushContext;
 use crate::plan::{self, Delivery, DeliverySource};
-use crate::push::{self, Options};
+use crate::push;
 use crate::reporter::{HostReporter, Outcome, Reporter};
 use crate::target::Target;
 use parking_lot::{Mutex, MutexGuard};
@@ -89,10 +89,11 @@ impl<'a> Task<'a> {
     }
 
     /// Finds out which files the host lacks.
-    pub fn inspect(&self, options: Options, dry: bool) {
+    pub fn inspect(&self, context: &PushContext<'_>) {
         if self.deliveries.is_empty() {
             return;
         }
+        let dry = context.args.copy.dry_run;
         let inspect = |target: &mut Target| {
             // only this push puts files there, and 10,000 names cost a host a tenth of a second
             let needless = |delivery: &Delivery| {
@@ -105,8 +106,8 @@ impl<'a> Task<'a> {
                 .copied()
                 .collect();
             // a dry run reads nothing but metadata
-            let same =
-                target.find_present(&asked, if dry { None } else { Some(options.verify) })?;
+            let verify = (!dry).then_some(context.args.verify);
+            let same = target.find_present(&asked, verify)?;
             let present = asked.into_iter().zip(same).filter(|(_, same)| *same);
             present.for_each(|(delivery, _)| self.fates.set(delivery, Fate::Present));
             Ok(())
@@ -144,7 +145,7 @@ impl<'a> Task<'a> {
     }
 
     /// Sends it the small files that it lacks.
-    pub fn push_small(&self, options: Options, context: &PushContext<'_>, reporter: &Reporter) {
+    pub fn push_small(&self, context: &PushContext<'_>, reporter: &Reporter) {
         self.begun.get_or_init(Instant::now);
         let small: Vec<&Delivery> = self
             .lacking()
@@ -152,12 +153,12 @@ impl<'a> Task<'a> {
             .filter(|delivery| plan::is_small(delivery))
             .collect();
         if !small.is_empty() {
-            self.on_target(|target| self.send(target, &small, options, context, reporter));
+            self.on_target(|target| self.send(target, &small, context, reporter));
         }
     }
 
     /// Sends it the files that it lacks, and writes a record for each delivery, whatever happens.
-    pub fn push(&self, options: Options, context: &PushContext<'_>, reporter: &Reporter) {
+    pub fn push(&self, context: &PushContext<'_>, reporter: &Reporter) {
         self.begun.get_or_init(Instant::now);
         let was_there = self.lock().target.is_some();
         for delivery in &self.deliveries {
@@ -171,7 +172,7 @@ impl<'a> Task<'a> {
         }
         let lacking = self.lacking();
         if !lacking.is_empty() {
-            self.on_target(|target| self.send(target, &lacking, options, context, reporter));
+            self.on_target(|target| self.send(target, &lacking, context, reporter));
         }
         let waits = self.fates.count(&Fate::Lacks) > 0;
         self.lock().complete = was_there && self.fates.are_reported();
@@ -197,7 +198,6 @@ impl<'a> Task<'a> {
         &self,
         target: &mut Target,
         lacking: &[&'a Delivery],
-        options: Options,
         context: &PushContext<'_>,
         reporter: &Reporter,
     ) -> Result<(), HostFault> {
@@ -206,8 +206,9 @@ impl<'a> Task<'a> {
             fates: &self.fates,
             reporter,
         };
+        let compress = context.args.compress.wish();
         let send = |target: &mut Target, deliveries: &[&'a Delivery]| {
-            push::push(target, deliveries, options, &host_reporter)
+            push::push(target, deliveries, compress, &host_reporter)
         };
         reporter.copy.show_route(self.host, &target.link);
         let Err(broken) = send(target, lacking) else {
@@ -265,17 +266,17 @@ impl<'a> Task<'a> {
     }
 
     /// Checks that files which another host has put on shared storage are there for this one too.
-    pub fn check_shared(&self, options: Options, context: &PushContext<'_>, reporter: &Reporter) {
+    pub fn check_shared(&self, context: &PushContext<'_>, reporter: &Reporter) {
         let mut files = self.fates.with(&Fate::Shared, &self.deliveries);
         if files.is_empty() {
             return;
         }
+        let verify = Some(context.args.verify);
         let until = Instant::now() + SHOWN_AFTER;
         let mut pause = FIRST_PAUSE;
         let mut has_failed = false;
         while !files.is_empty() {
-            let present =
-                self.on_target(|target| target.find_present(&files, Some(options.verify)));
+            let present = self.on_target(|target| target.find_present(&files, verify));
             let is_over = present.is_none() || Instant::now() >= until || context.is_stopped();
             let present = present.unwrap_or_else(|| vec![false; files.len()]);
             let mut later = Vec::new();
