@@ -449,7 +449,7 @@ pub struct FolderReport {
 
 /// The attributes of a file on a host.
 #[skip_serializing_none]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     /// The size of the whole file.
     #[serde(rename = "size")]

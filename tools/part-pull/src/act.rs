@@ -21,17 +21,6 @@ use std::time::{Duration, Instant};
 use transfer::LARGE;
 use transfer::fates::{Fate, Fates};
 use transfer::lock::LockAttempt;
-use wire::files::Meta;
-
-/// The attributes of a path that the host could not read.
-const UNKNOWN: Meta = Meta {
-    bytes: 0,
-    mode: 0,
-    mtime: (0, 0),
-    inode: 0,
-    sparse: false,
-    sum: None,
-};
 
 const AGAIN: &str = "run this again: what is here already is not fetched again";
 
@@ -88,14 +77,9 @@ pub fn run(
             .flat_map(|task| task.unreadable().map(|one| fault(task, one)));
         report.0.extend(faults);
     } else {
-        let puller = Puller {
-            args,
-            changed: remote.newly_found(hosts),
-            stop: &stop,
-        };
-        report
-            .0
-            .extend(puller.bring(stream, &pool, &mut tasks, of)?);
+        let changed = remote.newly_found(hosts);
+        let brought = pool.install(|| bring_all(args, stream, &changed, &stop, &mut tasks, of));
+        report.0.extend(brought?);
     }
     let known: Vec<_> = report
         .0
@@ -122,54 +106,42 @@ fn failed_hosts(tasks: &[PullTask<'_>], known: &[String]) -> Vec<Fault> {
     tasks.iter().filter_map(fault).collect()
 }
 
-/// The settings of a run.
-struct Puller<'a> {
-    args: &'a Args,
-    /// The hosts whose records have new fields.
-    changed: Vec<Host>,
-    stop: &'a Arc<AtomicUsize>,
-}
-
-impl Puller<'_> {
-    /// Fetches the files of all hosts, `of` in all; returns the faults of single files, and of
-    /// stdout.
-    fn bring(
-        &self,
-        stream: &Stream,
-        pool: &rayon::ThreadPool,
-        tasks: &mut [PullTask<'_>],
-        of: u32,
-    ) -> Result<Vec<Fault>, Report> {
-        let args = self.args;
-        let claims = claim_all(args, tasks, self.stop)?;
-        if claims.is_none() {
-            // another part-pull is writing there
-            tasks
-                .iter_mut()
-                .for_each(|task| task.giver = Err(HostFault::unreachable("interrupted")));
-        }
-        // the other part-pull may have copied them meanwhile
-        pool.install(|| tasks.par_iter_mut().for_each(|task| task.find_present()));
-        let reporter = CopyReporter::new(
-            "part-pull",
-            args.connect.format.human(),
-            of,
-            progress(args, tasks),
-            (stream, "", &self.changed),
-        );
-        let (wire, limit) = (args.copy.options(&args.connect), args.copy.limit());
-        for task in tasks.iter_mut() {
-            if let Ok(giver) = &mut task.giver {
-                giver.link().keep_to(limit.clone());
-            }
-        }
-        pool.install(|| {
-            tasks
-                .par_iter_mut()
-                .for_each(|task| task.pull(&reporter, &wire));
-        });
-        Ok(reporter.end())
+/// Fetches the files of all hosts, `of` in all; returns the faults of single files, and of stdout.
+/// `changed` has the hosts whose records have new fields.
+fn bring_all(
+    args: &Args,
+    stream: &Stream,
+    changed: &[Host],
+    stop: &AtomicUsize,
+    tasks: &mut [PullTask<'_>],
+    of: u32,
+) -> Result<Vec<Fault>, Report> {
+    let claims = claim_all(args, tasks, stop)?;
+    if claims.is_none() {
+        // another part-pull is writing there
+        tasks
+            .iter_mut()
+            .for_each(|task| task.giver = Err(HostFault::unreachable("interrupted")));
     }
+    // the other part-pull may have copied them meanwhile
+    tasks.par_iter_mut().for_each(|task| task.find_present());
+    let reporter = CopyReporter::new(
+        "part-pull",
+        args.connect.format.human(),
+        of,
+        progress(args, tasks),
+        (stream, "", changed),
+    );
+    let (wire, limit) = (args.copy.options(&args.connect), args.copy.limit());
+    for task in tasks.iter_mut() {
+        if let Ok(giver) = &mut task.giver {
+            giver.link.keep_to(limit.clone());
+        }
+    }
+    tasks
+        .par_iter_mut()
+        .for_each(|task| task.pull(&reporter, &wire));
+    Ok(reporter.end())
 }
 
 /// Claims the local directories of all hosts that give something; `None` if a signal ends the
@@ -313,7 +285,8 @@ impl<'a> PullTask<'a> {
             id: 0,
             dst: folder.join(src.strip_prefix(".").unwrap_or(&src)),
             src,
-            there: *there.as_ref().unwrap_or(&UNKNOWN),
+            // all zeros if the host could not read it
+            there: there.as_ref().copied().unwrap_or_default(),
             unreadable: there.err(),
         };
         PullTask {
@@ -404,12 +377,12 @@ fn bring_by_wire(
     let (host, reporter) = (host_reporter.host, host_reporter.reporter);
     let missing = host_reporter.fates.with(&Fate::Lacks, all);
     let bytes = missing.iter().map(|item| item.bytes()).sum();
-    reporter.choose_route(host, giver.link(), bytes, (wire, &[]))?;
-    reporter.show_route(host, giver.link());
+    reporter.choose_route(host, &mut giver.link, bytes, (wire, &[]))?;
+    reporter.show_route(host, &giver.link);
     let Err(broken) = bring(giver, local, &missing, host_reporter) else {
         return Ok(());
     };
-    reporter.fall_back(host, giver.link(), broken, wire.wire)?;
+    reporter.fall_back(host, &mut giver.link, broken, wire.wire)?;
     let missing = host_reporter.fates.with(&Fate::Lacks, all);
     bring(giver, local, &missing, host_reporter)
 }

@@ -45,7 +45,8 @@ pub type Listed = (PathBuf, Result<Meta, String>);
 
 /// A host that gives files.
 pub struct SourceHost {
-    link: HostLink,
+    /// The connection.
+    pub link: HostLink,
 }
 
 impl SourceHost {
@@ -65,11 +66,6 @@ impl SourceHost {
         Ok(SourceHost { link })
     }
 
-    /// The link to the host.
-    pub fn link(&mut self) -> &mut HostLink {
-        &mut self.link
-    }
-
     /// The wanted files and empty directories, and unreadable paths that may contain some.
     pub fn list(&mut self, wanted: &SelectedFiles) -> Result<Vec<Listed>, HostFault> {
         self.link.send(FileRequest::Find {
@@ -85,7 +81,7 @@ impl SourceHost {
                 entries,
                 unreadable,
                 last,
-            } = self.next()?.0
+            } = self.link.next_event()?.0
             else {
                 return Err(HostFault::reported("it listed no files"));
             };
@@ -126,10 +122,6 @@ impl SourceHost {
         Ok(chosen)
     }
 
-    fn next(&mut self) -> Result<(FileEvent, Vec<u8>), HostFault> {
-        self.link.next_event()
-    }
-
     /// Brings files of at most [`SMALL`] bytes, many in one message.
     pub fn small<'i>(
         &mut self,
@@ -153,7 +145,7 @@ impl SourceHost {
             if expected.is_empty() {
                 return Ok(());
             }
-            match self.next()? {
+            match self.link.next_event()? {
                 (FileEvent::Batch { files, content }, body) => {
                     let content = content::unpack(&content, body)
                         .map_err(|fault| HostFault::reported(fault.to_string()))?;
@@ -285,7 +277,7 @@ impl SourceHost {
             .link
             .keep_alive_during(|stop| sums::of(stop, &kept.file, parts, bytes))?
             .unwrap_or_default();
-        match self.next()? {
+        match self.link.next_event()? {
             (FileEvent::Sums { id: 0 }, body) => {
                 let theirs = Sum::list(&body).unwrap_or_default();
                 let parts = sums::same(parts, bytes, &ours, &theirs);
@@ -332,7 +324,7 @@ impl SourceHost {
     ) -> Result<(Read, Result<(), String>), HostFault> {
         let (mut next, end) = (offset, offset + length);
         loop {
-            match self.next()? {
+            match self.link.next_event()? {
                 (FileEvent::Block(block), body)
                     if block.id == id
                         && block.offset == next
