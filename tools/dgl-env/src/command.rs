@@ -17,14 +17,6 @@ pub enum UserCommand {
     Shell(String),
 }
 
-/// A Python program in a simple command.
-#[derive(Debug, PartialEq, Eq)]
-struct PythonProgram {
-    command: Vec<Word>,
-    /// The index of the script, or of the module after `-m`.
-    script: usize,
-}
-
 impl UserCommand {
     /// Faults of words with dashes, quotation marks and spaces of typesetting, which a shell takes
     /// literally. Of a command in words only the first is checked: `cli` has checked all arguments.
@@ -53,8 +45,7 @@ impl UserCommand {
     /// Adds `--local-rank=N`, or another `name`, after the script, where torch's launcher puts it;
     /// at the end if no interpreter is among the words (`./train.py`).
     pub fn with_local_rank(&self, name: &str, local_rank: u32) -> Result<UserCommand, Fault> {
-        let script = self.program();
-        let end = script.map(|program| program.command[program.script].end);
+        let end = self.program().map(|(words, script)| words[script].end);
         let argument = format!("{name}={local_rank}");
         match (self, end) {
             (UserCommand::Words(words), end) => {
@@ -123,10 +114,9 @@ impl UserCommand {
     /// The launcher that the command itself starts, if it does. There would be more processes than
     /// DGL knows of, and it would wait for ever.
     pub fn launcher(&self) -> Option<StartedLauncher> {
-        self.simple_commands().into_iter().find_map(|words| {
-            let program = program(words.clone());
-            launchers::find(&words, program.map(|program| program.script))
-        })
+        let commands = self.simple_commands();
+        let mut commands = commands.iter();
+        commands.find_map(|words| launchers::find(words, script_index(words)))
     }
 
     /// The interpreter with which the command begins, if it does.
@@ -146,19 +136,19 @@ impl UserCommand {
 
     /// The script or module of the command's Python program, if it can be recognised.
     pub fn script(&self) -> Option<String> {
-        let mut program = self.program()?;
-        Some(program.command.swap_remove(program.script).text)
+        let (mut words, script) = self.program()?;
+        Some(words.swap_remove(script).text)
     }
 
     /// The arguments of the script; `None` for one that only the host's shell can know.
     pub fn script_args(&self) -> Vec<Option<String>> {
-        let (command, first) = match (self.program(), self) {
-            (Some(program), _) => (program.command, program.script + 1),
+        let (words, first) = match (self.program(), self) {
+            (Some((words, script)), _) => (words, script + 1),
             (None, UserCommand::Words(words)) => (plain(words), 1),
             (None, UserCommand::Shell(_)) => return Vec::new(),
         };
         let known = |word: Word| word.literal.then_some(word.text);
-        command.into_iter().skip(first).map(known).collect()
+        words.into_iter().skip(first).map(known).collect()
     }
 
     /// The text that a shell runs: this one, or that of a shell among the words
@@ -195,9 +185,13 @@ impl UserCommand {
         }
     }
 
-    /// The only Python program of the command.
-    fn program(&self) -> Option<PythonProgram> {
-        let mut programs = self.simple_commands().into_iter().filter_map(program);
+    /// The simple command with the only Python program of the command, and the index of the script.
+    fn program(&self) -> Option<(Vec<Word>, usize)> {
+        let commands = self.simple_commands().into_iter();
+        let mut programs = commands.filter_map(|words| {
+            let script = script_index(&words)?;
+            Some((words, script))
+        });
         programs.next().filter(|_| programs.next().is_none())
     }
 }
@@ -205,17 +199,12 @@ impl UserCommand {
 /// Shells whose words are read as [`shell::list`] reads them.
 const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ksh", "mksh", "zsh"];
 
-/// Whether a simple command runs a Python script or module.
-pub fn runs_python(words: &[Word]) -> bool {
-    program(words.to_vec()).is_some()
-}
-
 /// Finds `python3 SCRIPT` in a simple command, after any wrapper (`numactl -N0`, `env A=B`, `conda
-/// run -n e`).
-fn program(command: Vec<Word>) -> Option<PythonProgram> {
-    let text = |index: usize| command.get(index).map(|word: &Word| word.text.as_str());
+/// run -n e`). Returns the index of the script, or of the module after `-m`.
+pub fn script_index(words: &[Word]) -> Option<usize> {
+    let text = |index: usize| words.get(index).map(|word: &Word| word.text.as_str());
     let script_of = |python: usize| {
-        let options = command[python + 1..].iter();
+        let options = words[python + 1..].iter();
         let behind = python + options.take_while(|word| word.text == "-u").count();
         match (text(behind + 1)?, text(behind + 2)) {
             ("-m", Some(module)) if !module.starts_with('-') => Some(behind + 2),
@@ -225,9 +214,8 @@ fn program(command: Vec<Word>) -> Option<PythonProgram> {
             _ => Some(behind + 1),
         }
     };
-    let mut interpreters = (0..command.len()).filter(|index| is_interpreter(&command[*index].text));
-    let script = interpreters.find_map(script_of)?;
-    Some(PythonProgram { command, script })
+    let mut interpreters = (0..words.len()).filter(|index| is_interpreter(&words[*index].text));
+    interpreters.find_map(script_of)
 }
 
 fn is_version(text: &str) -> bool {
@@ -247,9 +235,9 @@ fn is_interpreter(word: &str) -> bool {
 
 /// The file that the Python of a simple command runs as its script.
 fn script_of(words: &[Word]) -> Option<String> {
-    let script = match program(words.to_vec()) {
-        Some(program) if words[program.script - 1].text == "-m" => return None,
-        Some(program) => program.script,
+    let script = match script_index(words) {
+        Some(script) if words[script - 1].text == "-m" => return None,
+        Some(script) => script,
         // behind options of Python
         None => {
             let python = words.iter().position(|word| is_interpreter(&word.text))?;

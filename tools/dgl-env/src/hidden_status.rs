@@ -114,7 +114,7 @@ fn is_program(words: &Simple) -> bool {
     let is_script = |word: &str| [".sh", ".py"].iter().any(|end| word.ends_with(end));
     match first_word(words) {
         Some("source" | ".") | None => false,
-        Some(word) => is_script(word) || command::runs_python(words),
+        Some(word) => is_script(word) || command::script_index(words).is_some(),
     }
 }
 

@@ -190,8 +190,15 @@ impl StartedLauncher {
             ),
             (Reach::Host { .. }, None) => (unknown, format!("give what it starts: {}", self.inner)),
             (Reach::Host { .. }, Some(1)) if self.knows_its_host(hosts) => return None,
-            (Reach::Host { arguments, .. }, Some(1)) => {
-                let alone = match self.launcher.reach.accepts("standalone") {
+            (
+                Reach::Host {
+                    arguments,
+                    needs_no_rank,
+                    ..
+                },
+                Some(1),
+            ) => {
+                let alone = match needs_no_rank.contains(&"standalone") {
                     true => "; or --standalone, if each host has a job of its own",
                     false => "",
                 };
@@ -250,13 +257,6 @@ impl StartedLauncher {
         hosts.len() < 2
             || is_numbered
             || needs_none.any(|name| given(name).is_some() || is_flag(name))
-    }
-}
-
-impl Reach {
-    /// Whether a launcher of a host has this option in place of the host's number.
-    fn accepts(&self, option: &str) -> bool {
-        matches!(self, Reach::Host { needs_no_rank, .. } if needs_no_rank.contains(&option))
     }
 }
 
