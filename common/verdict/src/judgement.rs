@@ -19,6 +19,11 @@ use std::time::Duration;
 /// Why a run ended, or what it waits for.
 pub fn verdict(job: &JobHistory) -> Conclusion {
     let (outcome, mut cause) = match &job.summary {
+        Some(summary) if was_left(job, summary) => {
+            let (outcome, mut finding) = unfinished(job);
+            finding.text += "; dgl-spawn left it running";
+            (outcome, finding)
+        }
         Some(summary) => ended(job, summary),
         None => unfinished(job),
     };
@@ -37,6 +42,15 @@ pub fn verdict(job: &JobHistory) -> Conclusion {
         waits: wait::by_connections(job),
         at_failure: wait::at_failure(job),
     }
+}
+
+/// Whether this is the summary of a dgl-spawn that left the job running: one that detached it, or
+/// that was interrupted while it followed a detached job.
+fn was_left(job: &JobHistory, summary: &Summary) -> bool {
+    let is_known = summary.cause.is_some() || summary.first_failure.is_some();
+    let mut lives = job.processes.iter().map(|history| &history.life);
+    let goes_on = lives.any(|life| life.started.is_some() && life.exited.is_none());
+    goes_on && !is_known && summary.faults.is_empty()
 }
 
 /// How the process ended that causes this, unless dgl-spawn may have ended it.
