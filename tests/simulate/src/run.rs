@@ -149,7 +149,7 @@ fn one_attempt(
     processes: &[Process],
 ) -> Try {
     let queue = Arc::new(Queue::default());
-    let mut sink = OutputSink::queued(processes, Arc::clone(&queue)).unwrap();
+    let mut sink = OutputSink::queued(Arc::clone(&queue));
     let inbox = Arc::new(Inbox::default());
     let begun = world.now;
     world.begin_try(plan.attempt);
@@ -186,7 +186,7 @@ fn one_attempt(
     connected.send_all(&Request::Start(start));
     let main = EventLoop::begin(
         plan,
-        (processes, 0),
+        processes,
         &mut connected,
         &mut sink,
         world.launcher_time(),

@@ -42,8 +42,7 @@ pub fn attach(args: &Args, stream: &Stream, hosts: &[Host], name: &str) -> Resul
     let connected = ConnectedHosts::new(sessions, args.host_timeout, signals.inbox());
     let mut connected = connected.map_err(|error| own_fault(&error))?;
     connected.sessions[0].send(Request::Follow(on_host(name, host)));
-    let all = (&processes[..], 0);
-    let followed = Follower::begin(Until::Ended, name, all, &mut connected, &mut sink).run();
+    let followed = Follower::begin(Until::Ended, name, &processes, &mut connected, &mut sink).run();
     let exit = conclude(followed, name, begun, sink, &signals);
     Ok(match report.0.is_empty() {
         true => exit,

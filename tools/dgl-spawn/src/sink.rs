@@ -19,7 +19,6 @@ pub fn open(
         Some(host) => host.name_or_ip(),
         None => process.host.to_string(),
     };
-    let names: Vec<String> = processes.iter().map(name_of).collect();
     for shown in &args.show {
         if !processes.iter().any(|process| shown.has(process)) {
             let fault = Fault::usage("--show", format!("the job has no {shown}"));
@@ -28,13 +27,16 @@ pub fn open(
                 .report());
         }
     }
-    let sink = OutputSink::new(
-        args.connect.format.human(),
-        log_dir,
-        processes,
-        &names,
-        |process| args.show.is_empty() || args.show.iter().any(|shown| shown.has(process)),
-    );
+    let is_shown = |process: &&Process| {
+        args.show.is_empty() || args.show.iter().any(|shown| shown.has(process))
+    };
+    let tag = |process: &Process| {
+        let (name, role) = (name_of(process), process.role.name());
+        (process.id, format!("[{name} {role} {}]", process.rank))
+    };
+    let is_human = args.connect.format.human();
+    let tags = is_human.then(|| processes.iter().filter(is_shown).map(tag).collect());
+    let sink = OutputSink::new(tags, log_dir, processes);
     let mut sink = sink.map_err(|error| {
         let fix = "name a directory of your own; raise the limit of open files (ulimit -n) if it \
             is too low";

@@ -2,7 +2,7 @@
 //! started the job or attaches to it. Signals are passed on to a job that is being started;
 //! afterwards they only end the following.
 
-use crate::output::lines::WholeLines;
+use crate::output::lines::LineBuffer;
 use crate::output::queue::OutputLines;
 use crate::output::sink::OutputSink;
 use crate::output::status::{self, EndPhase, StatusFacts};
@@ -64,12 +64,10 @@ pub struct Follower<'a, 'h> {
     hosts: &'a mut ConnectedHosts<'h>,
     sink: &'a mut OutputSink,
     begun: Instant,
-    /// The position of each process by its id.
-    positions: BTreeMap<u32, usize>,
     /// The incomplete last lines of the records and of the messages to users.
     unfinished: [Vec<u8>; 2],
-    /// Joins the lines of each process from their pieces.
-    whole: WholeLines,
+    /// Joins the lines of both streams of each process from their pieces, by its id.
+    whole: BTreeMap<u32, [LineBuffer; 2]>,
     seen: FollowedProcesses,
     followed: Followed,
 }
@@ -79,21 +77,22 @@ impl<'a, 'h> Follower<'a, 'h> {
     pub fn begin(
         until: Until,
         job: &'a str,
-        (processes, first): (&'a [Process], usize),
+        processes: &'a [Process],
         hosts: &'a mut ConnectedHosts<'h>,
         sink: &'a mut OutputSink,
     ) -> Follower<'a, 'h> {
-        let ids = processes.iter().map(|process| process.id);
         Follower {
             until,
             job,
-            positions: ids.zip(first..).collect(),
             processes,
             hosts,
             sink,
             begun: Instant::now(),
             unfinished: Default::default(),
-            whole: WholeLines::default(),
+            whole: processes
+                .iter()
+                .map(|process| (process.id, Default::default()))
+                .collect(),
             seen: FollowedProcesses::default(),
             followed: Followed::default(),
         }
@@ -244,15 +243,16 @@ impl<'a, 'h> Follower<'a, 'h> {
         let Some(output) = read::<Output>(line) else {
             return;
         };
-        let Some(position) = self.positions.get(&output.id) else {
+        let Some(streams) = self.whole.get_mut(&output.id) else {
             return;
         };
         let stderr = output.stream == "stderr";
-        let continues = self.whole.has_begun(*position, stderr);
+        let line = &mut streams[usize::from(stderr)];
+        let continues = line.has_begun();
         let mut text = output.line.into_bytes();
         text.extend((!output.partial).then_some(b'\n'));
         let lines = |text: Vec<u8>| OutputLines {
-            process_index: *position,
+            id: output.id,
             stderr,
             time_ms: output.time_ms,
             text,
@@ -260,7 +260,9 @@ impl<'a, 'h> Follower<'a, 'h> {
             while_ending: output.while_ending,
             lossy: output.lossy,
         };
-        if let Some(whole) = self.whole.push(*position, stderr, &text) {
+        // no piece waits here, so the time does not matter
+        let whole = line.push(&text, self.begun).whole;
+        if !whole.is_empty() {
             self.sink.log_lines(&lines(whole));
         }
         self.sink.output(lines(text));

@@ -2,7 +2,6 @@
 //! line is passed on after a moment: a progress bar becomes visible, but a line that is written in
 //! two calls remains one line.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// How long an unfinished line waits: Python writes a line and its newline in two calls, but a
@@ -30,6 +29,8 @@ pub struct Split {
     pub pieces: Vec<u8>,
     /// The lines that ended, from their beginning; a line that was cut at the limit has ended.
     pub whole: Vec<u8>,
+    /// Whether they continue a piece that was passed on before.
+    pub continues: bool,
 }
 
 impl LineBuffer {
@@ -46,14 +47,18 @@ impl LineBuffer {
         };
         let rest = self.line.split_off(end);
         let whole = std::mem::replace(&mut self.line, rest);
-        let pieces = whole[std::mem::take(&mut self.shown)..].to_vec();
+        let shown = std::mem::take(&mut self.shown);
         self.since = (!self.line.is_empty()).then_some(now);
-        Split { pieces, whole }
+        Split {
+            pieces: whole[shown..].to_vec(),
+            whole,
+            continues: shown > 0,
+        }
     }
 
-    /// Whether the next output continues a piece that was passed on.
-    pub fn was_shown(&self) -> bool {
-        self.shown > 0
+    /// Whether a line has begun and not ended.
+    pub fn has_begun(&self) -> bool {
+        !self.line.is_empty()
     }
 
     /// When to pass on the waiting bytes.
@@ -62,14 +67,17 @@ impl LineBuffer {
     }
 
     /// The waiting bytes, if they are due.
-    pub fn take_due(&mut self, now: Instant) -> Vec<u8> {
+    pub fn take_due(&mut self, now: Instant) -> Split {
         if self.due_at().is_none_or(|due| now < due) {
-            return Vec::new();
+            return Split::default();
         }
         self.since = None;
-        let piece = self.line[self.shown..].to_vec();
-        self.shown = self.line.len();
-        piece
+        let shown = std::mem::replace(&mut self.shown, self.line.len());
+        Split {
+            pieces: self.line[shown..].to_vec(),
+            whole: Vec::new(),
+            continues: shown > 0,
+        }
     }
 
     /// Ends the stream; an unfinished line gets a newline.
@@ -81,28 +89,6 @@ impl LineBuffer {
     }
 }
 
-/// Joins the pieces of a line that were passed on one by one.
-#[derive(Debug, Default)]
-pub struct WholeLines {
-    /// The beginnings of lines, by the position of the process and whether it is stderr.
-    begun: BTreeMap<(usize, bool), Vec<u8>>,
-}
-
-impl WholeLines {
-    /// Whether a line has begun and not ended.
-    pub fn has_begun(&self, process: usize, stderr: bool) -> bool {
-        self.begun.contains_key(&(process, stderr))
-    }
-
-    /// Adds a piece; returns the line if the piece ends it.
-    pub fn push(&mut self, process: usize, stderr: bool, piece: &[u8]) -> Option<Vec<u8>> {
-        let line = self.begun.entry((process, stderr)).or_default();
-        line.extend_from_slice(piece);
-        let is_whole = line.ends_with(b"\n") || line.len() >= MAX_LINE;
-        is_whole.then(|| self.begun.remove(&(process, stderr)))?
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,6 +97,14 @@ mod tests {
         Split {
             pieces: pieces.into(),
             whole: whole.into(),
+            continues: false,
+        }
+    }
+
+    fn continued(pieces: &str, whole: &str) -> Split {
+        Split {
+            continues: true,
+            ..taken(pieces, whole)
         }
     }
 
@@ -125,15 +119,15 @@ mod tests {
             "two calls of Python make one line"
         );
         assert_eq!(buffer.push(b"a\nb\n 1%", now), taken("a\nb\n", "a\nb\n"));
-        assert_eq!(buffer.take_due(now), b"");
-        assert_eq!(buffer.take_due(now + HOLD), b" 1%");
-        assert_eq!(buffer.take_due(now + HOLD * 2), b"", "once");
+        assert_eq!(buffer.take_due(now), Split::default());
+        assert_eq!(buffer.take_due(now + HOLD), taken(" 1%", ""));
+        assert_eq!(buffer.take_due(now + HOLD * 2), Split::default(), "once");
         assert_eq!(buffer.push(b"\r 2%", now + HOLD), Split::default());
         assert_eq!(buffer.due_at(), Some(now + HOLD * 2));
-        assert_eq!(buffer.take_due(now + HOLD * 2), b"\r 2%");
+        assert_eq!(buffer.take_due(now + HOLD * 2), continued("\r 2%", ""));
         assert_eq!(
             buffer.push(b"\r done\nrest", now),
-            taken("\r done\n", " 1%\r 2%\r done\n")
+            continued("\r done\n", " 1%\r 2%\r done\n")
         );
         assert_eq!(buffer.finish(), taken("rest\n", "rest\n"));
         assert_eq!(buffer.finish(), Split::default());
@@ -144,8 +138,8 @@ mod tests {
         let now = Instant::now();
         let mut buffer = LineBuffer::default();
         buffer.push(b"no end", now);
-        assert_eq!(buffer.take_due(now + HOLD), b"no end");
-        assert_eq!(buffer.finish(), taken("\n", "no end\n"));
+        assert_eq!(buffer.take_due(now + HOLD), taken("no end", ""));
+        assert_eq!(buffer.finish(), continued("\n", "no end\n"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! that dgl-why and dgl-report can explain a run that was watched on a terminal.
 
 use record::{Process, Role};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -23,7 +24,7 @@ type LogFile = Option<(String, BufWriter<File>)>;
 #[derive(Default)]
 pub struct LogDir {
     records: LogFile,
-    logs: Vec<LogFile>,
+    logs: BTreeMap<u32, LogFile>,
     /// Whether a file could not be written.
     pub has_failed: bool,
 }
@@ -44,12 +45,12 @@ impl LogDir {
             Ok(file) => Ok(Some((name, BufWriter::new(file)))),
             Err(error) => Err(format!("{name}: {error}")),
         };
-        let names = processes
-            .iter()
-            .map(|process| record::log_name(process.role, process.rank));
-        let logs = names.map(|name| open(name, LOG_MODE));
+        let log = |process: &Process| {
+            let name = record::log_name(process.role, process.rank);
+            Ok((process.id, open(name, LOG_MODE)?))
+        };
         Ok(LogDir {
-            logs: logs.collect::<Result<_, _>>()?,
+            logs: processes.iter().map(log).collect::<Result<_, String>>()?,
             records: open(RECORDS.to_owned(), RECORDS_MODE)?,
             has_failed: false,
         })
@@ -68,15 +69,15 @@ impl LogDir {
     }
 
     /// Writes whole lines of a process to its log.
-    pub fn write_lines(&mut self, process_index: usize, lines: &[u8]) {
-        if let Some(log) = self.logs.get_mut(process_index) {
+    pub fn write_lines(&mut self, id: u32, lines: &[u8]) {
+        if let Some(log) = self.logs.get_mut(&id) {
             self.has_failed |= !write(log, |file| file.write_all(lines));
         }
     }
 
     /// Writes buffered bytes.
     pub fn flush(&mut self) {
-        for file in self.logs.iter_mut().chain([&mut self.records]) {
+        for file in self.logs.values_mut().chain([&mut self.records]) {
             self.has_failed |= !write(file, BufWriter::flush);
         }
     }

@@ -16,8 +16,8 @@ const ITEM_BYTES: usize = 96;
 /// Output of a process: lines with their newlines. A last line without a newline will be continued.
 #[derive(Default)]
 pub struct OutputLines {
-    /// The position of the process among those of the job.
-    pub process_index: usize,
+    /// The id of the process.
+    pub id: u32,
     /// Whether it was written to stderr.
     pub stderr: bool,
     /// When it arrived, in milliseconds since 1970.
@@ -151,12 +151,8 @@ impl QueueState {
         match (self.next.items.back_mut(), item) {
             // output that arrived at the same moment becomes one item
             (Some(QueueItem::Output(last)), QueueItem::Output(new))
-                if (
-                    last.process_index,
-                    last.stderr,
-                    last.time_ms,
-                    last.while_ending,
-                ) == (new.process_index, new.stderr, new.time_ms, new.while_ending)
+                if (last.id, last.stderr, last.time_ms, last.while_ending)
+                    == (new.id, new.stderr, new.time_ms, new.while_ending)
                     && last.lossy == new.lossy
                     && last.text.ends_with(b"\n")
                     && last.text.len() < 1 << 14 =>
@@ -192,9 +188,9 @@ impl QueueState {
 mod tests {
     use super::*;
 
-    fn lines(process_index: usize, time_ms: u64, text: &str) -> OutputLines {
+    fn lines(id: u32, time_ms: u64, text: &str) -> OutputLines {
         OutputLines {
-            process_index,
+            id,
             time_ms,
             text: text.into(),
             ..OutputLines::default()
@@ -242,14 +238,14 @@ mod tests {
     #[test]
     fn what_comes_at_once_is_one_item() {
         let queue = Queue::default();
-        for (process_index, time_ms, text) in [
+        for (id, time_ms, text) in [
             (0, 1, "a\n"),
             (0, 1, "b\n"),
             (1, 1, "c\n"),
             (1, 2, "d"),
             (1, 2, "e\n"),
         ] {
-            queue.push(QueueItem::Output(lines(process_index, time_ms, text)));
+            queue.push(QueueItem::Output(lines(id, time_ms, text)));
         }
         let text: Vec<_> = queue
             .next(usize::MAX)

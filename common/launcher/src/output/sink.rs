@@ -7,6 +7,7 @@ use crate::output::queue::{OutputLines, Queue, QueueItem};
 use record::jsonl::{self, Head, Stream};
 use record::term;
 use record::{Dropped, Output, Process, Profile, Record, Sample, Stack, Stalled, Summary};
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
@@ -34,8 +35,6 @@ pub struct OutputSink {
     human: bool,
     has_status: bool,
     log_dir: LogDir,
-    /// The ids of the processes in records.
-    ids: Vec<u32>,
     /// The records on which the verdict is based.
     run: Run,
     /// The last stall, if the job has not been active since.
@@ -46,31 +45,24 @@ pub struct OutputSink {
 }
 
 impl OutputSink {
-    /// Opens the log files and stdout.
+    /// Opens the log files and stdout. `tags` are those of the processes whose output is shown, by
+    /// their ids; `None` if programs read stdout.
     pub fn new(
-        human: bool,
+        tags: Option<BTreeMap<u32, String>>,
         log_dir: Option<&Path>,
         processes: &[Process],
-        names: &[String],
-        is_shown: impl Fn(&Process) -> bool,
     ) -> Result<OutputSink, String> {
         let has_logs = log_dir.is_some();
         let log_dir = LogDir::open(log_dir, processes)?;
-        let tags = processes.iter().zip(names);
-        let tags = tags
-            .map(|(process, name)| format!("[{name} {} {}]", process.role.name(), process.rank));
-        let ids: Vec<u32> = processes.iter().map(|process| process.id).collect();
+        let human = tags.is_some();
         let terminal = human && io::stdout().is_terminal();
         let has_status = terminal
             && io::stderr().is_terminal()
             && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
         let writer = StdoutWriter {
-            human,
             colours: human && term::colours(),
             terminal,
-            tags: tags.collect(),
-            ids: ids.clone(),
-            shown: processes.iter().map(is_shown).collect(),
+            tags,
             unfinished: None,
             folded: 0,
         };
@@ -85,7 +77,6 @@ impl OutputSink {
             human,
             has_status,
             log_dir,
-            ids,
             run: Run::new(0),
             stall: None,
             queue,
@@ -94,17 +85,16 @@ impl OutputSink {
     }
 
     /// Output that the caller takes from the queue.
-    pub fn queued(processes: &[Process], queue: Arc<Queue>) -> Result<OutputSink, String> {
-        Ok(OutputSink {
+    pub fn queued(queue: Arc<Queue>) -> OutputSink {
+        OutputSink {
             human: false,
             has_status: true,
-            log_dir: LogDir::open(None, processes)?,
-            ids: processes.iter().map(|process| process.id).collect(),
+            log_dir: LogDir::default(),
             run: Run::new(0),
             stall: None,
             queue,
             writer: None,
-        })
+        }
     }
 
     /// Passes on the records of the input.
@@ -176,20 +166,17 @@ impl OutputSink {
 
     /// Writes lines of a process, or a piece of one, to stdout and into the records of the run.
     pub fn output(&mut self, lines: OutputLines) {
-        let id = self.ids[lines.process_index];
-        self.log_dir
-            .write_output_records(|| output_records(id, &lines));
+        self.log_dir.write_output_records(|| output_records(&lines));
         self.queue.push(QueueItem::Output(lines));
     }
 
     /// Writes lines of a process to its log; only whole ones, because the log has both streams.
     pub fn log_lines(&mut self, lines: &OutputLines) {
-        self.log_dir.write_lines(lines.process_index, &lines.text);
+        self.log_dir.write_lines(lines.id, &lines.text);
         let when = (lines.time_ms, lines.while_ending);
         for line in lines.text.split_inclusive(|byte| *byte == b'\n') {
             let line = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line));
-            self.run
-                .line(self.ids[lines.process_index], lines.stderr, &line, when);
+            self.run.line(lines.id, lines.stderr, &line, when);
         }
     }
 
@@ -254,13 +241,10 @@ pub fn on_terminal(text: &[u8]) -> Vec<u8> {
 
 /// Writes stdout, in a separate thread.
 struct StdoutWriter {
-    human: bool,
     colours: bool,
     terminal: bool,
-    tags: Vec<String>,
-    ids: Vec<u32>,
-    /// Whether the output of processes is shown.
-    shown: Vec<bool>,
+    /// The tags of the processes that are shown; `None` if records are written.
+    tags: Option<BTreeMap<u32, String>>,
     /// The last line on a terminal, if it may be continued.
     unfinished: Option<Unfinished>,
     /// How many lines were left out on a terminal.
@@ -269,24 +253,26 @@ struct StdoutWriter {
 
 /// An unfinished line on a terminal, which will be replaced by a longer version.
 struct Unfinished {
-    process_index: usize,
+    id: u32,
     stderr: bool,
     text: Vec<u8>,
 }
 
 impl StdoutWriter {
     fn show(&mut self, lines: &OutputLines, out: &mut Vec<u8>) {
-        if !self.human {
-            return out.extend_from_slice(&output_records(self.ids[lines.process_index], lines));
-        }
-        if !self.shown[lines.process_index] {
+        let Some(tags) = &self.tags else {
+            return out.extend_from_slice(&output_records(lines));
+        };
+        let Some(tag) = tags.get(&lines.id) else {
             return;
-        }
+        };
+        let tag = match lines.while_ending {
+            true => &tag.replace(']', ", ending]"),
+            false => tag,
+        };
+        let tag = term::colour(tag, lines.id as usize, self.colours);
         let mut before = match self.unfinished.take() {
-            Some(open)
-                if lines.continues
-                    && (open.process_index, open.stderr) == (lines.process_index, lines.stderr) =>
-            {
+            Some(open) if lines.continues && (open.id, open.stderr) == (lines.id, lines.stderr) => {
                 out.extend_from_slice(LINE_ABOVE);
                 open.text
             }
@@ -309,11 +295,16 @@ impl StdoutWriter {
             if is_cut {
                 out.extend_from_slice(NO_WRAP);
             }
-            self.tagged(lines, &text, out);
+            out.extend_from_slice(tag.as_bytes());
+            out.push(b' ');
+            match self.terminal {
+                true => out.extend(on_terminal(&text)),
+                false => out.extend_from_slice(&text),
+            }
             if is_cut {
                 out.extend_from_slice(WRAP);
                 self.unfinished = Some(Unfinished {
-                    process_index: lines.process_index,
+                    id: lines.id,
                     stderr: lines.stderr,
                     text,
                 });
@@ -322,27 +313,13 @@ impl StdoutWriter {
         }
     }
 
-    /// Appends a line for users, without a newline.
-    fn tagged(&self, lines: &OutputLines, text: &[u8], out: &mut Vec<u8>) {
-        let tag = match lines.while_ending {
-            true => self.tags[lines.process_index].replace(']', ", ending]"),
-            false => self.tags[lines.process_index].clone(),
-        };
-        out.extend_from_slice(term::colour(&tag, lines.process_index, self.colours).as_bytes());
-        out.push(b' ');
-        match self.terminal {
-            true => out.extend(on_terminal(text)),
-            false => out.extend_from_slice(text),
-        }
-    }
-
     fn dropped(&self, lines: u64) -> Vec<u8> {
-        match self.human {
-            true => format!(
+        match self.tags {
+            Some(_) => format!(
                 "dgl-spawn: {lines} lines are missing here, because they arrived too fast\n"
             )
             .into_bytes(),
-            false => jsonl::line(&Dropped {
+            None => jsonl::line(&Dropped {
                 lines,
                 time_ms: term::now_ms(),
             }),
@@ -405,14 +382,14 @@ fn pieces(lines: &OutputLines) -> impl Iterator<Item = (&[u8], bool)> {
     })
 }
 
-/// The records of lines, or pieces of lines, of the process with this id.
-fn output_records(id: u32, lines: &OutputLines) -> Vec<u8> {
+/// The records of lines, or pieces of lines, of a process.
+fn output_records(lines: &OutputLines) -> Vec<u8> {
     let mut records = Vec::new();
     for (text, partial) in pieces(lines) {
         let line = String::from_utf8_lossy(text);
         let lossy = lines.lossy || matches!(line, std::borrow::Cow::Owned(_));
         let record = Output {
-            id,
+            id: lines.id,
             stream: if lines.stderr { "stderr" } else { "stdout" }.to_owned(),
             line: line.into_owned(),
             time_ms: lines.time_ms,
@@ -431,19 +408,18 @@ mod tests {
 
     #[test]
     fn lines_look_well() {
-        let writer = |human, terminal| StdoutWriter {
-            human,
+        let tags = BTreeMap::from([(7, "[h1 trainer 0]".to_owned())]);
+        let writer = |human: bool, terminal| StdoutWriter {
             colours: false,
             terminal,
-            tags: vec!["[h1 trainer 0]".into()],
-            ids: vec![7],
-            shown: vec![true],
+            tags: human.then(|| tags.clone()),
             unfinished: None,
             folded: 0,
         };
         let shown = |mut writer: StdoutWriter, text: &[u8]| {
             let mut out = Vec::new();
             let lines = OutputLines {
+                id: 7,
                 stderr: true,
                 time_ms: 5,
                 text: text.to_vec(),
@@ -476,20 +452,18 @@ mod tests {
     }
     #[test]
     fn a_line_that_has_no_end_yet_is_replaced_on_a_terminal() {
+        let tags = [(0, "[a]".to_owned()), (1, "[b]".to_owned())];
         let mut writer = StdoutWriter {
-            human: true,
             colours: false,
             terminal: true,
-            tags: vec!["[a]".into(), "[b]".into()],
-            ids: vec![1, 2],
-            shown: vec![true; 2],
+            tags: Some(tags.into()),
             unfinished: None,
             folded: 0,
         };
-        let mut shown = |process_index: usize, continues: bool, text: &str| {
+        let mut shown = |id: u32, continues: bool, text: &str| {
             let mut out = Vec::new();
             let lines = OutputLines {
-                process_index,
+                id,
                 continues,
                 text: text.into(),
                 ..OutputLines::default()
@@ -519,13 +493,10 @@ mod tests {
 
     #[test]
     fn what_nobody_wants_to_see_is_left_out() {
-        let writer = |terminal, shown| StdoutWriter {
-            human: true,
+        let writer = |terminal, shown: bool| StdoutWriter {
             colours: false,
             terminal,
-            tags: vec!["[a]".into()],
-            ids: vec![1],
-            shown: vec![shown],
+            tags: Some(shown.then(|| (0, "[a]".to_owned())).into_iter().collect()),
             unfinished: None,
             folded: 0,
         };

@@ -62,7 +62,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     /// Begins with processes whose start has been requested.
     pub fn begin(
         plan: &'a plan::JobPlan,
-        (processes, first): (&'a [Process], usize),
+        processes: &'a [Process],
         hosts: &'a mut ConnectedHosts<'h>,
         sink: &'a mut OutputSink,
         now: Instant,
@@ -89,7 +89,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             stalls: StallReporter::new(&plan.name, processes, &hosts.sessions),
             hosts,
             sink,
-            output: Multiplexer::new(processes.len(), first, now),
+            output: Multiplexer::new(processes, now),
             end_times: EndTimes::default(),
             busiest: Busiest::default(),
             profile: ProfileTimer::default(),

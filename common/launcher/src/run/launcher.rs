@@ -192,15 +192,14 @@ impl<'a> Launcher<'a> {
         split: &SplitProcesses,
         sink: &mut OutputSink,
     ) -> JobOutcome {
-        let (processes, first) = match split.others() {
-            [] => (split.persistent(), 0),
-            others => (others, split.persistent().len()),
+        let processes = match split.others() {
+            [] => split.persistent(),
+            others => others,
         };
         match self.start(plan, split, sink) {
             Ok(mut hosts) => {
                 sink.notice(&begun_notice(plan, processes, &hosts));
-                let shown = (processes, first);
-                EventLoop::begin(plan, shown, &mut hosts, sink, Instant::now()).run()
+                EventLoop::begin(plan, processes, &mut hosts, sink, Instant::now()).run()
             }
             Err(stopped) => stopped.outcome(),
         }
@@ -325,8 +324,7 @@ impl<'a> Launcher<'a> {
         let sessions = sessions.map(|(host, session)| (host, members[&host.id].clone(), session));
         let mut hosts = self.hold(&job.plan, sessions.collect())?;
         start::start(&mut hosts, job, self.listening)?;
-        let processes = (&job.processes[..], 0);
-        Ok(Follower::begin(Until::Up, &job.plan.name, processes, &mut hosts, sink).run())
+        Ok(Follower::begin(Until::Up, &job.plan.name, &job.processes, &mut hosts, sink).run())
     }
 
     /// Claims what the job needs, and checks whether it can start.

@@ -4,6 +4,7 @@
 use crate::output::lines::{LineBuffer, Split};
 use crate::output::queue::OutputLines;
 use crate::output::sink::OutputSink;
+use record::Process;
 use record::term::now_ms;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// The two streams of a process.
 #[derive(Default)]
 struct ProcessOutput {
+    id: u32,
     lines: [LineBuffer; 2],
     drained: [bool; 2],
     /// When the process last wrote something.
@@ -27,8 +29,6 @@ struct ProcessOutput {
 /// The output of all processes.
 pub struct Multiplexer {
     processes: Vec<ProcessOutput>,
-    /// The index of the first process among all that the sink shows.
-    first: usize,
     /// Unfinished lines that wait, by process and stream.
     waiting: BTreeSet<(usize, usize)>,
     /// When to check them next.
@@ -39,10 +39,13 @@ pub struct Multiplexer {
 
 impl Multiplexer {
     /// Begins with processes that have not written anything.
-    pub fn new(count: usize, first: usize, now: Instant) -> Multiplexer {
+    pub fn new(processes: &[Process], now: Instant) -> Multiplexer {
+        let output = |process: &Process| ProcessOutput {
+            id: process.id,
+            ..ProcessOutput::default()
+        };
         Multiplexer {
-            processes: (0..count).map(|_| ProcessOutput::default()).collect(),
-            first,
+            processes: processes.iter().map(output).collect(),
             waiting: BTreeSet::new(),
             check_at: now,
             is_ending: false,
@@ -77,10 +80,8 @@ impl Multiplexer {
             return Err("a process writes to a stream that is at its end");
         }
         output.wrote = Some(now);
-        let line = &mut output.lines[stream as usize];
-        let continues = line.was_shown();
-        let taken = line.push(piece, now);
-        self.show((process, stream as usize), taken, continues, sink);
+        let taken = output.lines[stream as usize].push(piece, now);
+        self.show((process, stream as usize), taken, sink);
         Ok(())
     }
 
@@ -105,10 +106,8 @@ impl Multiplexer {
     }
 
     fn finish_line(&mut self, (process, stream): (usize, usize), sink: &mut OutputSink) {
-        let line = &mut self.processes[process].lines[stream];
-        let continues = line.was_shown();
-        let taken = line.finish();
-        self.show((process, stream), taken, continues, sink);
+        let taken = self.processes[process].lines[stream].finish();
+        self.show((process, stream), taken, sink);
     }
 
     /// When to check unfinished lines next, if there are any.
@@ -123,37 +122,23 @@ impl Multiplexer {
         }
         self.check_at = now + CHECK_INTERVAL;
         for (process, stream) in self.waiting.clone() {
-            let line = &mut self.processes[process].lines[stream];
-            let continues = line.was_shown();
-            let pieces = line.take_due(now);
-            if !pieces.is_empty() {
-                let taken = Split {
-                    pieces,
-                    whole: Vec::new(),
-                };
-                self.show((process, stream), taken, continues, sink);
-            }
+            let taken = self.processes[process].lines[stream].take_due(now);
+            self.show((process, stream), taken, sink);
         }
     }
 
-    fn show(
-        &mut self,
-        (process, stream): (usize, usize),
-        taken: Split,
-        continues: bool,
-        sink: &mut OutputSink,
-    ) {
+    fn show(&mut self, (process, stream): (usize, usize), taken: Split, sink: &mut OutputSink) {
         let output = &self.processes[process];
         match output.lines[stream].due_at() {
             Some(_) => self.waiting.insert((process, stream)),
             None => self.waiting.remove(&(process, stream)),
         };
         let lines = |text: Vec<u8>| OutputLines {
-            process_index: self.first + process,
+            id: output.id,
             stderr: stream == ProcessStream::Stderr as usize,
             time_ms: now_ms(),
             text,
-            continues,
+            continues: taken.continues,
             while_ending: self.is_ending && !output.exited_before_end,
             lossy: false,
         };

@@ -18,7 +18,7 @@ use launcher::run::signals::Signals;
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout};
 use record::error::Report;
 use record::exit::Exit;
-use record::{Host, Process};
+use record::Process;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -142,13 +142,8 @@ fn begin(plan: &str, launch: &Launch, output: &EventOutput) -> Result<Option<Pre
     };
     orders::serve(&folder).map_err(|error| failed(unwritable, &format!("{path}: {error}")))?;
     let log_dir = job.log_dir.as_ref().map(|dir| Path::new(&dir.0));
-    let names: Vec<String> = job
-        .processes
-        .iter()
-        .map(|process| name_of(&job.hosts, process))
-        .collect();
     let log_dir = log_dir.unwrap_or(folder.path());
-    let sink = OutputSink::new(false, Some(log_dir), &split.processes, &names, |_| true)
+    let sink = OutputSink::new(None, Some(log_dir), &split.processes)
         .map_err(|error| failed("--log-dir", &error))?;
     let busy: BTreeSet<u32> = job.processes.iter().map(|process| process.host).collect();
     let listened = Callers::listen((launch.job.address, launch.port), busy, launch.patience_ms);
@@ -184,10 +179,6 @@ fn make(folder: &JobFolder, files: &[(&str, &[u8])]) -> io::Result<Option<Launch
         }
         std::thread::sleep(CHECK_INTERVAL);
     }
-}
-
-fn name_of(hosts: &[Host], process: &Process) -> String {
-    record::host_of(hosts, process.host).map_or_else(String::new, Host::name_or_ip)
 }
 
 /// Closes the connection to the tool: from now on all output goes to files.
