@@ -22,25 +22,14 @@ pub enum Step {
 impl JobLife {
     /// Handles an event that a host reports about its processes.
     pub fn event(&mut self, host: u32, event: &Event, now: Instant) -> Vec<Step> {
-        let index = match event {
-            Event::Started(started) => Some(started.index),
-            Event::Listening(listening) => Some(listening.index),
-            Event::Exited(exited) => Some(exited.index),
-            Event::Raised(raised) => Some(raised.index),
-            _ => None,
-        };
-        let id = (host, index.unwrap_or_default());
-        if index.is_some() && !self.has(id) {
-            return self.host_lost(host, "it reported a process that it does not have");
-        }
         let action = match event {
-            Event::Listening(_) => {
-                self.listening(id);
+            Event::Listening(listening) => {
+                self.listening((host, listening.index));
                 None
             }
-            Event::Exited(exited) => self.exited(id, exited.end, now),
+            Event::Exited(exited) => self.exited((host, exited.index), exited.end, now),
             Event::Raised(raised) if self.has_failed(raised) => {
-                self.raised(id, raised.exception.clone())
+                self.raised((host, raised.index), raised.exception.clone())
             }
             Event::ServersEnded(ended) => self.servers_ended(ended.failure.clone()),
             Event::Activity(activity) => return self.activity(host, *activity),
@@ -51,7 +40,6 @@ impl JobLife {
             Event::Over(_) => {
                 return self.host_lost(host, "the job was ended there by someone else");
             }
-            Event::Failed(failure) => return self.host_lost(host, failure.problem.clone()),
             _ => None,
         };
         self.steps(action)
@@ -123,9 +111,8 @@ mod tests {
     use crate::model::JobMember;
     use record::Role;
     use record::exit::{ProcessEnd, SignalNumber};
-    use wire::Failure;
     use wire::ending::{Cause, Ending, JobFailure, Limit, Reason, Rules, StallRule};
-    use wire::supervise::{Exited, Listening, Over, StacksReported};
+    use wire::supervise::{Exited, Over, StacksReported};
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -199,7 +186,6 @@ mod tests {
             ),
             (raised(1, None), failed(Reason::Raised("E: 1".to_owned()))),
             (raised(1, Some(false)), vec![]),
-            (Event::Failed(Failure::new("gone")), lost("gone")),
             (
                 Event::Over(Over { survivors: 0 }),
                 lost("the job was ended there by someone else"),
@@ -271,23 +257,6 @@ mod tests {
                 ends,
                 "nothing is reported while a job ends"
             );
-        }
-    }
-
-    #[test]
-    fn a_host_speaks_for_its_own_processes_alone() {
-        let table = [
-            (4, raised(2, None)),
-            (4, exited(2, ProcessEnd::exited(0))),
-            (1, Event::Listening(Listening { index: 7 })),
-            (9, exited(0, ProcessEnd::exited(0))),
-            (4, exited(u32::MAX, ProcessEnd::exited(0))),
-        ];
-        for (host, event) in table {
-            let (mut job, now) = begun();
-            job.event(host, &event, now);
-            let failure = job.failure().unwrap();
-            assert_eq!((failure.host, failure.index), (host, None), "{event:?}");
         }
     }
 }

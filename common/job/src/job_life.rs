@@ -108,11 +108,6 @@ impl JobLife {
         job
     }
 
-    /// Whether the job has this process.
-    pub fn has(&self, id: ProcessId) -> bool {
-        self.processes.contains_key(&id)
-    }
-
     /// Notes that a server listens.
     pub fn listening(&mut self, id: ProcessId) {
         self.awaited.remove(&id);

@@ -53,11 +53,6 @@ impl EndTimes {
         });
     }
 
-    /// Whether the end has begun.
-    pub fn have_begun(&self) -> bool {
-        self.0.is_some()
-    }
-
     /// Whether the launcher gives up hosts that have not reported their end.
     pub fn are_over(&self, now: Instant) -> bool {
         self.0.as_ref().is_some_and(|times| now >= times.give_up_at)

@@ -85,7 +85,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             status_at: now,
             states: HostStates::new(hosts.sessions.len()),
             servers_ended: false,
-            table: ProcessTable::new(processes, &hosts.sessions),
+            table: ProcessTable::new(processes),
             stalls: StallReporter::new(&plan.name, processes, &hosts.sessions),
             hosts,
             sink,
@@ -115,7 +115,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             self.checks_from = now + STOPPED;
         }
         let checks_limits = now >= self.checks_from;
-        if self.states.up_count() == 0 || checks_limits && self.end_times.are_over(now) {
+        if self.states.up.is_empty() || checks_limits && self.end_times.are_over(now) {
             return false;
         }
         if now >= self.status_at {
@@ -131,7 +131,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
         let are_started = self.table.are_all_started();
         let profile = self.profile.take_due(self.plan, are_started, now);
-        if let Some(request) = profile.filter(|_| !self.end_times.have_begun()) {
+        if let Some(request) = profile.filter(|_| self.job.ending().is_none()) {
             self.hosts.send_all(&request);
         }
         if checks_limits {
@@ -177,7 +177,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             RunEvent::Paused(time) => {
                 self.job.paused(time, self.now);
             }
-            RunEvent::Host(host_index, _) if self.states.is_over(host_index) => {}
+            RunEvent::Host(host_index, _) if !self.states.up.contains(&host_index) => {}
             RunEvent::Host(host_index, SessionEvent::Lost(why)) => {
                 self.lost(host_index, why);
             }
@@ -223,17 +223,17 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     ) -> Result<(), ProtocolBreach> {
         match event {
             Event::Started(started) => {
-                let process = self.table.of_host(host_index, started.index)?;
+                let process = self.hosts.member(host_index, started.index)?;
                 Ok(self
                     .table
                     .started(process, started.pid, self.now, self.sink)?)
             }
             Event::Listening(listening) => {
-                let process = self.table.of_host(host_index, listening.index)?;
+                let process = self.hosts.member(host_index, listening.index)?;
                 Ok(self.table.listening(process, self.sink)?)
             }
             Event::Output(supervise::Output { index, stream }) => {
-                let process = self.table.of_host(host_index, *index)?;
+                let process = self.hosts.member(host_index, *index)?;
                 self.output
                     .write(process, (*stream, body), self.now, self.sink)?;
                 if self.job.ending().is_none() {
@@ -242,11 +242,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 Ok(())
             }
             Event::Drained(supervise::Drained { index, stream }) => {
-                let process = self.table.of_host(host_index, *index)?;
+                let process = self.hosts.member(host_index, *index)?;
                 Ok(self.output.drain(process, *stream, self.sink)?)
             }
             Event::Exited(exited) => {
-                let process = self.table.of_host(host_index, exited.index)?;
+                let process = self.hosts.member(host_index, exited.index)?;
                 let while_ending = self.job.ending().is_some();
                 self.table
                     .exited(process, exited, (while_ending, self.now), self.sink)?;
@@ -258,7 +258,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 Ok(())
             }
             Event::Raised(raised) => {
-                let process = self.table.of_host(host_index, raised.index)?;
+                let process = self.hosts.member(host_index, raised.index)?;
                 if !self.table.has_exited(process) {
                     let raised = raised.clone().bounded();
                     self.stalls.raised(process, raised, self.sink);
@@ -288,7 +288,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             }
             Event::StacksReported(reported) => {
                 let stopped = reported.stopped.iter();
-                let stopped = stopped.map(|index| self.table.of_host(host_index, *index));
+                let stopped = stopped.map(|index| self.hosts.member(host_index, *index));
                 let stopped = stopped.collect::<Result<Vec<_>, _>>()?;
                 self.stalls.answered(host_index, stopped);
                 Ok(())
@@ -311,7 +311,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         let members = sampled
             .processes
             .iter()
-            .map(|(index, _)| self.table.of_host(host_index, *index))
+            .map(|(index, _)| self.hosts.member(host_index, *index))
             .collect::<Result<Vec<_>, _>>()?;
         let host = self.hosts.sessions[host_index].host.id;
         self.busiest.update(host, sampled);
@@ -326,14 +326,14 @@ impl<'a, 'h> EventLoop<'a, 'h> {
 
     fn resumed(&mut self, host: u32, activity: Activity) {
         let index = activity.index.filter(|_| activity.sign.is_some());
-        let process = index.and_then(|index| self.table.position(host, index));
+        let process = index.and_then(|index| self.hosts.position(host, index));
         self.stalls.resumed(process.zip(activity.sign), self.sink);
     }
 
     /// The index of the process that failed first.
     fn failed(&self) -> Option<usize> {
         let failure = self.job.failure()?;
-        self.table.position(failure.host, failure.index?)
+        self.hosts.position(failure.host, failure.index?)
     }
 
     /// Handles the end of all processes on a host.
@@ -394,7 +394,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         let busiest = self.busiest.text();
         status::line(
             &self.plan.name,
-            (self.states.up_count(), self.hosts.sessions.len()),
+            (self.states.up.len(), self.hosts.sessions.len()),
             self.job.progress(),
             self.now.saturating_duration_since(self.begun),
             StatusFacts {

@@ -2,19 +2,12 @@
 
 use record::Host;
 use record::error::{Fault, Report};
-
-/// The state of a host.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum HostState {
-    Up,
-    /// Everything has ended on the host, or it is lost.
-    Over,
-}
+use std::collections::BTreeSet;
 
 /// The hosts of a job, by their indices.
 pub struct HostStates {
-    states: Vec<HostState>,
-    up_count: usize,
+    /// Those on which not everything has ended, and which are not lost.
+    pub up: BTreeSet<usize>,
     /// Faults of processes that could not be ended.
     faults: Report,
 }
@@ -23,31 +16,14 @@ impl HostStates {
     /// Begins with hosts that are all up.
     pub fn new(count: usize) -> HostStates {
         HostStates {
-            states: vec![HostState::Up; count],
-            up_count: count,
+            up: (0..count).collect(),
             faults: Report::default(),
-        }
-    }
-
-    /// How many hosts are up.
-    pub fn up_count(&self) -> usize {
-        self.up_count
-    }
-
-    /// Whether a host is lost or has reported everything.
-    pub fn is_over(&self, index: usize) -> bool {
-        self.states[index] == HostState::Over
-    }
-
-    fn set_over(&mut self, index: usize) {
-        if std::mem::replace(&mut self.states[index], HostState::Over) == HostState::Up {
-            self.up_count -= 1;
         }
     }
 
     /// Notes that all processes on a host have ended, except for this number.
     pub fn end(&mut self, index: usize, host: &Host, survivors: u32) {
-        self.set_over(index);
+        self.up.remove(&index);
         if survivors > 0 {
             let problem = format!("{survivors} of the job's processes could not be ended");
             let fault = Fault::item(host.location(), problem);
@@ -57,7 +33,7 @@ impl HostStates {
 
     /// Notes the loss of a host; `is_fault` is whether to report it as a fault.
     pub fn lose(&mut self, index: usize, host: &Host, why: &str, is_fault: bool) {
-        self.set_over(index);
+        self.up.remove(&index);
         if is_fault {
             let problem = format!("lost while the job was ended: {why}");
             let fix = "its agent's watcher ends the job there; check with dgl-reap --list";
@@ -71,9 +47,10 @@ impl HostStates {
         let mut faults = self.faults;
         let problem = "it did not report that the job's processes have ended";
         let fix = format!("check with dgl-reap --list, end them with dgl-reap --job {job}");
-        let up = hosts.zip(&self.states);
-        for (host, _) in up.filter(|(_, state)| **state == HostState::Up) {
-            faults.push(Fault::unreachable(host.location(), problem).fix(fix.clone()));
+        for (host_index, host) in hosts.enumerate() {
+            if self.up.contains(&host_index) {
+                faults.push(Fault::unreachable(host.location(), problem).fix(fix.clone()));
+            }
         }
         faults
     }

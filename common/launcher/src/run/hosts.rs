@@ -104,6 +104,23 @@ impl<'a> ConnectedHosts<'a> {
         Ok((connected, loops))
     }
 
+    /// The index of a process that belongs to this host.
+    pub fn member(&self, host_index: usize, index: u32) -> Result<usize, String> {
+        let member = self.sessions[host_index].members.get(index as usize);
+        member
+            .copied()
+            .ok_or_else(|| format!("it has no process {index}"))
+    }
+
+    /// The index of a process, by the number of its host and its index on that host.
+    pub fn position(&self, host: u32, index: u32) -> Option<usize> {
+        let host = self
+            .sessions
+            .iter()
+            .position(|session| session.host.id == host)?;
+        self.member(host, index).ok()
+    }
+
     /// Sends the same request to all agents.
     pub fn send_all(&self, request: &Request) {
         self.sessions

@@ -1,7 +1,6 @@
-//! The states of a job's processes as their hosts report them, and the records of these events. A
-//! host is trusted only about its own processes, and each event is accepted only once.
+//! The states of a job's processes as their hosts report them, and the records of these events.
+//! Each event is accepted only once.
 
-use super::hosts::HostSession;
 use crate::output::sink::OutputSink;
 use record::term::{millis, now_ms};
 use record::{Exited, Listening, Process, Started};
@@ -23,39 +22,16 @@ pub struct ProcessTable<'a> {
     states: Vec<ProcessState>,
     /// How many were started.
     started_count: usize,
-    /// The number of each host, and the indices of its processes.
-    hosts: Vec<(u32, Vec<usize>)>,
 }
 
 impl<'a> ProcessTable<'a> {
     /// Begins with processes whose start has been requested.
-    pub fn new(processes: &'a [Process], sessions: &[HostSession<'_>]) -> ProcessTable<'a> {
-        let hosts = sessions.iter();
+    pub fn new(processes: &'a [Process]) -> ProcessTable<'a> {
         ProcessTable {
             processes,
             states: processes.iter().map(|_| ProcessState::default()).collect(),
             started_count: 0,
-            hosts: hosts
-                .map(|session| (session.host.id, session.members.clone()))
-                .collect(),
         }
-    }
-
-    /// The index of a process that belongs to this host.
-    pub fn of_host(&self, host_index: usize, index: u32) -> Result<usize, String> {
-        let (_, members) = &self.hosts[host_index];
-        let member = usize::try_from(index)
-            .ok()
-            .and_then(|index| members.get(index));
-        member
-            .copied()
-            .ok_or_else(|| format!("it has no process {index}"))
-    }
-
-    /// The index of a process, by the number of its host and its index on that host.
-    pub fn position(&self, host: u32, index: u32) -> Option<usize> {
-        let found = self.hosts.binary_search_by_key(&host, |(id, _)| *id);
-        self.hosts[found.ok()?].1.get(index as usize).copied()
     }
 
     /// Whether all processes were started.
