@@ -290,7 +290,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 let stopped = reported.stopped.iter();
                 let stopped = stopped.map(|index| self.hosts.member(host_index, *index));
                 let stopped = stopped.collect::<Result<Vec<_>, _>>()?;
-                self.stalls.answered(host_index, stopped);
+                self.stalls.reports.answered(host_index, stopped);
                 Ok(())
             }
             Event::ServersEnded(_) => {
@@ -375,7 +375,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 Step::Resumed(host, activity) => self.resumed(host, activity),
                 Step::Send(request) => {
                     if request == Request::ReportStacks {
-                        self.stalls.ask();
+                        self.stalls.reports.ask();
                     }
                     self.hosts.send_all(&request);
                     self.end_times.note(&request, self.plan, self.now);

@@ -23,41 +23,16 @@ const MAX_STACK_BYTES: usize = 8 << 20;
 pub struct StallReports {
     /// The stacks of each host that has not finished its answer, and how many bytes it sent.
     pending: BTreeMap<usize, (Vec<Stack>, usize)>,
-    /// The answer of each host.
-    answers: BTreeMap<usize, HostStacks>,
-    /// When the last activity was before the stall that was reported.
-    since_ms: Option<u64>,
-}
-
-#[derive(Debug)]
-struct HostStacks {
-    stacks: Vec<Stack>,
-    /// The indices of stopped processes.
-    stopped: Vec<usize>,
-}
-
-/// A stall that was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FoundStall {
-    pub stalled: JobStalled,
-    /// When the stall was found, in milliseconds since 1970.
-    pub time_ms: u64,
-}
-
-impl FoundStall {
-    /// A note on the processes for which the others wait.
-    fn note(&self) -> &'static str {
-        match self.stalled.computing {
-            Some(Computing::MayWork) => LONG_CALL,
-            Some(Computing::Waits) | None => "",
-        }
-    }
+    /// The answer of each host: the stacks, and the indices of stopped processes.
+    answers: BTreeMap<usize, (Vec<Stack>, Vec<usize>)>,
 }
 
 /// A stall with everything that hosts reported.
 #[derive(Debug)]
 pub struct CompleteStall {
-    pub stall: FoundStall,
+    pub stalled: JobStalled,
+    /// When the stall was found, in milliseconds since 1970.
+    pub time_ms: u64,
     pub stacks: Vec<Stack>,
     /// The indices of processes that a signal has stopped.
     pub stopped: Vec<usize>,
@@ -66,8 +41,16 @@ pub struct CompleteStall {
 impl CompleteStall {
     /// When the last activity was, in milliseconds since 1970.
     pub fn since_ms(&self) -> u64 {
-        let silent_ms = term::millis(self.stall.stalled.silent);
-        self.stall.time_ms.saturating_sub(silent_ms)
+        self.time_ms
+            .saturating_sub(term::millis(self.stalled.silent))
+    }
+
+    /// A note on the processes for which the others wait.
+    fn note(&self) -> &'static str {
+        match self.stalled.computing {
+            Some(Computing::MayWork) => LONG_CALL,
+            Some(Computing::Waits) | None => "",
+        }
     }
 }
 
@@ -96,31 +79,20 @@ impl StallReports {
     /// Completes the answer of a host. A signal has stopped the processes with the indices
     /// `stopped`.
     pub fn answered(&mut self, host_index: usize, stopped: Vec<usize>) {
-        let stacks = self.pending.remove(&host_index).unwrap_or_default().0;
-        self.answers
-            .insert(host_index, HostStacks { stacks, stopped });
+        let (stacks, _) = self.pending.remove(&host_index).unwrap_or_default();
+        self.answers.insert(host_index, (stacks, stopped));
     }
 
     /// The stall that was found, with the answers of all hosts.
-    pub fn complete(&mut self, stall: FoundStall) -> CompleteStall {
+    pub fn complete(&mut self, stalled: JobStalled, time_ms: u64) -> CompleteStall {
         let answers = std::mem::take(&mut self.answers).into_values();
-        let mut complete = CompleteStall {
-            stall,
-            stacks: Vec::new(),
-            stopped: Vec::new(),
-        };
-        for answer in answers {
-            complete.stacks.extend(answer.stacks);
-            complete.stopped.extend(answer.stopped);
+        let (stacks, stopped): (Vec<_>, Vec<_>) = answers.unzip();
+        CompleteStall {
+            stalled,
+            time_ms,
+            stacks: stacks.concat(),
+            stopped: stopped.concat(),
         }
-        self.since_ms = Some(complete.since_ms());
-        complete
-    }
-
-    /// Notes that the job is active again. Returns when the last activity was before the reported
-    /// stall.
-    pub fn resumed(&mut self) -> Option<u64> {
-        self.since_ms.take()
     }
 }
 
@@ -150,7 +122,7 @@ pub fn explain(
 ) -> Explanation {
     let comparison = Stack::compare(&complete.stacks);
     // half of the time, because the hosts do not detect the last activity at the same moment
-    let connections = Silence::of(&complete.stacks, Some(complete.stall.stalled.silent / 2));
+    let connections = Silence::of(&complete.stacks, Some(complete.stalled.silent / 2));
     let by_connections = comparison.outliers().is_empty() && !connections.sentences.is_empty();
     let process_index = |member: Option<Member>| {
         let mut processes = processes.iter();
@@ -198,7 +170,7 @@ pub fn explain(
     let reason = match (says_more, others.is_empty(), brief.is_empty()) {
         (true, true, _) => brief.clone(),
         (true, false, _) => format!("{brief}; {others}"),
-        (false, _, false) => comparison.sentence(stacks::names, complete.stall.note()),
+        (false, _, false) => comparison.sentence(stacks::names, complete.note()),
         (false, _, true) => silence(complete, &comparison),
     };
     Explanation {
@@ -211,8 +183,8 @@ pub fn explain(
 }
 
 fn silence(complete: &CompleteStall, comparison: &Comparison) -> String {
-    let silent = term::seconds(complete.stall.stalled.silent);
-    let problem = match complete.stall.stalled.computing {
+    let silent = term::seconds(complete.stalled.silent);
+    let problem = match complete.stalled.computing {
         None => format!("no process has written, computed or moved data for {silent}"),
         Some(_) => format!("{STANDS_STILL} for {silent}, although processes compute"),
     };
@@ -250,8 +222,8 @@ fn obstacles(stacks: &[Stack]) -> Vec<String> {
 
 /// The lines about a stall for users.
 pub fn lines(job: &str, complete: &CompleteStall, why: &Explanation) -> Vec<String> {
-    let silent = term::seconds(complete.stall.stalled.silent);
-    let problem = match complete.stall.stalled.computing {
+    let silent = term::seconds(complete.stalled.silent);
+    let problem = match complete.stalled.computing {
         None => "no process on any host has written, computed or moved data".to_owned(),
         Some(_) => format!("{STANDS_STILL}, although processes compute"),
     };
@@ -267,10 +239,7 @@ pub fn lines(job: &str, complete: &CompleteStall, why: &Explanation) -> Vec<Stri
         "ipconf-check ip_config.txt | dgl-stacks --job {job} shows all threads, ipconf-check \
          ip_config.txt | dgl-reap --job {job} ends it"
     );
-    match (
-        complete.stall.stalled.ends,
-        complete.stall.stalled.computing,
-    ) {
+    match (complete.stalled.ends, complete.stalled.computing) {
         (true, _) => {}
         (false, Some(Computing::MayWork)) => lines.push(format!(
             "it is left as it is, because a process that computes may be in one long call; {tools}"
@@ -330,16 +299,11 @@ mod tests {
         }
     }
 
-    fn stall(ends: bool) -> FoundStall {
-        FoundStall {
-            stalled: JobStalled {
-                silent: Duration::from_secs(600),
-                computing: None,
-                ends,
-            },
-            time_ms: 700_000,
-        }
-    }
+    const STALLED: JobStalled = JobStalled {
+        silent: Duration::from_secs(600),
+        computing: None,
+        ends: false,
+    };
 
     fn complete_stall(trainers: [&[&str]; 3], stopped: &[usize]) -> CompleteStall {
         let mut stacks = vec![stack(Role::Server, 0, &["recv (rpc.py:1)"])];
@@ -349,7 +313,8 @@ mod tests {
                 .map(|(rank, frames)| stack(Role::Trainer, rank, frames)),
         );
         CompleteStall {
-            stall: stall(false),
+            stalled: STALLED,
+            time_ms: 700_000,
             stacks,
             stopped: stopped.to_vec(),
         }
@@ -461,7 +426,7 @@ mod tests {
         ];
         for (trainers, computing, reason, last) in table {
             let mut complete = complete_stall(trainers, &[]);
-            complete.stall.stalled.computing = Some(computing);
+            complete.stalled.computing = Some(computing);
             let why = explain(&complete, &processes(), &BTreeMap::new());
             assert_eq!(why.reason, reason);
             let text = lines("try7", &complete, &why);
@@ -471,7 +436,7 @@ mod tests {
             assert!(text.last().unwrap().starts_with(last), "{text:?}");
         }
         let mut unread = complete_stall([LOOP, LOOP, LOOP], &[]);
-        unread.stall.stalled.computing = Some(Computing::Waits);
+        unread.stalled.computing = Some(Computing::Waits);
         unread.stacks.clear();
         let why = explain(&unread, &processes(), &BTreeMap::new());
         let expected = format!("{still} for 10 min 0 s, although processes compute");
@@ -513,12 +478,7 @@ mod tests {
         reports.stack(1, stack(Role::Trainer, 1, LOOP));
         reports.stack(1, stack(Role::Trainer, 2, LOOP));
         reports.answered(1, vec![2]);
-        assert_eq!(reports.resumed(), None);
-        let complete = reports.complete(stall(false));
+        let complete = reports.complete(STALLED, 700_000);
         assert_eq!((complete.stacks.len(), complete.stopped), (2, vec![2]));
-        assert_eq!(
-            [reports.resumed(), reports.resumed()],
-            [Some(100_000), None]
-        );
     }
 }

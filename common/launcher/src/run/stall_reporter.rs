@@ -2,7 +2,7 @@
 //! raised an exception and do not end.
 
 use super::hosts::HostSession;
-use super::stall::{self, CompleteStall, FoundStall, StallReports};
+use super::stall::{self, StallReports};
 use crate::output::sink::OutputSink;
 use record::stacks;
 use record::term::{self, now_ms};
@@ -20,9 +20,11 @@ pub struct StallReporter<'a> {
     /// The number of the first host, whose budget limits the reports about stalls, because any host
     /// may cause them.
     first_host: u32,
-    reports: StallReports,
-    /// Why the job stalls, from the report of the stall until the job is active again.
-    brief: Option<String>,
+    /// The stacks that hosts report.
+    pub reports: StallReports,
+    /// When the last activity was, and why the job stalls, from the report of the stall until the
+    /// job is active again.
+    stalls: Option<(u64, String)>,
     /// Processes that have raised an exception and do not end.
     raised: BTreeMap<usize, Raised>,
 }
@@ -48,14 +50,14 @@ impl<'a> StallReporter<'a> {
             names,
             first_host,
             reports: StallReports::default(),
-            brief: None,
+            stalls: None,
             raised: BTreeMap::new(),
         }
     }
 
     /// Why the job stalls, if it does; empty if that is not known.
     pub fn brief(&self) -> Option<&str> {
-        self.brief.as_deref()
+        Some(&self.stalls.as_ref()?.1)
     }
 
     /// Handles the stacks of a process. While the job ends, they are recorded at once.
@@ -68,46 +70,28 @@ impl<'a> StallReporter<'a> {
         }
     }
 
-    /// Notes that all hosts are asked for stacks.
-    pub fn ask(&mut self) {
-        self.reports.ask();
-    }
-
-    /// Notes that a host has sent all stacks; a signal has stopped the processes with these
-    /// indices.
-    pub fn answered(&mut self, host: usize, stopped: Vec<usize>) {
-        self.reports.answered(host, stopped);
-    }
-
     /// Reports that the job stalls, with the answers of all hosts.
     pub fn found(&mut self, stalled: job::JobStalled, sink: &mut OutputSink) {
-        let stall = self.reports.complete(FoundStall {
-            stalled,
-            time_ms: now_ms(),
-        });
-        self.report(&stall, sink);
-    }
-
-    fn report(&mut self, stall: &CompleteStall, sink: &mut OutputSink) {
-        let why = stall::explain(stall, self.processes, &self.raised);
+        let stall = self.reports.complete(stalled, now_ms());
+        let why = stall::explain(&stall, self.processes, &self.raised);
         for stack in &stall.stacks {
             self.write_stack(stack.clone(), false, sink);
         }
-        let found = &stall.stall;
+        let since_ms = stall.since_ms();
         let stalled = Stalled {
-            since_ms: stall.since_ms(),
-            silent_s: found.stalled.silent.as_secs_f64(),
-            computing: found.stalled.computing.is_some(),
+            since_ms,
+            silent_s: stalled.silent.as_secs_f64(),
+            computing: stalled.computing.is_some(),
             reason: why.reason.clone(),
             culprit: why.culprit.clone(),
-            time_ms: found.time_ms,
+            time_ms: stall.time_ms,
         };
         sink.report(self.first_host, &stalled);
         sink.keep_stall(Some((stalled, stall.stacks.clone())));
-        for line in stall::lines(self.job, stall, &why) {
+        for line in stall::lines(self.job, &stall, &why) {
             notice(sink, &line);
         }
-        self.brief = Some(why.brief);
+        self.stalls = Some((since_ms, why.brief));
     }
 
     /// Writes the record of a stack, within the budget of its host.
@@ -123,10 +107,9 @@ impl<'a> StallReporter<'a> {
     /// Reports that the job is active again, with the process if it is known.
     pub fn resumed(&mut self, moved: Option<(usize, Sign)>, sink: &mut OutputSink) {
         let time_ms = now_ms();
-        let Some(since_ms) = self.reports.resumed() else {
+        let Some((since_ms, _)) = self.stalls.take() else {
             return;
         };
-        self.brief = None;
         let (process, sign) = moved.unzip();
         let process = process.map(|position| &self.processes[position]);
         let activity = match (process, sign) {
