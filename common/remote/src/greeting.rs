@@ -121,22 +121,6 @@ struct AgentDelivery {
     since: Instant,
 }
 
-/// A line of the bootstrap or the agent.
-enum MarkedLine {
-    Needs {
-        machine: String,
-        gzip: bool,
-    },
-    Took,
-    Refused(String),
-    /// The shell with this name has replaced the login shell with this path.
-    Instead {
-        shell: String,
-        login_shell: String,
-    },
-    Runs,
-}
-
 /// How long a shell may take to print its name after the end of its stdin.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -149,31 +133,42 @@ impl Greeting {
     ) -> Result<Vec<u8>, HostFault> {
         let limit = options.connect_timeout;
         loop {
-            self.transport.write_some();
-            let received = self
-                .transport
-                .receive()
-                .map_err(|error| HostFault::unreachable(reasons::of_libssh2(&error.to_string())))?;
-            if let Some(count) = received {
-                let bytes = self.transport.buffer[..count].to_vec();
-                if let Some(rest) = self.read(&bytes, agents, limit)? {
-                    return Ok(rest);
-                }
-            } else if self.transport.is_closed() {
-                return Err(self.lost());
+            // on a slow link the agent may take longer, as long as pieces arrive
+            let left = limit.saturating_sub(self.moved.elapsed());
+            if let Some(rest) = self.turn(agents, limit, left)? {
+                return Ok(rest);
             }
             if options.is_stopped() {
                 return Err(HostFault::stopped());
             }
-            // on a slow link the agent may take longer, as long as pieces arrive
-            let left = limit.saturating_sub(self.moved.elapsed());
-            if left.is_zero() {
+            // what had arrived by then was read, and may have moved it
+            if left.is_zero() && self.moved.elapsed() >= limit {
                 return Err(self.silent(limit, agents));
             }
-            if received.is_none() {
-                self.transport.wait(None, left.min(STOP_CHECKED));
-            }
         }
+    }
+
+    /// Sends and receives once, or waits for that at most this long; returns the bytes after the
+    /// agent's first line once it has arrived.
+    fn turn(
+        &mut self,
+        agents: &Agents,
+        limit: Duration,
+        left: Duration,
+    ) -> Result<Option<Vec<u8>>, HostFault> {
+        self.transport.write_some();
+        let received = self.transport.receive();
+        let received = received
+            .map_err(|error| HostFault::unreachable(reasons::of_libssh2(&error.to_string())))?;
+        if let Some(count) = received {
+            let bytes = self.transport.buffer[..count].to_vec();
+            return self.read(&bytes, agents, limit);
+        }
+        if self.transport.is_closed() {
+            return Err(self.lost());
+        }
+        self.transport.wait(None, left.min(STOP_CHECKED));
+        Ok(None)
     }
 
     /// Handles received bytes; returns those after the agent's first line once it has arrived.
@@ -195,20 +190,25 @@ impl Greeting {
             self.line.extend_from_slice(&rest[..end]);
             rest = &rest[end + 1..];
             let line = std::mem::take(&mut self.line);
-            match self.marked(&String::from_utf8_lossy(&line)) {
-                Some(MarkedLine::Runs) => return Ok(Some(rest.to_vec())),
-                Some(MarkedLine::Needs { machine, gzip }) => {
-                    self.bring(agents.bytes(&machine, gzip)?)?;
-                }
-                Some(MarkedLine::Took) => self.bring_on(limit)?,
-                Some(MarkedLine::Refused(why)) => return Err(refused(&why)),
-                Some(MarkedLine::Instead { shell, login_shell }) => {
+            let text = String::from_utf8_lossy(&line);
+            let Some(words) = text.strip_prefix(self.token.as_str()).map(str::trim) else {
+                self.remember(&text);
+                continue;
+            };
+            let (word, about) = words.split_once(' ').unwrap_or((words, ""));
+            let (first, second) = about.split_once(' ').unwrap_or((about, ""));
+            match word {
+                "runs" => return Ok(Some(rest.to_vec())),
+                "need" => self.bring(agents.bytes(first, second == "gzip")?)?,
+                "took" => self.bring_on(limit)?,
+                "refused" => return Err(refused(about)),
+                "instead" => {
                     if let Some(command) = self.transport.channel.engine() {
                         return Err(joined(command));
                     }
-                    self.instead = Some((shell, login_shell));
+                    self.instead = Some((first.to_owned(), second.to_owned()));
                 }
-                None => self.remember(&line),
+                _ => self.remember(&text),
             }
         }
         self.line.extend_from_slice(rest);
@@ -267,40 +267,15 @@ impl Greeting {
         });
     }
 
-    fn remember(&mut self, line: &[u8]) {
-        let words = String::from_utf8_lossy(line);
+    fn remember(&mut self, words: &str) {
         if !words.trim().is_empty() {
             self.shell_output = words.trim().chars().take(MAX_SHELL_OUTPUT).collect();
         }
     }
 
-    fn marked(&self, line: &str) -> Option<MarkedLine> {
-        let words = line.strip_prefix(self.token.as_str())?.trim();
-        match words.split_once(' ').unwrap_or((words, "")) {
-            ("runs", _) => Some(MarkedLine::Runs),
-            ("took", _) => Some(MarkedLine::Took),
-            ("refused", why) => Some(MarkedLine::Refused(why.to_owned())),
-            ("instead", rest) => {
-                let (shell, login_shell) = rest.split_once(' ').unwrap_or((rest, ""));
-                Some(MarkedLine::Instead {
-                    shell: shell.to_owned(),
-                    login_shell: login_shell.to_owned(),
-                })
-            }
-            ("need", rest) => {
-                let (machine, form) = rest.split_once(' ')?;
-                Some(MarkedLine::Needs {
-                    machine: machine.to_owned(),
-                    gzip: form == "gzip",
-                })
-            }
-            _ => None,
-        }
-    }
-
     fn lost(&mut self) -> HostFault {
         let unfinished = std::mem::take(&mut self.line);
-        self.remember(&unfinished);
+        self.remember(&String::from_utf8_lossy(&unfinished));
         if let Some(fault) = self.of_start_up_files() {
             return fault;
         }
@@ -356,23 +331,12 @@ impl Greeting {
         if self.transport.channel.engine().is_none() {
             self.transport.close_stdin();
             let until = Instant::now() + LAST_WORDS;
-            while self.instead.is_none() && !self.transport.is_closed() {
-                self.transport.write_some();
-                let Ok(received) = self.transport.receive() else {
-                    break;
-                };
-                let left = until.saturating_duration_since(Instant::now());
-                match received {
-                    _ if left.is_zero() => break,
-                    None => drop(self.transport.wait(None, left.min(STOP_CHECKED))),
-                    Some(count) => {
-                        let bytes = self.transport.buffer[..count].to_vec();
-                        if self.read(&bytes, agents, limit).is_err() {
-                            break;
-                        }
-                    }
-                }
-            }
+            let left = || until.saturating_duration_since(Instant::now());
+            while self.instead.is_none()
+                && !self.transport.is_closed()
+                && !left().is_zero()
+                && self.turn(agents, limit, left()).is_ok()
+            {}
         }
         if let Some((shell, login_shell)) = &self.instead {
             return start_up_file_starts(shell, login_shell);
