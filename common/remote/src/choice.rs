@@ -100,8 +100,6 @@ pub(crate) enum Wish {
     Any {
         /// Whether the connectors in the host records are used.
         remembers: bool,
-        /// Whether the logins will carry much data, for which OpenSSH's cipher is cheaper.
-        carries_content: bool,
     },
     /// This connector.
     Only(Connect),
@@ -132,10 +130,7 @@ impl Logins {
                 .fix("use --connect ssh, or --connect auto")),
             },
             Wish::Only(Connect::Ssh) => login.by_ssh(None),
-            Wish::Any {
-                carries_content, ..
-            } if carries_content && ssh_config::openssh().is_some() => login.by_ssh(None),
-            Wish::Any { remembers, .. } => {
+            Wish::Any { remembers } => {
                 let (session, how) = login.by_any(remembers)?;
                 self.found.lock().insert(host.id, how);
                 Ok(session)

@@ -52,7 +52,6 @@ use wire::dial::Ender;
 use wire::{Event, Request};
 
 /// How to reach a host.
-#[derive(Clone, Debug, PartialEq, Eq)]
 enum Connector {
     /// libssh2 or OpenSSH's program.
     Login(Wish),
@@ -61,7 +60,7 @@ enum Connector {
     /// The user's command, a template.
     Command(String),
     /// One command starts agents, which dial in.
-    Dial,
+    Dial(Box<dial::Dial>),
 }
 
 /// Reaches hosts by the connector that the command line chooses.
@@ -69,69 +68,45 @@ pub struct Remote {
     options: RemoteOptions,
     connector: Connector,
     logins: Logins,
-    /// The addresses of this machine, which need no ssh.
-    local_addresses: HashSet<Ipv4Addr>,
-    /// The agents that dial in; only with [`Connector::Dial`].
-    dial: Option<dial::Dial>,
 }
 
 impl Remote {
     /// Chooses the connector.
     pub fn new(options: RemoteOptions) -> Result<Remote, Report> {
         let connector = match options.connect.as_deref() {
-            None => Connector::Login(Wish::Any {
-                remembers: true,
-                carries_content: false,
-            }),
-            Some("auto") => Connector::Login(Wish::Any {
-                remembers: false,
-                carries_content: false,
+            how @ (None | Some("auto")) => Connector::Login(Wish::Any {
+                remembers: how.is_none(),
             }),
             Some("ssh2") => Connector::Login(Wish::Only(Connect::Ssh2)),
             Some("ssh") => Connector::Login(Wish::Only(Connect::Ssh)),
             Some("local") => Connector::Local,
-            Some(how) if dialed(how).is_some() => {
-                check_dialed(how)?;
-                Connector::Dial
-            }
-            Some(template) if template.contains(char::is_whitespace) => {
-                Connector::Command(template.to_owned())
-            }
-            Some(word) => {
-                let fault = Fault::usage(
-                    "--connect",
-                    format!(
-                        "{word} is none of auto, ssh2, ssh, local, and no command with arguments"
-                    ),
-                );
-                return Err(fault
-                    .fix(
-                        "a command must contain the host, as in 'srun --overlap \
-                    --unbuffered -N1 -n1 -w {name}'",
-                    )
-                    .report());
-            }
+            Some(how) => match (dialed(how)?, how.contains(char::is_whitespace)) {
+                (Some((evidence, command)), _) => {
+                    let dial = dial::Dial::new(command, evidence, options.clone());
+                    Connector::Dial(Box::new(dial))
+                }
+                (None, true) => Connector::Command(how.to_owned()),
+                (None, false) => {
+                    let problem = format!(
+                        "{how} is none of auto, ssh2, ssh, local, and no command with arguments"
+                    );
+                    let fix = "a command must contain the host, as in 'srun --overlap \
+                        --unbuffered -N1 -n1 -w {name}'";
+                    return Err(Fault::usage("--connect", problem).fix(fix).report());
+                }
+            },
         };
-        let local_addresses = match options.ssh_port.is_none() && options.ssh_username.is_none() {
-            true => local_addresses().clone(),
-            false => HashSet::new(),
-        };
-        let dial = options.connect.as_deref().and_then(dialed);
-        let dial =
-            dial.map(|(evidence, command)| dial::Dial::new(command, evidence, options.clone()));
         Ok(Remote {
             options,
             connector,
             logins: Logins::default(),
-            local_addresses,
-            dial,
         })
     }
 
     /// Starts host-agent on each host, with several logins at once. The results are in the order of
     /// the hosts.
     pub fn open_agents(&self, hosts: &[Host]) -> Vec<Result<Session, HostFault>> {
-        if let Some(dial) = &self.dial {
+        if let Connector::Dial(dial) = &self.connector {
             return dial.open_all(hosts);
         }
         let options = &self.options;
@@ -150,23 +125,22 @@ impl Remote {
     fn log_in(&self, host: &Host) -> Result<Session, HostFault> {
         match self.connector_for(host) {
             Connector::Local => greeting::begin_here(&self.options),
-            Connector::Login(wish) => self.logins.open(&self.options, host, wish),
+            Connector::Login(wish) => self.logins.open(&self.options, host, *wish),
             Connector::Command(template) => {
                 let command = bootstrap::COMMAND;
-                let channel = program::template(&self.options, host, &template, command)?;
+                let channel = program::template(&self.options, host, template, command)?;
                 greeting::begin(channel, &self.options)
             }
-            Connector::Dial => Err(HostFault::unreachable("it must dial in")),
+            Connector::Dial(_) => Err(HostFault::unreachable("it must dial in")),
         }
     }
 
     /// This remote, set up for logins that carry much data if `carries_content`.
     pub fn for_content(mut self, carries_content: bool) -> Remote {
-        if let Connector::Login(Wish::Any { remembers, .. }) = self.connector {
-            self.connector = Connector::Login(Wish::Any {
-                remembers,
-                carries_content,
-            });
+        let has_choice = matches!(self.connector, Connector::Login(Wish::Any { .. }));
+        // OpenSSH's cipher is cheaper
+        if carries_content && has_choice && ssh_config::openssh().is_some() {
+            self.connector = Connector::Login(Wish::Only(Connect::Ssh));
         }
         self
     }
@@ -240,20 +214,21 @@ impl Remote {
             Connector::Local => fault
                 .fix("check that host-agent, beside the tools or in libexec/dgl-tools, runs here"),
             Connector::Command(template) => {
-                let command = program::fill(&self.options, host, &template).unwrap_or(template);
+                let command = program::fill(&self.options, host, template);
+                let command = command.as_deref().unwrap_or(template);
                 fault.fix(format!("try it here: {command} echo hello; {NEEDS}"))
             }
-            Connector::Dial => fault.fix("check that the command starts an agent on the host"),
+            Connector::Dial(_) => fault,
         }
     }
 
     /// Why no process can outlive the agents: the engine that started them ends all processes that
     /// they leave. `None` if processes can.
     pub fn why_nothing_stays(&self) -> Option<String> {
-        let ender = match (&self.dial, &self.connector) {
-            (Some(dial), _) => dial.ender(),
-            (None, Connector::Command(template)) => ender_of_command(template),
-            (None, _) => None,
+        let ender = match &self.connector {
+            Connector::Dial(dial) => dial.ender(),
+            Connector::Command(template) => ender_of_command(template),
+            Connector::Login(_) | Connector::Local => None,
         };
         Some(ender?.to_string())
     }
@@ -263,14 +238,15 @@ impl Remote {
         matches!(self.connector, Connector::Login(_))
     }
 
-    fn connector_for(&self, host: &Host) -> Connector {
-        let elsewhere = host
-            .login
-            .as_ref()
-            .is_some_and(|login| *login != host.ip.to_string());
-        match self.is_ssh() && !elsewhere && self.local_addresses.contains(&host.ip.0) {
-            true => Connector::Local,
-            false => self.connector.clone(),
+    fn connector_for(&self, host: &Host) -> &Connector {
+        let has_other = |login: &String| *login != host.ip.to_string();
+        // a login, port or user name of the user's choice may lead elsewhere
+        let elsewhere = host.login.as_ref().is_some_and(has_other)
+            || self.options.ssh_port.is_some()
+            || self.options.ssh_username.is_some();
+        match self.is_ssh() && !elsewhere && is_local(host.ip.0) {
+            true => &Connector::Local,
+            false => &self.connector,
         }
     }
 }
@@ -296,39 +272,25 @@ fn is_of_host_lab(address: &Ipv4Addr) -> bool {
 
 const DIAL_FIX: &str = "as in 'dial srun --overlap -N{count} -w {names} --ntasks-per-node=1'";
 
-fn no_command() -> Report {
-    let fault = Fault::usage("--connect", "dial needs the command that starts the agents");
-    fault.fix(DIAL_FIX).report()
-}
-
 /// The command of a `--connect` with which hosts dial in, and the evidence that identifies an
-/// agent's host.
-fn dialed(how: &str) -> Option<(dial::HostEvidence, &str)> {
+/// agent's host. Refuses placeholders for one host, because the command runs once for all hosts.
+fn dialed(how: &str) -> Result<Option<(dial::HostEvidence, &str)>, Report> {
     let (word, command) = how.split_once(' ').unwrap_or((how, ""));
     let evidence = match word {
         "dial" => dial::HostEvidence::Source,
         "dial-by-name" => dial::HostEvidence::OwnWord,
-        _ => return None,
+        _ => return Ok(None),
     };
-    Some((evidence, command.trim()))
-}
-
-/// Refuses placeholders for one host in a command that runs once for all hosts.
-fn check_dialed(command: &str) -> Result<(), Report> {
-    if dialed(command).is_none_or(|(_, command)| command.is_empty()) {
-        return Err(no_command());
-    }
-    match dial::OF_ONE_HOST
-        .iter()
-        .find(|name| command.contains(**name))
-    {
+    let command = command.trim();
+    let mut of_one_host = dial::OF_ONE_HOST.iter();
+    let problem = match of_one_host.find(|name| command.contains(**name)) {
+        None if command.is_empty() => "dial needs the command that starts the agents".to_owned(),
+        None => return Ok(Some((evidence, command))),
         Some(name) => {
-            let problem =
-                format!("{name} stands for one host, but dial runs its command once for all hosts");
-            Err(Fault::usage("--connect", problem).fix(DIAL_FIX).report())
+            format!("{name} stands for one host, but dial runs its command once for all hosts")
         }
-        None => Ok(()),
-    }
+    };
+    Err(Fault::usage("--connect", problem).fix(DIAL_FIX).report())
 }
 
 /// A thread pool for work that mostly waits for hosts; its size is a number of connections, not of
@@ -352,12 +314,10 @@ fn is_local(address: Ipv4Addr) -> bool {
 /// The addresses of this machine.
 fn local_addresses() -> &'static HashSet<Ipv4Addr> {
     static ADDRESSES: OnceLock<HashSet<Ipv4Addr>> = OnceLock::new();
-    ADDRESSES.get_or_init(interface_addresses)
-}
-
-fn interface_addresses() -> HashSet<Ipv4Addr> {
-    let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
-    interfaces
-        .filter_map(|interface| Some(interface.address?.as_sockaddr_in()?.ip()))
-        .collect()
+    ADDRESSES.get_or_init(|| {
+        let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
+        interfaces
+            .filter_map(|interface| Some(interface.address?.as_sockaddr_in()?.ip()))
+            .collect()
+    })
 }
