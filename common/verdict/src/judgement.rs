@@ -45,10 +45,11 @@ pub fn verdict(job: &JobHistory) -> Conclusion {
 }
 
 /// Whether this is the summary of a dgl-spawn that left the job running: one that detached it, or
-/// that was interrupted while it followed a detached job.
+/// that was interrupted while it followed a detached job. Persistent graph servers, which outlive
+/// the job, do not show that.
 fn was_left(job: &JobHistory, summary: &Summary) -> bool {
     let is_known = summary.cause.is_some() || summary.first_failure.is_some();
-    let mut lives = job.processes.iter().map(|history| &history.life);
+    let mut lives = job.clients().map(|history| &history.life);
     let goes_on = lives.any(|life| life.started.is_some() && life.exited.is_none());
     goes_on && !is_known && summary.faults.is_empty()
 }
