@@ -38,14 +38,19 @@ impl Host {
 
     /// Logs in again; `limit` is the longest silence.
     fn log_in_within(&self, limit: &str) -> Ran {
+        self.run(limit, "dgl-reap --list")
+    }
+
+    /// Runs a tool, or a pipeline, on the host.
+    fn run(&self, limit: &str, tool: &str) -> Ran {
         let own = "env -u XDG_CACHE_HOME -u DGL_TOOLS_AGENT_DIR HOME=$PWD/home TMPDIR=$PWD/tmp \
             USER=me LOGNAME=me";
-        let reap = format!(
-            "DGL_TOOLS_CONNECT_TIMEOUT={limit} dgl-reap --list --connect \"{own} $PWD/login\""
-        );
         sh(
             &self.folder,
-            &format!("echo 10.99.0.1 | ipconf-check | {reap}"),
+            &format!(
+                "export DGL_TOOLS_CONNECT_TIMEOUT={limit}; \
+                 echo 10.99.0.1 | ipconf-check | {tool} --connect \"{own} $PWD/login\""
+            ),
         )
     }
 
@@ -135,6 +140,29 @@ fn every_shell_takes_the_agent_once() {
             first.ino(),
             "{shell}: it was sent again"
         );
+    }
+}
+
+/// The agent's own files are private, but not what a job writes.
+#[test]
+fn a_process_has_the_umask_of_the_login_in_every_shell() {
+    if takes_seconds() {
+        return;
+    }
+    let job = "dgl-env --role worker -- sh -c umask 2>/dev/null | \
+        dgl-spawn --no-preflight --format human";
+    for shell in shells() {
+        let host = Host::new();
+        let login = format!("#!/bin/sh\nshift; umask 027; exec {shell} \"$@\"\n");
+        executable(&host.folder, "login", &login);
+        // the agent is sent first, and found later
+        for time in ["first", "second"] {
+            let ran = host.run("60s", job);
+            let has_umask = ran.status == 0 && ran.out == "[10.99.0.1 worker 0] 0027\n";
+            assert!(has_umask, "{shell}, {time}: {}{}", ran.out, ran.err);
+        }
+        let agent = std::fs::metadata(host.only_agent_in(&host.cache())).unwrap();
+        assert_eq!(agent.mode() & 0o777, 0o700, "{shell}");
     }
 }
 

@@ -85,6 +85,22 @@ fn each_of_real_hosts_is_logged_in_to_by_what_can_and_the_pipeline_remembers() {
 }
 
 #[test]
+fn processes_on_real_hosts_have_the_umask_of_a_login() {
+    let (folder, cluster) = listed(2);
+    let login = cluster.sh(&folder, "ssh -n h2 sh -c umask");
+    login.ends(0);
+    let expected = format!("[10.77.0.2 worker 0] {}", login.out);
+    for connector in ["ssh2", "ssh"] {
+        let job = format!(
+            "echo 10.77.0.2 | ipconf-check | dgl-env --role worker -- sh -c umask | \
+             dgl-spawn --connect {connector} --format human"
+        );
+        cluster.sh(&folder, &job).gives(0, &expected);
+    }
+    cluster.assert_clean();
+}
+
+#[test]
 fn one_connection_of_ssh_serves_a_pipeline_on_real_hosts() {
     let (folder, cluster) = listed(2);
     let accepted = || {

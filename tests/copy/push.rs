@@ -329,6 +329,23 @@ fn links_of_the_users_own_are_followed() {
 }
 
 #[test]
+fn new_directories_have_what_the_umask_of_the_login_allows() {
+    for (mask, mode) in [("002", 0o775), ("027", 0o750), ("077", 0o700)] {
+        let folder = plan(&[("a", noise(1, 1000))]);
+        make_folder(&folder, "src/empty");
+        map(&folder);
+        let login = format!("#!/bin/sh\numask {mask}\nexec \"$@\"\n");
+        executable(&folder, "login", &login);
+        push(&folder, "--connect './login env'").ends(0);
+        let mode_of = |path: &str| fs::metadata(folder.join(path)).unwrap().mode() & 0o777;
+        for new in ["ws", "ws/src", "ws/src/empty"] {
+            assert_eq!(mode_of(new), mode, "{mask}: {new}");
+        }
+        assert_eq!(mode_of("ws/src/a"), mode_of("src/a"), "{mask}");
+    }
+}
+
+#[test]
 fn sizes_times_and_modes_and_what_was_there() {
     if takes_seconds() {
         return;

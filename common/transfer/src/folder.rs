@@ -22,6 +22,8 @@ use wire::files::FileFault;
 
 const TYPE: u32 = 0o170_000;
 const STICKY: u32 = 0o1000;
+/// The mode of a missing directory, before the umask.
+const NEW_FOLDER: u32 = 0o777;
 
 /// Where the links on a path may lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,15 +57,15 @@ struct Walk<'a> {
     path: &'a Path,
     /// The users whose links are followed.
     owners: [u32; 3],
-    /// Whether missing directories are made, with this mode before the umask.
-    make: Option<u32>,
+    /// Whether missing directories are made.
+    make: bool,
     /// How many links were followed.
     links: u32,
 }
 
 impl<'a> Walk<'a> {
     /// Follows the links of this user and root.
-    fn of_user(path: &'a Path, make: Option<u32>) -> io::Result<Walk<'a>> {
+    fn of_user(path: &'a Path, make: bool) -> io::Result<Walk<'a>> {
         // in a user namespace without root, what is root's belongs to the owner of this directory
         let system = Folder::root()?.metadata()?.uid();
         Ok(Walk {
@@ -91,12 +93,12 @@ impl<'a> Walk<'a> {
 
     /// The directory of this name, and whether the name is a link.
     fn enter(&mut self, folder: &Folder, name: &OsStr) -> Result<(Folder, bool), FileFault> {
-        let next = match (folder.folder(name), self.make) {
-            (Err(error), Some(mode)) if error.kind() == io::ErrorKind::NotFound => {
-                folder.make(name, mode)?;
+        let next = match folder.folder(name) {
+            Err(error) if self.make && error.kind() == io::ErrorKind::NotFound => {
+                folder.make(name, NEW_FOLDER)?;
                 folder.folder(name)
             }
-            (opened, _) => opened,
+            opened => opened,
         };
         match next {
             // the kernel's error for a link in the place of a directory
@@ -124,7 +126,7 @@ impl<'a> Walk<'a> {
         // the target of this very link, whatever has its name by now
         let target = readlinkat(&link, "").map_err(fault)?;
         // missing directories behind a link are not made
-        let make = self.make.take();
+        let make = std::mem::take(&mut self.make);
         let next = self.to(folder, Path::new(&target));
         self.make = make;
         next
@@ -144,15 +146,15 @@ impl Folder {
 
     /// Opens a directory by a path, whose links this user or root has made.
     pub fn open(path: &Path) -> Result<Folder, FileFault> {
-        Folder::along(path, None)
+        Folder::along(path, false)
     }
 
-    /// Opens a directory by a path; missing directories are made, with this mode before the umask.
-    pub fn open_or_make(path: &Path, mode: u32) -> Result<Folder, FileFault> {
-        Folder::along(path, Some(mode))
+    /// Opens a directory by a path; missing directories are made, as the umask allows.
+    pub fn open_or_make(path: &Path) -> Result<Folder, FileFault> {
+        Folder::along(path, true)
     }
 
-    fn along(path: &Path, make: Option<u32>) -> Result<Folder, FileFault> {
+    fn along(path: &Path, make: bool) -> Result<Folder, FileFault> {
         let here = open(AT_FDCWD, Path::new("."), OFlag::empty()).map_err(fault)?;
         Walk::of_user(path, make)?.to(&here, path)
     }
@@ -168,7 +170,7 @@ impl Folder {
         let mut walk = Walk {
             path,
             owners: [0, geteuid().as_raw(), fstat(self).map_err(fault)?.st_uid],
-            make: make.then_some(0o777),
+            make,
             links: 0,
         };
         let mut folder = self.clone();
@@ -260,7 +262,7 @@ impl Folder {
             nix::libc::S_IFLNK => {
                 let target = PathBuf::from(readlinkat(&found, "")?);
                 let parent = target.parent().unwrap_or(Path::new("."));
-                let folder = Walk::of_user(parent, None)?.to(self, parent);
+                let folder = Walk::of_user(parent, false)?.to(self, parent);
                 let folder = folder.map_err(|fault| io::Error::other(fault.to_string()))?;
                 let name = target.file_name().ok_or(io::ErrorKind::IsADirectory)?;
                 let flags = write | OFlag::O_CREAT | OFlag::O_TRUNC;

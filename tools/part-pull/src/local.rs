@@ -19,13 +19,11 @@ use wire::files::FileFault;
 const CRC64: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
 
 const LOCK: &str = ".part-pull.lock";
-/// The mode of a new directory, before the umask.
-const NEW_FOLDER: u32 = 0o777;
 
 /// Claims a directory, which is made: two part-pulls that write the same file under the same
 /// temporary name would rename it unfinished.
 pub fn claim(folder: &Path, run: &str) -> Result<LockAttempt, FileFault> {
-    let folder = Folder::open_or_make(folder, NEW_FOLDER)?;
+    let folder = Folder::open_or_make(folder)?;
     Ok(Lock::take(&folder, LOCK, run)?)
 }
 
@@ -82,7 +80,7 @@ impl Local {
     fn receiver(&mut self, make: bool) -> Result<&mut Receiver, FileFault> {
         if self.receiver.is_none() {
             let folder = match make {
-                true => Folder::open_or_make(&self.path, NEW_FOLDER)?,
+                true => Folder::open_or_make(&self.path)?,
                 false => Folder::open(&self.path)?,
             };
             self.receiver = Some(Receiver::new(folder, &self.path, false));

@@ -39,7 +39,7 @@ impl LogDir {
         let count = processes.len() + 1;
         reserve_descriptors(count)
             .map_err(|error| format!("{count} files cannot be open at once: {error}"))?;
-        let folder = Folder::open_or_make(folder, FOLDER_MODE).map_err(|fault| fault.here())?;
+        let folder = Folder::open_or_make(folder).map_err(|fault| fault.here())?;
         set_earlier_run_aside(&folder).map_err(|error| error.to_string())?;
         let open = |name: String, mode: u32| match folder.open_log(&name, mode) {
             Ok(file) => Ok(Some((name, BufWriter::new(file)))),

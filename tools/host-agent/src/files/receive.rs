@@ -23,9 +23,6 @@ use wire::files::{
     Sum,
 };
 
-/// The mode of the directories of a workspace that are missing, before the umask.
-const NEW_FOLDER: u32 = 0o755;
-
 /// A push to this host, over one connection.
 pub struct Push {
     output: Arc<EventOutput>,
@@ -51,7 +48,6 @@ impl Push {
         output: Arc<EventOutput>,
         files: &Arc<IncomingFiles>,
     ) -> Result<Push, Failure> {
-        nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
         let base = receive.base.path();
         if !base.is_absolute() || !push_folder::is_word(&receive.run) {
             return Err(Failure::new(
@@ -61,7 +57,7 @@ impl Push {
         let push_folder = match (receive.dry, receive.direct) {
             (true, _) => None,
             (false, false) => {
-                let folder = Folder::open_or_make(base, NEW_FOLDER);
+                let folder = Folder::open_or_make(base);
                 let failed =
                     |fault: FileFault| Failure::new(format!("{}: {fault}", base.display()));
                 let folder = folder.map_err(failed)?;
