@@ -84,8 +84,9 @@ fn claim(
     Ok(conflicts)
 }
 
-/// Releases all claims.
+/// Releases all claims. A host that is lost meanwhile is a fault, because the job must not start
+/// without it.
 pub fn release(conversation: &mut Conversation<'_, '_>) -> Result<(), Stopped> {
     conversation.ask_all(&Request::Release);
-    conversation.listen(|_, _| {}).map(|_| ())
+    conversation.collect(|_, _, _| {})
 }
