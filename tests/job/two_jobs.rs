@@ -4,8 +4,8 @@ use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use support::{
-    Cluster, Ran, assert_has, partition, python_with_dgl, read, root, scratch, sh, takes_seconds,
-    write,
+    Cluster, Ran, assert_has, host_record, partition, python_with_dgl, read, root, scratch, sh,
+    takes_seconds, write,
 };
 
 /// A graph server that loads for two seconds before it listens, as real ones do, and then stays for
@@ -135,6 +135,89 @@ fn one_that_waits_starts_when_the_other_has_ended() {
     let (ran, _, b) = both(&folder, "1", "", "--wait 1s <job.jsonl");
     assert_eq!(ran.out, "a 0\nb 74\n", "{b}");
     assert_has(&b, &format!("taken by job a-{}", name(&folder)));
+}
+
+/// An agent that says to the first claims that another job has the name. `held` is Python that
+/// returns what it sends to such a claim, `release` what it does when it releases one. Its job ends
+/// well at once.
+fn claimed_agent(folder: &Path, hosts: u32, held: &str, release: &str) {
+    let taken = json!({"event": "taken", "claimed": "name",
+        "by": {"job": "other", "age_ms": 1, "confirmed": true}});
+    let ends = [
+        r#"{"event":"started","index":0,"pid":1}"#,
+        r#"{"event":"drained","index":0,"stream":"stdout"}"#,
+        r#"{"event":"drained","index":0,"stream":"stderr"}"#,
+        r#"{"event":"exited","index":0,"code":0,"cpu_s":0,"max_rss_bytes":0}"#,
+        r#"{"event":"over","survivors":0}"#,
+    ];
+    let ends: String = ends.iter().map(|event| format!("{event}\\n")).collect();
+    let script = format!(
+        "import os, sys
+host = sys.argv[1]
+def say(text):
+    sys.stdout.buffer.write(text)
+    sys.stdout.buffer.flush()
+token = sys.stdin.buffer.readline().split()[-1]
+sys.stdin.buffer.readline() # the script that a real host runs
+say(b'\\n' + token + b' runs\\n')
+taken, done, claims = b'{taken}\\n', b'{{\"event\":\"done\"}}\\n', 0
+for line in sys.stdin.buffer:
+    if b'\"do\":\"start\"' in line: break
+    if b'\"do\":\"alive\"' in line: continue
+    if b'\"do\":\"claim\"' in line:
+        claims += 1
+        if claims < 5: say({held})
+    if b'\"do\":\"release\"' in line: {release}
+    say(done)
+say(b'{ends}')
+sys.stdin.buffer.read()
+"
+    );
+    write(folder, "agent.py", script);
+    let ip = |host: u32| format!("127.0.0.{}", host + 1);
+    let host = |host: u32| host_record(host, hosts, &ip(host));
+    let process = |id: u32| {
+        json!({"type": "process", "id": id, "of": hosts, "host": id, "ip": ip(id),
+            "role": "trainer", "rank": id, "argv": ["true"]})
+    };
+    let records: Vec<String> = (0..hosts)
+        .map(host)
+        .chain((0..hosts).map(process))
+        .map(|record| record.to_string())
+        .collect();
+    write(folder, "job.jsonl", records.join("\n"));
+}
+
+/// All answers together are larger than one may be.
+#[test]
+fn one_that_waits_long_starts_however_much_the_hosts_have_said() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch();
+    let held = r#"taken + b'{"event":"alive"}\n' * 200000"#;
+    claimed_agent(&folder, 1, held, "pass");
+    let spawn = "timeout 60 dgl-spawn --no-preflight --connect 'python3 agent.py {name}' \
+        --wait 50s <job.jsonl";
+    sh(&folder, spawn)
+        .ends(0)
+        .err_has("waiting for 50.0 s at most")
+        .out_has(r#""ok":true"#);
+}
+
+#[test]
+fn a_host_that_is_lost_while_others_hold_the_name_is_not_forgotten() {
+    let folder = scratch();
+    let held = "taken if host == '127.0.0.1' else b''";
+    let release = "host == '127.0.0.1' or os._exit(1)";
+    claimed_agent(&folder, 2, held, release);
+    let spawn = "timeout 20 dgl-spawn --no-preflight --connect 'python3 agent.py {name}' \
+        --wait 50s <job.jsonl";
+    let ran = sh(&folder, spawn);
+    ran.ends(74)
+        .err_has("host 1 (127.0.0.2): ")
+        .err_has("nothing was started")
+        .out_lacks(r#""type":"started""#);
 }
 
 /// Servers of two jobs of DGL overwrite each other's features in /dev/shm, whatever their ports.

@@ -11,8 +11,9 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
-/// The most bytes that a host may send before the job starts. The findings of the preflight have
-/// some KB; they are kept, and take up to seven times as much memory.
+/// The most bytes that a host may send after a request, before the job starts. The findings of the
+/// preflight have some KB; they are kept, and take up to seven times as much memory. A job may wait
+/// for days, in which a host answers a request every second.
 const MAX_BEFORE_START: u64 = 8 << 20;
 /// How long the last requests to a host may take to be sent.
 const LAST_REQUESTS: Duration = Duration::from_secs(3);
@@ -45,6 +46,8 @@ pub struct HostLoop {
     /// How many bytes had arrived at the last turn, and when the last of them arrived.
     received: u64,
     received_at: Option<Instant>,
+    /// How many bytes may have arrived until the next request, before the job starts.
+    most: u64,
     /// When the last heartbeat was sent; `None` before the first command, after which the host may
     /// hold a claim or a job.
     beaten: Option<Instant>,
@@ -76,6 +79,7 @@ impl HostLoop {
             round,
             received: session.received(),
             received_at: None,
+            most: session.received() + MAX_BEFORE_START,
             session,
             beaten: None,
             started: None,
@@ -140,7 +144,7 @@ impl HostLoop {
             let seconds = self.patience.as_secs_f32();
             return self.lose(format!("no message from it for {seconds} s"));
         }
-        if self.started.is_none() && self.received > MAX_BEFORE_START {
+        if self.started.is_none() && self.received > self.most {
             let megabytes = MAX_BEFORE_START >> 20;
             let limit = format!("{megabytes} MB before the job starts");
             return self.lose(format!("its answer is larger than {limit}"));
@@ -183,6 +187,7 @@ impl HostLoop {
                         self.started = Some(now);
                     }
                     self.beaten.get_or_insert(now);
+                    self.most = self.received + MAX_BEFORE_START;
                     self.session.send(&request);
                 }
                 Err(TryRecvError::Empty) => break,
