@@ -367,6 +367,9 @@ fn sizes_times_and_modes_and_what_was_there() {
     assert!(!folder.join("ws").exists());
     assert_eq!(push(&folder, "--progress never").err, "");
     let (ours, theirs) = (folder.join("src"), folder.join("ws/src"));
+    // before it is read
+    let large = fs::metadata(theirs.join("large")).unwrap();
+    assert!(large.atime() > large.mtime(), "it looks unused for years");
     assert_eq!(tree(&ours), tree(&theirs));
     for name in ["empty", "one", "block", "large"] {
         let about = |folder: &Path| {

@@ -492,7 +492,8 @@ fn stamp(file: &File, finish: Finish) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(finish.mode & 0o7777))?;
     if let Some((seconds, nanos)) = finish.mtime {
         let time = TimeSpec::new(seconds, i64::from(nanos.min(999_999_999)));
-        futimens(file, &time, &time)?;
+        // scratch file systems purge what was not accessed for long
+        futimens(file, &TimeSpec::UTIME_OMIT, &time)?;
     }
     if finish.fsync {
         file.sync_all()
