@@ -323,7 +323,7 @@ mod tests {
         let script = String::from_utf8(agents.script("T")).unwrap();
         assert!(
             script.starts_with(TAKEOVER)
-                && script.contains(" T\n#token=T; agents='aarch64=a1 x86_64=b2'; mask=$(umask);"),
+                && script.contains(" T\n#token=T; agents='aarch64=a1 x86_64=b2'; trap : PIPE;"),
             "{script}"
         );
         assert_eq!(script.matches('\n').count(), 2);

@@ -13,11 +13,9 @@
 # path without links and all directories above it, so that other users cannot replace anything in it afterwards.
 # All requested bytes are read, because the bytes after them are for the agent. The tool waits before it sends more than a piece, because
 # the head of busybox reads beyond its count.
-# Its own files are private. The agent gets the umask of the login back, because the processes of jobs inherit it.
+# Only what this script makes has the umask 077: the processes of jobs inherit the umask of this shell.
 # If the connection is lost, a write fails with a signal, and the received part of an agent is still removed.
 # shellcheck disable=SC2154 # token and agents are sent in front of it
-mask=$(umask);
-umask 077;
 trap : PIPE;
 echo;
 if ! command -v uname >/dev/null; then PATH=${PATH:+$PATH:}/usr/bin:/bin; export PATH; fi;
@@ -65,17 +63,17 @@ home=$(physical "${HOME:-/}");
 set -- "$@" "${TMPDIR:-/tmp}/$own" "/dev/shm/$own" "/var/tmp/$own";
 for folder; do
   file=$(physical "$folder")/host-agent-$hash;
-  if [ -f "$file" ] && guarded "$file" && whole "$file"; then umask "$mask"; exec "$file" serve "$token"; fi;
+  if [ -f "$file" ] && guarded "$file" && whole "$file"; then exec "$file" serve "$token"; fi;
 done;
 tried=;
 for folder; do
   tried="$tried $folder";
-  mkdir -p "$folder" 2>/dev/null;
+  (umask 077; mkdir -p "$folder") 2>/dev/null;
   if [ -h "$folder" ] || [ ! -d "$folder" ] || [ ! -O "$folder" ]; then tried="$tried (not ours)"; continue; fi;
   folder=$(physical "$folder");
   if ! guarded "$folder"; then tried="$tried (others can write it or a directory above it)"; continue; fi;
   part=$folder/.$token;
-  if (echo : >"$part") 2>/dev/null && chmod 700 "$part" && "$part" 2>/dev/null; then :; else
+  if (umask 077; echo : >"$part") 2>/dev/null && chmod 700 "$part" && "$part" 2>/dev/null; then :; else
     rm -f "$part"; tried="$tried (full, read-only or noexec)"; continue;
   fi;
   form=plain;
@@ -85,7 +83,7 @@ for folder; do
   if [ "$form" = gzip ]; then take | { gzip -dc >"$part" || cat >/dev/null; };
   else take | { cat >"$part" || cat >/dev/null; }; fi 3>&1 2>/dev/null;
   file=$folder/host-agent-$hash;
-  if whole "$part" && mv -f "$part" "$file"; then umask "$mask"; exec "$file" serve "$token"; fi;
+  if whole "$part" && mv -f "$part" "$file"; then exec "$file" serve "$token"; fi;
   rm -f "$part"; tried="$tried (it did not arrive whole, or does not run)";
 done;
 echo "$token refused folders $tried";
