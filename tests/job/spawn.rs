@@ -5,13 +5,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use support::{
     Ran, assert_has, executable, host_record, read, scratch, sh, shells, takes_seconds, write,
+    write_records,
 };
 
 /// The records of a job of workers on this machine, each a command for sh. One with a port is a
 /// server.
 pub fn job(folder: &Path, commands: &[(Option<u16>, &str)]) {
-    let mut records =
-        vec![r#"{"type":"host","id":0,"of":1,"ip":"127.0.0.1","port":30050}"#.to_owned()];
+    let mut records = vec![host_record(0, 1, "127.0.0.1")];
     for (id, (port, command)) in commands.iter().enumerate() {
         let role = if port.is_some() { "server" } else { "trainer" };
         let mut record = serde_json::json!({"type": "process", "id": id, "of": commands.len(),
@@ -20,9 +20,9 @@ pub fn job(folder: &Path, commands: &[(Option<u16>, &str)]) {
         if let Some(port) = port {
             record["port"] = (*port).into();
         }
-        records.push(record.to_string());
+        records.push(record);
     }
-    write(folder, "job.jsonl", records.join("\n"));
+    write_records(folder, "job.jsonl", &records);
 }
 
 pub fn spawn(folder: &Path, options: &str) -> Ran {

@@ -1,11 +1,11 @@
 //! Jobs that stall: found out, told once with where all stand, ended where that is wanted; and no
 //! job that works is taken for one.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use std::path::Path;
 use support::{
     Cluster, Ran, assert_has, host_record, python_with_dgl, read, records, root, scratch, sh,
-    takes_seconds, write,
+    takes_seconds, write, write_records,
 };
 
 /// Trainers on this machine, each with a script of Python.
@@ -22,8 +22,7 @@ fn job(folder: &Path, scripts: &[&str]) {
             "argv": ["python3", "-u", name]}),
         );
     }
-    let lines: Vec<String> = records.iter().map(Value::to_string).collect();
-    write(folder, "job.jsonl", lines.join("\n"));
+    write_records(folder, "job.jsonl", &records);
 }
 
 /// The job's name: jobs of tests that run at the same time have names of their own.
@@ -261,8 +260,7 @@ fn star(folder: &Path, fault: &str) {
     };
     let mut records = vec![host_record(0, 1, "127.0.0.1")];
     records.extend((0..4).map(process));
-    let lines: Vec<String> = records.iter().map(Value::to_string).collect();
-    write(folder, "job.jsonl", lines.join("\n"));
+    write_records(folder, "job.jsonl", &records);
 }
 
 #[test]
@@ -324,8 +322,7 @@ fn without_python_the_connections_show_for_whom_the_others_wait() {
     };
     let mut records = vec![host_record(0, 1, "127.0.0.1")];
     records.extend((0..4).map(process));
-    let lines: Vec<String> = records.iter().map(Value::to_string).collect();
-    write(&folder, "job.jsonl", lines.join("\n"));
+    write_records(&folder, "job.jsonl", &records);
     let job = name(&folder);
     let stacks = format!(
         "has '\"type\":\"stalled\"'
@@ -743,8 +740,7 @@ fn job_on_hosts(folder: &Path, hosts: u32) {
             "role": "trainer", "rank": host, "cwd": "/srv", "argv": ["python3", "-uc", script]}),
         );
     }
-    let lines: Vec<String> = records.iter().map(Value::to_string).collect();
-    write(folder, "job.jsonl", lines.join("\n"));
+    write_records(folder, "job.jsonl", &records);
 }
 
 #[test]

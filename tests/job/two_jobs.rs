@@ -1,11 +1,11 @@
 //! Two jobs on the same hosts: one starts and is not harmed, the other is told by whom, or waits.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use support::{
     Cluster, Ran, assert_has, host_record, partition, python_with_dgl, read, root, scratch, sh,
-    takes_seconds, write,
+    takes_seconds, write, write_records,
 };
 
 /// A graph server that loads for two seconds before it listens, as real ones do, and then stays for
@@ -43,12 +43,8 @@ fn job(folder: &Path, file: &str, port: u16) {
         record
     };
     let trainers = (0..3).map(|host| process(3 + host, host, "trainer", "sleep 4".to_owned()));
-    let records: Vec<String> = hosts
-        .chain((0..3).map(server))
-        .chain(trainers)
-        .map(|record| record.to_string())
-        .collect();
-    write(folder, file, records.join("\n"));
+    let records: Vec<Value> = hosts.chain((0..3).map(server)).chain(trainers).collect();
+    write_records(folder, file, &records);
 }
 
 fn name(folder: &Path) -> String {
@@ -180,12 +176,11 @@ sys.stdin.buffer.read()
         json!({"type": "process", "id": id, "of": hosts, "host": id, "ip": ip(id),
             "role": "trainer", "rank": id, "argv": ["true"]})
     };
-    let records: Vec<String> = (0..hosts)
+    let records: Vec<Value> = (0..hosts)
         .map(host)
         .chain((0..hosts).map(process))
-        .map(|record| record.to_string())
         .collect();
-    write(folder, "job.jsonl", records.join("\n"));
+    write_records(folder, "job.jsonl", &records);
 }
 
 /// All answers together are larger than one may be.
@@ -216,6 +211,7 @@ fn a_host_that_is_lost_while_others_hold_the_name_is_not_forgotten() {
     let ran = sh(&folder, spawn);
     ran.ends(74)
         .err_has("host 1 (127.0.0.2): ")
+        .err_has("fix: check that the host is up")
         .err_has("nothing was started")
         .out_lacks(r#""type":"started""#);
 }

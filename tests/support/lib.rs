@@ -221,6 +221,12 @@ pub fn host_record(id: impl Into<Value>, of: impl Into<Value>, ip: &str) -> Valu
         "port": 30050})
 }
 
+/// Writes a stream of records.
+pub fn write_records(folder: &Path, name: &str, records: &[Value]) {
+    let lines: Vec<String> = records.iter().map(Value::to_string).collect();
+    write(folder, name, lines.join("\n"));
+}
+
 /// The records of a type among the lines of an output.
 pub fn records(out: &str, kind: &str) -> Vec<Value> {
     let all = out

@@ -1,10 +1,10 @@
 //! Requests to the agents of all hosts, and their answers, before the job starts.
 
-use super::describe;
+use super::describe::{self, Problem};
 use crate::run::hosts::ConnectedHosts;
 use crate::run::inbox::RunEvent;
 use crate::run::outcome::Stopped;
-use record::error::{Fault, Report};
+use record::error::Report;
 use session::ANSWER_LIMIT;
 use session::SessionEvent;
 use std::collections::BTreeMap;
@@ -97,24 +97,26 @@ impl<'a, 'h> Conversation<'a, 'h> {
     /// Collects the events of the hosts' answers. A failed request or a lost host is a fault.
     pub fn collect(&mut self, mut take: impl FnMut(usize, Event, Vec<u8>)) -> Result<(), Stopped> {
         // the first fault of each host
-        let mut faults: BTreeMap<usize, String> = BTreeMap::new();
+        let mut faults: BTreeMap<usize, Problem> = BTreeMap::new();
         let late = self.listen(|host_index, event| match event {
             SessionEvent::Event(Event::Failed(failure), _) => {
-                faults.entry(host_index).or_insert(failure.problem);
+                let problem = Problem::new(failure.problem, SEE_FOLDER);
+                faults.entry(host_index).or_insert(problem);
             }
             SessionEvent::Event(event, body) => take(host_index, event, body),
             SessionEvent::Lost(why) => {
-                faults.entry(host_index).or_insert(why);
+                faults.entry(host_index).or_insert(describe::lost(why));
             }
         })?;
         for host_index in late {
             let problem = format!("no answer within {} s", ANSWER_LIMIT.as_secs());
+            let problem = describe::lost(problem);
             faults.entry(host_index).or_insert(problem);
         }
         let mut report = Report::default();
         for (host_index, problem) in faults {
             let location = self.hosts.sessions[host_index].host.location();
-            report.push(Fault::unreachable(location, problem).fix(SEE_FOLDER));
+            report.push(problem.fault(location));
         }
         report.check().map_err(Stopped::Hosts)
     }
