@@ -6,10 +6,10 @@
 //! it, however the agent ends. An agent that finds a name taken connects to the socket and asks for
 //! its holder.
 
-use crate::abstract_socket;
-use crate::describe;
-use crate::readiness::readable;
-use crate::side_thread::SideThread;
+use host::abstract_socket;
+use host::describe;
+use host::readiness::readable;
+use host::side_thread::SideThread;
 use record::is_job_name;
 use record::term::millis;
 use serde::{Deserialize, Serialize};

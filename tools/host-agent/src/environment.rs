@@ -1,7 +1,7 @@
 //! The Python environment of a job on this host: a venv or a conda environment. No activation
 //! script is run.
 
-use crate::command;
+use host::command;
 use nix::unistd::{AccessFlags, access};
 use std::env;
 use std::fs;

@@ -5,36 +5,24 @@
 //! This file reads requests and calls the module of each; every module describes itself in its
 //! head.
 
-mod abstract_socket;
 mod claim;
-mod command;
-mod describe;
 mod detached;
 mod dial;
 mod environment;
 mod files;
 mod install;
 mod job;
-mod job_processes;
-mod netlink;
 mod notes;
-mod nvidia;
-mod open_files;
 mod output;
 
 mod preflight;
 mod probe;
-mod processes;
-mod procfs;
 mod python;
 mod ranks;
-mod readiness;
 mod reap;
 mod requests;
 mod servers;
 mod shell;
-mod shm;
-mod side_thread;
 mod stacks;
 mod supervise;
 mod watcher;

@@ -7,7 +7,7 @@
 )]
 
 use crate::claim::Claim;
-use crate::shm::ShmFile;
+use host::shm::ShmFile;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};

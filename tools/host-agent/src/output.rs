@@ -1,6 +1,6 @@
 //! Writes events to stdout or to a direct connection.
 
-use crate::readiness::is_ready;
+use host::readiness::is_ready;
 use nix::poll::PollFlags;
 use parking_lot::Mutex;
 use std::io::{self, Write};

@@ -3,7 +3,7 @@
 use crate::claim::{self, HeldName};
 use crate::environment::{self, Environment};
 use crate::python::{self, PythonFacts};
-use crate::{job_processes, netlink, nvidia, open_files, procfs};
+use host::{job_processes, netlink, nvidia, open_files, procfs};
 use nix::ifaddrs::getifaddrs;
 use record::python::activation;
 use record::{Facts, GpuCard, PROGRAM_PORTS};

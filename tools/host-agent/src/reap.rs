@@ -2,12 +2,12 @@
 //! the launcher of a job is gone or does not answer, so this only needs /proc.
 
 use crate::detached::folder::{self, JobFolder};
-use crate::job_processes::{JobProcess, job_processes, selected};
 use crate::output::EventOutput;
-use crate::processes::{self, Finder, MemberProcess, ProcessHandle};
-use crate::shm::{self, ShmFile};
 use crate::stacks::server;
-use crate::{netlink, procfs};
+use host::job_processes::{JobProcess, job_processes, selected};
+use host::processes::{self, Finder, MemberProcess, ProcessHandle};
+use host::shm::{self, ShmFile};
+use host::{netlink, procfs};
 use job::Role;
 use nix::sys::signal::Signal;
 use record::exit::SignalNumber;

@@ -1,7 +1,7 @@
 //! Reads requests.
 
 use crate::output::SharedLink;
-use crate::readiness::is_ready;
+use host::readiness::is_ready;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::PollFlags;
 use std::io::{self, Read};

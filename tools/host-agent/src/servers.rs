@@ -10,9 +10,9 @@
 )]
 
 use crate::detached::folder::{JobFolder, make_private};
-use crate::readiness::readable;
-use crate::side_thread::SideThread;
-use crate::{netlink, procfs};
+use host::readiness::readable;
+use host::side_thread::SideThread;
+use host::{netlink, procfs};
 use job::Loss;
 use launcher::run::records::first_failure;
 use nix::sys::signal::SigSet;

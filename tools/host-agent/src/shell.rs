@@ -5,9 +5,9 @@
 //! record's environment again. It takes the text for that from its environment, because every user
 //! of the host can read its command line.
 
-use crate::command::{self, Answer};
 use crate::job::HostProcess;
 use crate::ranks;
+use host::command::{self, Answer};
 use record::Command;
 use std::env;
 use std::ffi::{OsStr, OsString};

@@ -6,7 +6,7 @@ use super::folder::{MESSAGES, RECORDS};
 use super::pipes::MessageReader;
 use super::tail::Tail;
 use crate::output::EventOutput;
-use crate::readiness::readable;
+use host::readiness::readable;
 use std::io::ErrorKind::{Interrupted, WouldBlock};
 use std::io::{self, Read, Write};
 use std::iter::once;

@@ -8,7 +8,7 @@ use super::pipes::MessageReader;
 use super::start_apart;
 use crate::notes::WatcherLink;
 use crate::output::EventOutput;
-use crate::readiness::readable;
+use host::readiness::readable;
 use std::io::{self, Write};
 use std::iter::once;
 use std::net::Shutdown;

@@ -7,8 +7,8 @@
 //! to stdout as soon as it is known. A pipeline or script that only starts other programs may end
 //! before them, so the whole process group of the command is waited for and ended.
 
-use crate::processes::{ProcessHandle, end_processes};
-use crate::procfs;
+use host::processes::{ProcessHandle, end_processes};
+use host::procfs;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use std::ffi::{OsStr, OsString};

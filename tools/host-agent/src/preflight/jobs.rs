@@ -1,8 +1,8 @@
 //! Finds jobs of this user that run on this host, and processes of jobs whose supervisor is gone.
 
 use crate::claim;
-use crate::processes::{JOB, TOKEN, is_token, line_of};
-use crate::procfs::{self, Stat};
+use host::processes::{JOB, TOKEN, is_token, line_of};
+use host::procfs::{self, Stat};
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;

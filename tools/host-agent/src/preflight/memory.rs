@@ -1,8 +1,8 @@
 //! Finds files of DGL in /dev/shm, with their user and the process that maps them.
 
-use crate::command;
-use crate::describe;
-use crate::shm::{self, DglFile};
+use host::command;
+use host::describe;
+use host::shm::{self, DglFile};
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::process::Command;

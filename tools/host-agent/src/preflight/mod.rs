@@ -13,7 +13,7 @@ mod reach;
 mod workspace;
 
 use crate::job::DescribedJob;
-use crate::open_files;
+use host::open_files;
 use wire::Failure;
 use wire::preflight::{Check, Finding, Subject};
 

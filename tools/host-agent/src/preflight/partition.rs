@@ -1,7 +1,7 @@
 //! Checks the partition config and the files of this host's partition.
 
 use super::files;
-use crate::procfs;
+use host::procfs;
 use partition::Outline;
 use partition::config::MAX_BYTES;
 use record::term;

@@ -4,8 +4,8 @@
 //! which disturbs no other process, and only while the job has claimed the port.
 
 use crate::claim::Port;
-use crate::describe;
-use crate::procfs::{self, TcpSocket};
+use host::describe;
+use host::procfs::{self, TcpSocket};
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrIn, bind, setsockopt, socket, sockopt,

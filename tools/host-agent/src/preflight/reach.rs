@@ -8,8 +8,8 @@
 //! but nothing of a block arrives, large packets are lost. The first byte of a block is in its
 //! first packet, which is as large as any.
 
-use crate::readiness::readable;
-use crate::side_thread::SideThread;
+use host::readiness::readable;
+use host::side_thread::SideThread;
 use nix::libc;
 use nix::sys::socket::{Backlog, listen, setsockopt, sockopt};
 use std::io::{self, ErrorKind, PipeReader, Read, Write};

@@ -13,12 +13,12 @@ pub mod recorder;
 pub mod server;
 mod system_call;
 
-use crate::command;
-use crate::job_processes::{self, JobProcess};
-use crate::netlink;
 use crate::output::EventOutput;
-use crate::processes::ProcessHandle;
-use crate::procfs;
+use host::command;
+use host::job_processes::{self, JobProcess};
+use host::netlink;
+use host::processes::ProcessHandle;
+use host::procfs;
 use job::Role;
 use parking_lot::Mutex;
 use record::Connection;

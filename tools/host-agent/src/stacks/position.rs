@@ -8,7 +8,7 @@
 //! loop there cannot be recognized.
 
 use super::reader;
-use crate::processes::ProcessHandle;
+use host::processes::ProcessHandle;
 use py_spy::{Frame, StackTrace};
 use std::hash::{DefaultHasher, Hash, Hasher};
 

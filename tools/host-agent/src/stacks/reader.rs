@@ -5,8 +5,8 @@
 //! not remain stopped, whatever happens to the reader.
 
 use super::system_call;
-use crate::processes::ProcessHandle;
-use crate::procfs;
+use host::processes::ProcessHandle;
+use host::procfs;
 use py_spy::config::LockingStrategy;
 use py_spy::{Config, PythonSpy, StackTrace};
 use record::Thread;

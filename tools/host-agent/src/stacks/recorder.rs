@@ -5,9 +5,9 @@
 //! recording uses at most one processor. A late sample is left out and counted as missed.
 
 use super::reader::{self, ReadProblem, Spy};
-use crate::job_processes::JobProcess;
-use crate::processes::ProcessHandle;
-use crate::procfs;
+use host::job_processes::JobProcess;
+use host::processes::ProcessHandle;
+use host::procfs;
 use parking_lot::Mutex;
 use record::Thread;
 use record::profile::{CountedStack, ThreadProfile};

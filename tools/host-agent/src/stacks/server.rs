@@ -8,10 +8,10 @@
 
 use super::reader;
 use super::recorder::{self, PROFILES_BYTES, RECORD_LIMIT};
-use crate::abstract_socket;
-use crate::job_processes;
-use crate::processes::{self, ProcessHandle};
-use crate::procfs;
+use host::abstract_socket;
+use host::job_processes;
+use host::processes::{self, ProcessHandle};
+use host::procfs;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};

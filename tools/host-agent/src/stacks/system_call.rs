@@ -1,7 +1,7 @@
 //! The system call in which a thread waits. The kernel reports it without stopping the thread, but
 //! not for a thread that computes.
 
-use crate::procfs;
+use host::procfs;
 use nix::libc;
 
 /// A thread that waits in the kernel.

@@ -12,9 +12,9 @@
 //! ([`super::position_watch`]).
 
 use super::members::{Running, families, own_pid};
-use crate::netlink::{self, Traffic};
-use crate::processes::{self, ProcessHandle};
-use crate::procfs::{self, IoCounts, Stat};
+use host::netlink::{self, Traffic};
+use host::processes::{self, ProcessHandle};
+use host::procfs::{self, IoCounts, Stat};
 use job::SHORTEST_STALL;
 use record::Sign;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -1,11 +1,11 @@
 //! The state of NVIDIA's GPUs, by nvidia-smi if it is installed. It runs in the background; its
-//! output is read when it has ended, and it is killed if it takes too long. [`crate::command`] is
+//! output is read when it has ended, and it is killed if it takes too long. [`host::command`] is
 //! not used, because it waits for its child, but the supervisor collects the statuses of all
 //! children.
 
-use crate::nvidia::{self, FORMAT, LIMIT, MAX_CARDS};
-use crate::processes::{OUTSIDE, ProcessHandle, TOKEN};
 use csv::StringRecord;
+use host::nvidia::{self, FORMAT, LIMIT, MAX_CARDS};
+use host::processes::{OUTSIDE, ProcessHandle, TOKEN};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
 use record::Gpu;

@@ -3,9 +3,9 @@
 //! This process is a subreaper, so it adopts daemons, whatever they did to their environment and
 //! session. Processes that another daemon has started are found by the token.
 
-use crate::netlink;
-use crate::processes::{self, ProcessHandle};
-use crate::procfs::{self, Stat};
+use host::netlink;
+use host::processes::{self, ProcessHandle};
+use host::procfs::{self, Stat};
 use job::Role;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! Detects whether the kernel killed a process because memory ran out, by the counter of the
 //! process's cgroup or, without one, of the whole host.
 
-use crate::procfs::{self, cgroup::memory_groups};
+use host::procfs::{self, cgroup::memory_groups};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

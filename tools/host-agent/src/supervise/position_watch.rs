@@ -1,8 +1,8 @@
 //! For how long processes that compute have been at one position ([`crate::stacks::position`]), by
 //! samples of their stacks.
 
-use crate::processes::ProcessHandle;
 use crate::stacks::position::Position;
+use host::processes::ProcessHandle;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! Records a profile of the job's processes for the launcher, in a thread beside the supervisor.
 
-use crate::job_processes;
 use crate::stacks::{reader, recorder};
+use host::job_processes;
 use nix::sys::signal::SigSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -4,8 +4,8 @@
 //! processes show that; they are read a moment after a file was created and then at growing
 //! intervals, because it may be mapped much later.
 
-use crate::processes::ProcessHandle;
-use crate::shm::{self, ShmFile};
+use host::processes::ProcessHandle;
+use host::shm::{self, ShmFile};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::time::{ClockId, clock_gettime};
 use std::collections::BTreeSet;

@@ -2,10 +2,10 @@
 //! (see [`crate::stacks::server`]), and in a thread, because it takes about 25 ms per Python.
 
 use super::members::{self, Running};
-use crate::processes::{self, ProcessHandle};
-use crate::procfs;
 use crate::stacks::position::{self, Position};
 use crate::stacks::{self, Known, reader};
+use host::processes::{self, ProcessHandle};
+use host::procfs;
 use nix::sys::signal::SigSet;
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, Receiver, Sender};

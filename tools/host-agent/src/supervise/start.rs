@@ -3,8 +3,8 @@
 //! command.
 
 use crate::job::HostProcess;
-use crate::processes::{JOB, TOKEN};
 use crate::{ranks, shell};
+use host::processes::{JOB, TOKEN};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl;

@@ -3,7 +3,7 @@
 
 use super::gpu_watch::GpuWatch;
 use super::members::{Running, families};
-use crate::procfs::{self, HostCounters};
+use host::procfs::{self, HostCounters};
 use record::Usage;
 use record::term::millis;
 use std::collections::HashMap;

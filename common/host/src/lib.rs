@@ -1,0 +1,18 @@
+//! What this machine and its processes are, without a decision about them.
+//!
+//! [`procfs`] and [`netlink`] read what the kernel reports; [`processes`] and [`job_processes`]
+//! find the processes of jobs, [`shm`] DGL's files in /dev/shm, [`nvidia`] the GPUs. [`command`]
+//! asks a program, [`abstract_socket`] a process of this machine.
+
+pub mod abstract_socket;
+pub mod command;
+pub mod describe;
+pub mod job_processes;
+pub mod netlink;
+pub mod nvidia;
+pub mod open_files;
+pub mod processes;
+pub mod procfs;
+pub mod readiness;
+pub mod shm;
+pub mod side_thread;
