@@ -189,8 +189,9 @@ impl PartConfig {
 
     /// Sets the path under a key of a part, or of a map; returns whether it changed.
     pub fn set_path(&mut self, part: Option<u32>, key: &str, path: &str) -> Result<bool, Fault> {
-        let object = part.and_then(|part| self.parts.get_mut(part as usize));
-        let object = object.unwrap_or(&mut self.fields);
+        let object = part
+            .and_then(|part| self.parts.get_mut(part as usize))
+            .unwrap_or(&mut self.fields);
         let is_other = object.get(key).and_then(|value| text(value)).as_deref() != Some(path);
         object.insert(key.to_owned(), raw(&self.location, path)?);
         Ok(is_other)

@@ -170,8 +170,7 @@ pub fn inspect(path: &Path, format: FileFormat) -> Result<LocalFile, Fault> {
     let meta = file.metadata().map_err(failed)?;
     let mut head = Vec::new();
     if format != FileFormat::Any {
-        let mut input = file.take(HEAD);
-        input.read_to_end(&mut head).map_err(failed)?;
+        file.take(HEAD).read_to_end(&mut head).map_err(failed)?;
     }
     if let Some(problem) = format.problem(&head, meta.len()) {
         return Err(Fault::data(location, problem)
@@ -194,15 +193,16 @@ pub fn records(items: Vec<FileItem>) -> Result<Vec<FileCopy>, Report> {
         report.push(Fault::data(item.label(), problem).fix(fix));
     }
     // files for all hosts come first, so that those for one host are compared with them
-    let files = items
+    let (for_all, for_one): (Vec<&FileItem>, Vec<&FileItem>) = items
         .iter()
-        .filter(|item| item.source != FileSource::Folder);
-    let (for_all, for_one): (Vec<&FileItem>, Vec<&FileItem>) =
-        files.partition(|item| item.host.is_none());
+        .filter(|item| item.source != FileSource::Folder)
+        .partition(|item| item.host.is_none());
     let mut taken: HashMap<(&Path, Option<u32>), &FileItem> = HashMap::new();
     for item in for_all.into_iter().chain(for_one) {
-        let everywhere = taken.get(&(item.dst.as_path(), None)).copied();
-        let other = everywhere.or_else(|| taken.insert((&item.dst, item.host), item));
+        let other = taken
+            .get(&(item.dst.as_path(), None))
+            .copied()
+            .or_else(|| taken.insert((&item.dst, item.host), item));
         if let Some(other) = other.filter(|other| other.label() != item.label()) {
             report.push(item.clash(format!(", and so does {}", other.label())));
         }
@@ -211,11 +211,14 @@ pub fn records(items: Vec<FileItem>) -> Result<Vec<FileCopy>, Report> {
         .into_values()
         .map(|item| (item.dst.as_path(), item))
         .collect();
-    let folders = items.iter().filter_map(|item| match item.source {
-        FileSource::Folder => Some(item.dst.as_path()),
-        _ => item.dst.parent(),
-    });
-    let above: HashSet<&Path> = folders.flat_map(Path::ancestors).collect();
+    let above: HashSet<&Path> = items
+        .iter()
+        .filter_map(|item| match item.source {
+            FileSource::Folder => Some(item.dst.as_path()),
+            _ => item.dst.parent(),
+        })
+        .flat_map(Path::ancestors)
+        .collect();
     let in_the_way = above.into_iter().filter_map(|folder| files.get(folder));
     report.0.extend(
         in_the_way.map(|item| item.clash(", where other files need a directory".to_owned())),

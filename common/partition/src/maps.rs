@@ -128,8 +128,8 @@ fn ranges(value: &RawValue) -> Result<Vec<[u64; 2]>, String> {
 }
 
 fn from_ends(ends: Vec<u64>) -> Vec<[u64; 2]> {
-    let starts = std::iter::once(0).chain(ends.iter().copied());
-    starts
+    std::iter::once(0)
+        .chain(ends.iter().copied())
         .zip(&ends)
         .map(|(start, end)| [start, *end])
         .collect()

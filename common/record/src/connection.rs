@@ -38,7 +38,9 @@ pub struct Connection {
 impl Connection {
     /// Milliseconds since data was last sent or received; `None` if none ever was.
     pub fn since_moved_ms(&self) -> Option<u32> {
-        let both = self.since_sent_ms.into_iter().chain(self.since_received_ms);
-        both.min()
+        self.since_sent_ms
+            .into_iter()
+            .chain(self.since_received_ms)
+            .min()
     }
 }

@@ -26,11 +26,14 @@ pub fn list(cpus: impl IntoIterator<Item = u32>) -> String {
             _ => ranges.push((cpu, cpu)),
         }
     }
-    let range = |(first, last): &(u32, u32)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    };
-    ranges.iter().map(range).collect::<Vec<_>>().join(",")
+    ranges
+        .iter()
+        .map(|(first, last)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        })
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 #[cfg(test)]

@@ -93,8 +93,9 @@ impl Fault {
     }
 
     fn without_fix(&self) -> String {
-        let details = self.details.iter();
-        let details: String = details
+        let details: String = self
+            .details
+            .iter()
             .map(|line| format!("\n    {}", plain(line)))
             .collect();
         format!(
@@ -155,8 +156,10 @@ impl Report {
         results: impl IntoIterator<Item = Result<T, impl Into<Report>>>,
     ) -> Result<Vec<T>, Report> {
         let mut report = Report::default();
-        let values = results.into_iter().filter_map(|result| report.keep(result));
-        let values = values.collect();
+        let values = results
+            .into_iter()
+            .filter_map(|result| report.keep(result))
+            .collect();
         report.check().map(|()| values)
     }
 

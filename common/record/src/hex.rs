@@ -11,6 +11,8 @@ pub fn decode(text: &str) -> Option<Vec<u8>> {
         return None;
     };
     let digit = |digit: u8| char::from(digit).to_digit(16);
-    let byte = |[high, low]: &[u8; 2]| u8::try_from(digit(*high)? * 16 + digit(*low)?).ok();
-    digits.iter().map(byte).collect()
+    digits
+        .iter()
+        .map(|[high, low]| u8::try_from(digit(*high)? * 16 + digit(*low)?).ok())
+        .collect()
 }

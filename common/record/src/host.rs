@@ -109,10 +109,10 @@ pub fn unequal_parts(parts: u64, hosts: usize, per_host: u32) -> Option<String> 
 
 /// The ip_config that DGL reads, a line for each host.
 pub fn ip_config(hosts: &[Host]) -> String {
-    let lines = hosts
+    hosts
         .iter()
-        .map(|host| format!("{} {}\n", host.ip, host.port));
-    lines.collect()
+        .map(|host| format!("{} {}\n", host.ip, host.port))
+        .collect()
 }
 
 /// Expands `~/x` by the hosts' home, which must be the same on all of them, because the workspace

@@ -193,8 +193,12 @@ impl Stream {
     ) -> Result<Vec<(Option<u32>, T)>, Report> {
         let mut records = Vec::new();
         let mut report = Report::default();
-        let lines = self.lines.iter().enumerate();
-        for (_, line) in lines.filter(|(position, line)| wanted(*position, line)) {
+        for (_, line) in self
+            .lines
+            .iter()
+            .enumerate()
+            .filter(|(position, line)| wanted(*position, line))
+        {
             match serde_json::from_slice(self.text_of(line)) {
                 Ok(record) => records.push((line.id, record)),
                 Err(error) => {
@@ -417,12 +421,15 @@ impl NamedHosts {
 
     fn check(&self) -> Result<(), Report> {
         let Some(of) = self.of else { return Ok(()) };
-        let unknown = self.named.range(of..).take(MAX_FAULTS);
-        let faults = unknown.map(|(host, record)| {
-            let problem = format!("names host {host}, and there are {of} hosts");
-            Fault::data(format!("stdin: {record}"), problem)
-                .fix("hosts count from 0: correct what was edited, or create the stream again")
-        });
+        let faults = self
+            .named
+            .range(of..)
+            .take(MAX_FAULTS)
+            .map(|(host, record)| {
+                let problem = format!("names host {host}, and there are {of} hosts");
+                Fault::data(format!("stdin: {record}"), problem)
+                    .fix("hosts count from 0: correct what was edited, or create the stream again")
+            });
         Report(faults.collect()).check()
     }
 }
@@ -462,9 +469,10 @@ impl Set {
 
     /// Each id that occurs more than once, in words. The ids must be sorted.
     fn twice(&self) -> impl Iterator<Item = String> {
-        let chunks = self.ids.chunk_by(|one, other| one == other);
-        let twice = chunks.filter(|same| same.len() > 1);
-        twice.map(|same| format!("id {} is there twice", same[0]))
+        self.ids
+            .chunk_by(|one, other| one == other)
+            .filter(|same| same.len() > 1)
+            .map(|same| format!("id {} is there twice", same[0]))
     }
 
     /// What is missing from the set, in words. The ids must be sorted.

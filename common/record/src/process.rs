@@ -94,11 +94,12 @@ impl FromStr for ProgramName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<ProgramName, String> {
-        let is_plain =
-            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
-        let begins = text.starts_with(|first: char| first.is_ascii_lowercase());
+        let is_plain = text.starts_with(|first: char| first.is_ascii_lowercase())
+            && text.bytes().all(|byte| {
+                byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte)
+            });
         match ArrayString::from(text) {
-            Ok(name) if begins && text.bytes().all(is_plain) => Ok(ProgramName(name)),
+            Ok(name) if is_plain => Ok(ProgramName(name)),
             _ => Err(format!(
                 "{text:?} is not a program's name: a lowercase letter, then lowercase letters, \
                  digits, dashes and underscores, {MAX_PROGRAM_NAME} at most"
@@ -293,8 +294,8 @@ impl Process {
         let texts = texts
             .into_iter()
             .filter_map(|(field, text)| Some((field, OsStr::new(text.as_ref()?))));
-        let environment = self.environment()?;
         let words = command.iter().map(|word| (field, word.as_os_str()));
+        let environment = self.environment()?;
         let values = environment
             .iter()
             .map(|(_, value)| ("env", value.as_os_str()));
@@ -332,14 +333,16 @@ impl Process {
         };
         texts.extend(self.setup.as_ref().map(OsString::from));
         texts.extend(self.environment()?.into_iter().map(|(_, value)| value));
-        let is_unused = |candidate: &String| {
-            let is_in = |text: &OsString| find(text.as_bytes(), candidate.as_bytes()).is_some();
-            !texts.iter().any(is_in)
-        };
         let numbered = (2_u64..).map(|number| format!("{{attempt-{number}}}"));
         let mut candidates = std::iter::once(ATTEMPT.to_owned()).chain(numbered);
         // texts are finite
-        Ok(candidates.find(is_unused).unwrap_or_default())
+        Ok(candidates
+            .find(|candidate| {
+                !texts
+                    .iter()
+                    .any(|text| find(text.as_bytes(), candidate.as_bytes()).is_some())
+            })
+            .unwrap_or_default())
     }
 
     /// The process for this restart of its job: sets torch's variable, and replaces the text that
@@ -354,8 +357,9 @@ impl Process {
                 self.set_words(&words.iter().map(|word| filled(word)).collect::<Vec<_>>());
             }
             self.setup = self.setup.map(|setup| setup.replace(stand_in, &number));
-            let variables = self.environment()?.into_iter();
-            let variables: Vec<(String, OsString)> = variables
+            let variables: Vec<(String, OsString)> = self
+                .environment()?
+                .into_iter()
                 .map(|(name, value)| (name.to_owned(), filled(&value)))
                 .collect();
             for (name, value) in variables {
@@ -411,8 +415,8 @@ fn replaced(text: &OsStr, what: &str, by: &str) -> OsString {
 
 /// Where a text begins in another; `None` for an empty text.
 fn find(text: &[u8], what: &[u8]) -> Option<usize> {
-    let mut windows = text.windows(what.len().max(1));
-    windows.position(|window| window == what)
+    text.windows(what.len().max(1))
+        .position(|window| window == what)
 }
 
 /// The file name of the log of a process, on the launching machine and on its host.
@@ -422,15 +426,21 @@ pub fn log_name(role: Role, rank: u32) -> String {
 
 /// Whether a text is a valid name of an environment variable.
 pub fn is_variable_name(text: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    !text.is_empty() && text.bytes().all(is_plain) && !text.as_bytes()[0].is_ascii_digit()
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && !text.as_bytes()[0].is_ascii_digit()
 }
 
 /// Whether a text is a valid name of a job: messages, paths and the environment can contain it
 /// unchanged.
 pub fn is_job_name(text: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    (1..=64).contains(&text.len()) && text.bytes().all(is_plain) && !text.starts_with(['-', '.'])
+    (1..=64).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+        && !text.starts_with(['-', '.'])
 }
 
 /// Parses a job's name.

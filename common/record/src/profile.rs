@@ -77,14 +77,18 @@ pub struct CountedStack {
 impl Profile {
     /// The main thread.
     pub fn main_thread(&self) -> Option<&ThreadProfile> {
-        let mut threads = self.threads.iter();
-        threads.find(|thread_stacks| thread_stacks.name.as_deref() == Some(stacks::MAIN_THREAD))
+        self.threads
+            .iter()
+            .find(|thread_stacks| thread_stacks.name.as_deref() == Some(stacks::MAIN_THREAD))
     }
 
     /// The frames of a stack, the innermost first.
     pub fn frames_of(&self, stack: &CountedStack) -> Vec<String> {
-        let frame = |frame_index: &u32| self.frames.get(*frame_index as usize).cloned();
-        stack.frames.iter().filter_map(frame).collect()
+        stack
+            .frames
+            .iter()
+            .filter_map(|frame_index| self.frames.get(*frame_index as usize).cloned())
+            .collect()
     }
 
     /// Whether it is a child of another process of the job, such as a sampler.
@@ -107,9 +111,12 @@ impl Profile {
     /// Where the threads of this name were.
     pub fn lines_of(&self, thread: &str) -> Vec<LineCount> {
         let mut lines: BTreeMap<(String, Option<Wait>), LineCount> = BTreeMap::new();
-        let threads = self.threads.iter();
-        let named = threads.filter(|thread_stacks| thread_stacks.name.as_deref() == Some(thread));
-        for stack in named.flat_map(|thread_stacks| &thread_stacks.stacks) {
+        for stack in self
+            .threads
+            .iter()
+            .filter(|thread_stacks| thread_stacks.name.as_deref() == Some(thread))
+            .flat_map(|thread_stacks| &thread_stacks.stacks)
+        {
             let frames = self.frames_of(stack);
             let line = stacks::own_frame(&frames).unwrap_or("no frame").to_owned();
             let wait = stacks::wait(&frames);
@@ -261,11 +268,12 @@ impl Vote<'_> {
     }
 
     fn share_of(&self, line: &str) -> f64 {
-        let at_line = self
+        let samples: u32 = self
             .lines
             .iter()
-            .filter(|one| one.line == line && !one.waits_for_others());
-        let samples: u32 = at_line.map(|one| one.samples).sum();
+            .filter(|one| one.line == line && !one.waits_for_others())
+            .map(|one| one.samples)
+            .sum();
         f64::from(samples) / f64::from(self.profile.samples)
     }
 }
@@ -306,15 +314,16 @@ fn slow_of(mut votes: Vec<Vote<'_>>) -> Option<Slow> {
     let excess = |line: &str| {
         mean(slow, &|vote| vote.share_of(line)) - mean(others, &|vote| vote.share_of(line))
     };
-    let lines = slow.iter().flat_map(|vote| &vote.lines);
-    let own = lines
+    let line = slow
+        .iter()
+        .flat_map(|vote| &vote.lines)
         .filter(|line| !line.waits_for_others())
-        .map(|line| line.line.as_str());
-    let line = own
+        .map(|line| line.line.as_str())
         .max_by(|a, b| excess(a).total_cmp(&excess(b)))?
         .to_owned();
-    let waits = others.iter().flat_map(|vote| &vote.lines);
-    let wait = waits
+    let wait = others
+        .iter()
+        .flat_map(|vote| &vote.lines)
         .filter(|line| line.waits_for_others())
         .max_by_key(|line| line.samples)?;
     let members = |of: &[Vote<'_>]| {

@@ -38,8 +38,10 @@ pub fn odd_versions(hosts: &[(&Host, &Facts)], must_have: bool) -> Vec<Option<St
         let Some((usual, _)) = most_frequent(versions) else {
             continue;
         };
-        let has_it = |(_, facts): &&(&Host, &Facts)| version(facts) == Some(usual);
-        let Some((host, _)) = hosts.iter().find(has_it) else {
+        let Some((host, _)) = hosts
+            .iter()
+            .find(|(_, facts)| version(facts) == Some(usual))
+        else {
             continue;
         };
         let there = format!("where {} has {usual}", host.location());
@@ -51,8 +53,8 @@ pub fn odd_versions(hosts: &[(&Host, &Facts)], must_have: bool) -> Vec<Option<St
             }
         }
     }
-    let odd = odd.into_iter();
-    odd.map(|differences| (!differences.is_empty()).then(|| differences.join("; ")))
+    odd.into_iter()
+        .map(|differences| (!differences.is_empty()).then(|| differences.join("; ")))
         .collect()
 }
 
@@ -61,8 +63,11 @@ pub type Version = (u32, u32, u32);
 
 /// `3.11` of `3.11.2`: pickled or compiled data fits all patch releases.
 pub fn minor(version: &str) -> &str {
-    let mut dots = version.match_indices('.').map(|(position, _)| position);
-    dots.nth(1).map_or(version, |second| &version[..second])
+    version
+        .match_indices('.')
+        .map(|(position, _)| position)
+        .nth(1)
+        .map_or(version, |second| &version[..second])
 }
 
 /// Parses a version of Python or of a package: `1.0.4`, `0.6.0post1`, `1.13.0+cu117`; `None` for

@@ -19,8 +19,11 @@ pub fn sh(word: impl AsRef<[u8]>) -> Vec<u8> {
 }
 
 fn means_itself(word: &[u8]) -> bool {
-    let plain = |b: &u8| b.is_ascii_alphanumeric() || b"_-./:,+@%=".contains(b);
-    !word.is_empty() && word.iter().all(plain) && word[0] != b'='
+    !word.is_empty()
+        && word
+            .iter()
+            .all(|b| b.is_ascii_alphanumeric() || b"_-./:,+@%=".contains(b))
+        && word[0] != b'='
 }
 
 /// Whether a word from a host may be part of a command that users are advised to paste: the shell

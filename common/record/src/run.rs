@@ -14,8 +14,9 @@ pub fn read(tool: &str, file: Option<&Path>, take: impl FnMut(&Head, &[u8])) -> 
         .filter(|file| *file != "-" && file.is_dir())
         .map(|directory| directory.join("run.jsonl"));
     let file = in_directory.as_deref().or(file);
-    let name = file.filter(|file| *file != "-");
-    let name = name.map_or("stdin".to_owned(), |file| file.display().to_string());
+    let name = file
+        .filter(|file| *file != "-")
+        .map_or("stdin".to_owned(), |file| file.display().to_string());
     let leave_out = |number: u64| {
         stderr::write_line(format_args!(
             "{tool}: {name}: line {number} breaks off; the records before it are read"

@@ -23,14 +23,18 @@ pub fn name(wrong: &str, names: impl IntoIterator<Item = String>) -> Option<Stri
 
 /// An existing path that differs from a missing one in the first missing name.
 pub fn path(missing: &Path) -> Option<PathBuf> {
-    let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
-    let wrong = missing.ancestors().take_while(is_missing).last()?;
+    let wrong = missing
+        .ancestors()
+        .take_while(|path| !path.as_os_str().is_empty() && !path.exists())
+        .last()?;
     let folder = wrong
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
-    let entries = std::fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?;
-    let names = entries.flatten().take(MAX_FILES);
-    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    let names = std::fs::read_dir(folder.unwrap_or(Path::new(".")))
+        .ok()?
+        .flatten()
+        .take(MAX_FILES)
+        .filter_map(|entry| entry.file_name().into_string().ok());
     let name = name(wrong.file_name()?.to_str()?, names)?;
     let rest = missing.strip_prefix(wrong).ok()?;
     let meant: PathBuf = wrong.with_file_name(name).join(rest).components().collect();

@@ -50,9 +50,10 @@ pub struct Stack {
 impl Stack {
     /// The main thread, or the oldest thread if Python has no names for threads.
     pub fn main_thread(&self) -> Option<&Thread> {
-        let mut threads = self.threads.iter();
-        let main = threads.find(|thread| thread.name.as_deref() == Some(MAIN_THREAD));
-        main.or(self.threads.first())
+        self.threads
+            .iter()
+            .find(|thread| thread.name.as_deref() == Some(MAIN_THREAD))
+            .or(self.threads.first())
     }
 
     /// The frames of the main thread.
@@ -69,8 +70,11 @@ impl Stack {
 
     /// Compares where the main threads of processes are, without their children.
     pub fn compare<'a>(stacks: impl IntoIterator<Item = &'a Stack>) -> Comparison {
-        let frames = |stack: &Stack| Some((stack.member()?, stack.main_frames()?.to_vec()));
-        Comparison::of(stacks.into_iter().filter_map(frames))
+        Comparison::of(
+            stacks
+                .into_iter()
+                .filter_map(|stack| Some((stack.member()?, stack.main_frames()?.to_vec()))),
+        )
     }
 }
 
@@ -162,8 +166,9 @@ impl Wait {
 
 /// Turns the words about one process into the plural: `wait for their samplers or data loader`.
 pub fn of_several(words: &str) -> String {
-    let words = words.replacen("waits", "wait", 1);
-    words.replace(" its ", " their ")
+    words
+        .replacen("waits", "wait", 1)
+        .replace(" its ", " their ")
 }
 
 /// What a stack waits for; `None` if it may be computing. The names are those of DGL 0.5 to 2.4,
@@ -174,8 +179,10 @@ pub fn wait(frames: &[String]) -> Option<Wait> {
     let called = &frames[..own.unwrap_or(frames.len())];
     let called_or_own = &frames[..own.map_or(frames.len(), |position| position + 1)];
     let has_in = |frames: &[String], names: &[&str]| {
-        let mut functions = frames.iter().filter_map(|frame| frame.split(" (").next());
-        functions.any(|function| names.contains(&function))
+        frames
+            .iter()
+            .filter_map(|frame| frame.split(" (").next())
+            .any(|function| names.contains(&function))
     };
     let has = |names: &[&str]| has_in(called_or_own, names);
     let is_of = |frame: &String, file: &str| {
@@ -459,8 +466,11 @@ pub fn names(members: &[(Role, u32)]) -> String {
 }
 
 fn describe(groups: &[Group], name: impl Fn(&[Member]) -> String) -> String {
-    let words = |group: &Group| format!("{} {}", name(&group.members), group.words());
-    groups.iter().map(words).collect::<Vec<_>>().join("; ")
+    groups
+        .iter()
+        .map(|group| format!("{} {}", name(&group.members), group.words()))
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// Groups stacks by the line of the script and the kind of wait, in the order of the input.
@@ -494,12 +504,18 @@ fn groups(stacks: Vec<(Member, Vec<String>)>) -> Vec<Group> {
 /// The members of each group for which the others wait, if the stacks show it.
 fn outliers(groups: &[Group]) -> Vec<Vec<Member>> {
     let count = |of: &dyn Fn(&Group) -> bool| -> usize {
-        let counted = groups.iter().filter(|group| of(group));
-        counted.map(|group| group.members.len()).sum()
+        groups
+            .iter()
+            .filter(|group| of(group))
+            .map(|group| group.members.len())
+            .sum()
     };
     let members = |of: &dyn Fn(&Group) -> bool| -> Vec<Vec<Member>> {
-        let chosen = groups.iter().filter(|group| of(group));
-        chosen.map(|group| group.members.clone()).collect()
+        groups
+            .iter()
+            .filter(|group| of(group))
+            .map(|group| group.members.clone())
+            .collect()
     };
     let all = count(&|_| true);
     let is_busy = |group: &Group| !group.waits_for_others();

@@ -146,14 +146,13 @@ fn is_hidden(c: char) -> bool {
 
 /// A line of a process for a terminal: keeps its colours and removes all other control sequences.
 pub fn coloured(line: &[u8]) -> Vec<u8> {
-    let upper = |c: &char| !('\u{80}'..='\u{9f}').contains(c);
     let mut clean = Vec::with_capacity(line.len());
     for chunk in line.utf8_chunks() {
         clean.extend(
             chunk
                 .valid()
                 .chars()
-                .filter(upper)
+                .filter(|c| !('\u{80}'..='\u{9f}').contains(c))
                 .collect::<String>()
                 .into_bytes(),
         );
