@@ -26,7 +26,7 @@ pub enum Echo {
 
 /// What libraries write when the process at the other end of a connection has ended or does not
 /// answer: gloo, NCCL, torch's store and RPC, tensorpipe, DGL's and GLT's RPC, MPI.
-const PEER: [&str; 48] = [
+const PEER: [&str; 44] = [
     "connection closed by peer",
     "connection closed by remote peer",
     "connection reset by peer",
@@ -43,7 +43,6 @@ const PEER: [&str; 48] = [
     "timed out initializing process group",
     "client socket has timed out",
     "client socket has failed to connect",
-    "failed to recv, got 0 bytes",
     "failed to recv",
     "recvvalue failed",
     "sendbytes failed",
@@ -52,14 +51,11 @@ const PEER: [&str; 48] = [
     "ncclremoteerror",
     "remote process exited",
     "remote process has exited",
-    "nccl communicator was aborted",
-    "watchdog caught collective operation timeout",
     "collective operation timeout",
     "taking the entire process down",
     "communicator was aborted",
     "heartbeat monitor timed out",
     "another rank",
-    "from another rank",
     "remote rank failed",
     "detected mismatch between collectives",
     "failed to pass monitoredbarrier",
@@ -183,22 +179,20 @@ impl<'a> Account<'a> {
     pub fn of_end(process: &'a ProcessHistory, is_signal: bool) -> Option<Account<'a>> {
         let all = own_statements(&process.evidence);
         let died = || {
-            all.iter()
-                .copied()
-                .filter(|statement| statement.kind == StatementKind::Died)
+            let all = all.iter().copied();
+            all.filter(|statement| statement.kind == StatementKind::Died)
         };
         let native = died()
             .rfind(|statement| !is_fatal(statement))
             .or(died().next_back());
-        let raised = last_raised(&process.evidence, &all);
-        let raised = raised.map(|raised| Account::new(process, raised).with_first_cause(&all));
-        let is_first = |account: &Account| {
-            let is_before =
-                |native: &Statement| account.statement.first.number < native.first.number;
-            !is_signal || account.echo == Echo::None && native.is_none_or(is_before)
-        };
-        let account = raised.filter(is_first);
-        let mut account = account.or(native.map(|native| Account::new(process, native)))?;
+        let mut account = last_raised(&process.evidence, &all)
+            .map(|raised| Account::new(process, raised).with_first_cause(&all))
+            .filter(|account| {
+                let number = account.statement.first.number;
+                let is_first = native.is_none_or(|native| number < native.first.number);
+                !is_signal || account.echo == Echo::None && is_first
+            })
+            .or(native.map(|native| Account::new(process, native)))?;
         let statement = account.statement;
         account.before = died().find(|earlier| {
             earlier.last.number < statement.first.number
@@ -210,14 +204,17 @@ impl<'a> Account<'a> {
     /// What a process that has ended by itself wrote about itself after the end of the job had
     /// begun: output of other hosts may arrive in any order.
     pub fn of_late_end(process: &'a ProcessHistory) -> Option<Account<'a>> {
-        let all = process.evidence.statements().into_iter();
-        let mut late = all.filter(|statement| {
-            let cause = statement.cause().first();
-            let is_of_signal = cause.is_some_and(|line| line.starts_with("KeyboardInterrupt"));
-            statement.is_raised() && statement.first.while_ending && !is_of_signal
-        });
-        let account = late.next_back().map(|raised| Account::new(process, raised));
-        account.filter(|account| account.echo == Echo::None)
+        let late = process
+            .evidence
+            .statements()
+            .into_iter()
+            .rfind(|statement| {
+                statement.is_raised()
+                    && statement.first.while_ending
+                    && !statement.head().starts_with("KeyboardInterrupt")
+            })?;
+        let account = Account::new(process, late);
+        (account.echo == Echo::None).then_some(account)
     }
 
     /// The account of a process that has raised an exception and done nothing since.
@@ -230,8 +227,9 @@ impl<'a> Account<'a> {
     /// The account of a process that has received a fatal signal but has not ended yet: it may be
     /// writing its memory to disk.
     pub fn of_fatal(process: &'a ProcessHistory) -> Option<Account<'a>> {
-        let all = own_statements(&process.evidence);
-        let fatal = all.into_iter().rfind(|statement| is_fatal(statement))?;
+        let fatal = own_statements(&process.evidence)
+            .into_iter()
+            .rfind(|statement| is_fatal(statement))?;
         let is_last = !process.evidence.continued_after(fatal);
         is_last.then(|| Account::new(process, fatal))
     }
@@ -243,11 +241,13 @@ impl<'a> Account<'a> {
             return self;
         }
         let torchrun = failed_child(self.statement);
-        let earlier = all.iter().filter(|statement| {
-            let says_more = statement.is_raised() || statement.kind == StatementKind::Died;
-            says_more && statement.first.number < self.statement.first.number
-        });
-        let mut accounts = earlier.map(|statement| Account::new(self.process, statement));
+        let mut accounts = all
+            .iter()
+            .filter(|statement| {
+                let says_more = statement.is_raised() || statement.kind == StatementKind::Died;
+                says_more && statement.first.number < self.statement.first.number
+            })
+            .map(|statement| Account::new(self.process, statement));
         match accounts.find(|account| account.echo == Echo::None) {
             Some(first) => Account {
                 child: first
@@ -291,8 +291,7 @@ impl<'a> Account<'a> {
 /// Whether an exception is about a server that belongs to no job.
 fn is_of_server(statement: &Statement) -> bool {
     const MODULES: [&str; 4] = ["http/client.py", "urllib", "ssl.py", "ftplib.py"];
-    let mut frames = statement.frames.iter();
-    frames.any(|frame| MODULES.iter().any(|module| frame.contains(module)))
+    MODULES.iter().any(|module| statement.is_in(module))
 }
 
 /// Where in the script it happened, in brackets; empty if that is unknown.
@@ -310,8 +309,7 @@ fn place(statement: &Statement) -> String {
 
 /// Whether faulthandler wrote it.
 fn is_fatal(statement: &Statement) -> bool {
-    let first = statement.cause().first();
-    first.is_some_and(|line| line.starts_with("Fatal Python error"))
+    statement.head().starts_with("Fatal Python error")
 }
 
 /// Whether a message shows another address of the rendezvous than the process was given: `trying to
@@ -336,9 +334,11 @@ pub fn first_raised(
     job: &JobHistory,
     is_wanted: impl Fn(&ProcessHistory) -> bool,
 ) -> Option<Account<'_>> {
-    let wanted = job.processes.iter().filter(|process| is_wanted(process));
-    let raised = wanted.filter_map(Account::of_raised);
-    raised.min_by_key(|account| (account.echo, account.statement.named.time_ms))
+    job.processes
+        .iter()
+        .filter(|process| is_wanted(process))
+        .filter_map(Account::of_raised)
+        .min_by_key(|account| (account.echo, account.statement.named.time_ms))
 }
 
 /// The statements before the end of the job, without those of destructors and of DGL's exit.
@@ -353,60 +353,53 @@ fn own_statements(evidence: &Evidence) -> Vec<&Statement> {
 /// The exception by which a process has ended: the last one of its main thread, unless it has
 /// continued for long afterwards; otherwise that of a thread or a child.
 fn last_raised<'a>(evidence: &Evidence, all: &[&'a Statement]) -> Option<&'a Statement> {
-    let count = evidence
-        .last_lines()
-        .next_back()
-        .map_or(0, |line| line.number);
-    let is_late = |statement: &&&Statement| count < statement.last.number + GOES_ON_LINES;
     let mut late = all
         .iter()
         .filter(|statement| statement.is_raised())
-        .filter(is_late);
-    let is_main = |statement: &&&Statement| {
-        statement.kind == StatementKind::Raised(Raiser::Main) && !is_feeder(statement)
-    };
-    let main = late.clone().rfind(is_main);
-    main.or(late.next_back()).copied()
+        .filter(|statement| evidence.count <= statement.last.number + GOES_ON_LINES);
+    late.clone()
+        .rfind(|statement| {
+            statement.kind == StatementKind::Raised(Raiser::Main) && !is_feeder(statement)
+        })
+        .or(late.next_back())
+        .copied()
 }
 
 /// Whether the feeder thread of a multiprocessing queue raised it, which does not end the process.
 fn is_feeder(statement: &Statement) -> bool {
-    let is_feed = |frame: &String| frame.starts_with("_feed (");
-    statement.frames.iter().any(is_feed)
+    let mut frames = statement.frames.iter();
+    frames.any(|frame| frame.starts_with("_feed ("))
 }
 
 /// Which child of a process wrote a statement, in words; `None` if the process itself did.
 fn child(process: &ProcessHistory, statement: &Statement) -> Option<String> {
-    let is_in = |file: &str| statement.frames.iter().any(|frame| frame.contains(file));
-    let cause = statement.cause().first().map_or("", String::as_str);
-    let loader = statement.lines().find_map(|line| {
-        let (_, rest) = line.split_once("in DataLoader worker process ")?;
-        Some(rest.trim_end_matches('.').to_owned())
-    });
-    let ranks = [statement.mark.as_str(), "[default"];
-    let rank = ranks[0]
-        .strip_prefix("[rank")
-        .and_then(|rest| rest.strip_suffix("]:"));
-    let rank = rank.filter(|rank| process.process.rank.to_string() != **rank);
-    let local = ranks[0]
-        .strip_prefix(ranks[1])
-        .and_then(|rest| rest.strip_suffix("]:"));
-    match (failed_child(statement), &statement.child) {
-        (Some((rank, _)), _) => Some(format!("its child of rank {rank}")),
-        _ if loader.is_some() => loader.map(|number| format!("its data loader's worker {number}")),
-        _ if is_in("_utils/worker.py") => Some("its data loader's worker".to_owned()),
-        _ if is_in("dist_context.py") && statement.child.is_some() => {
-            Some("its sampler".to_owned())
-        }
-        _ if is_feeder(statement) => Some("a queue's feeder thread".to_owned()),
-        (None, Some(name)) => Some(format!("its child {name}")),
-        _ if cause.starts_with("DataLoader worker") => Some("its data loader".to_owned()),
-        _ => match (rank, local) {
-            (Some(rank), _) => Some(format!("its child of rank {rank}")),
-            (None, Some(rank)) => Some(format!("its child with local rank {rank}")),
-            (None, None) => None,
-        },
+    if let Some((rank, _)) = failed_child(statement) {
+        return Some(format!("its child of rank {rank}"));
     }
+    let loader = statement
+        .lines()
+        .find_map(|line| Some(line.split_once("in DataLoader worker process ")?.1));
+    if let Some(number) = loader {
+        let number = number.trim_end_matches('.');
+        return Some(format!("its data loader's worker {number}"));
+    }
+    let words = match &statement.child {
+        _ if statement.is_in("_utils/worker.py") => "its data loader's worker",
+        Some(_) if statement.is_in("dist_context.py") => "its sampler",
+        _ if is_feeder(statement) => "a queue's feeder thread",
+        Some(name) => return Some(format!("its child {name}")),
+        None if statement.head().starts_with("DataLoader worker") => "its data loader",
+        None => {
+            let mark = statement.mark.strip_suffix("]:")?;
+            if let Some(rank) = mark.strip_prefix("[default") {
+                return Some(format!("its child with local rank {rank}"));
+            }
+            let rank = mark.strip_prefix("[rank")?;
+            return (process.process.rank.to_string() != rank)
+                .then(|| format!("its child of rank {rank}"));
+        }
+    };
+    Some(words.to_owned())
 }
 
 /// The child that torchrun names as the root cause, and how it ended.
@@ -443,10 +436,9 @@ pub fn last_words(evidence: &Evidence) -> Vec<&LogLine> {
     let Some(last) = errors.next_back() else {
         return own().rfind(says_something).into_iter().collect();
     };
-    let is_at_once = |line: &&LogLine| line.time_ms.saturating_add(AT_ONCE_MS) >= last.time_ms;
     let mut lines: Vec<&LogLine> = errors
         .rev()
-        .take_while(is_at_once)
+        .take_while(|line| line.time_ms.saturating_add(AT_ONCE_MS) >= last.time_ms)
         .take(MAX_LINES - 1)
         .collect();
     lines.reverse();

@@ -15,8 +15,9 @@ fn paragraphs() -> impl Iterator<Item = &'static str> {
 }
 
 fn field(paragraph: &'static str, name: &str) -> Option<&'static str> {
-    let value = |line: &'static str| line.strip_prefix(name)?.strip_prefix(": ");
-    paragraph.lines().find_map(value)
+    paragraph
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
 /// A paragraph of advice.txt.
@@ -53,22 +54,24 @@ pub fn give(job: &JobHistory, finding: &mut JobFinding) {
     let cause = finding.text.split(LED_TO).next().unwrap_or_default();
     let mut texts = vec![cause.to_owned()];
     if let Some(process) = process {
-        let statements = process.evidence.statements();
-        let own = statements
+        let lines: Vec<&str> = process
+            .evidence
+            .statements()
             .iter()
-            .filter(|statement| !statement.first.while_ending);
-        let lines = own.flat_map(|statement| {
-            statement
-                .lines()
-                .chain(statement.frames.iter().map(String::as_str))
-        });
-        let lines: Vec<&str> = lines.collect();
+            .filter(|statement| !statement.first.while_ending)
+            .flat_map(|statement| {
+                statement
+                    .lines()
+                    .chain(statement.frames.iter().map(String::as_str))
+            })
+            .collect();
         texts.push(lines.join("\n"));
-        let last = process
+        let last: Vec<&str> = process
             .evidence
             .last_lines()
-            .filter(|line| !line.while_ending);
-        let last: Vec<&str> = last.map(|line| line.text.as_str()).collect();
+            .filter(|line| !line.while_ending)
+            .map(|line| line.text.as_str())
+            .collect();
         texts.push(last.join("\n"));
     }
     for text in texts {
@@ -78,9 +81,13 @@ pub fn give(job: &JobHistory, finding: &mut JobFinding) {
             module: missing_module(&text).unwrap_or_default(),
             text: text.to_lowercase(),
         };
-        let fitting = ALL.iter().filter(|advice| advice.fits(&scene));
         let text = |advice: &Advice| Some((advice.id, scene.not_followed(advice.text)?));
-        if let Some((id, text)) = fitting.into_iter().find_map(text) {
+        if let Some((id, text)) = ALL
+            .iter()
+            .filter(|advice| advice.fits(&scene))
+            .into_iter()
+            .find_map(text)
+        {
             let package = scene.module.split('.').next().unwrap_or_default();
             let text = text.replace("MODULE", &scene.module);
             finding.fix = Some(text.replace("PACKAGE", package));
@@ -108,7 +115,6 @@ impl Advice {
     }
 
     fn fits(&self, scene: &Scene<'_>) -> bool {
-        let is_there = |words: &&str| words.split('*').all(|part| scene.text.contains(part));
         let is_met = || match self.when {
             "container" => scene.is_in_container(),
             "shares GPUs" => !scene.has_variable("CUDA_VISIBLE_DEVICES"),
@@ -119,7 +125,10 @@ impl Advice {
             "other address" => scene.has_other_address(),
             _ => true,
         };
-        self.words.iter().any(is_there) && is_met()
+        self.words
+            .iter()
+            .any(|words| words.split('*').all(|part| scene.text.contains(part)))
+            && is_met()
     }
 }
 
@@ -129,8 +138,9 @@ impl Scene<'_> {
     fn not_followed(&self, text: &str) -> Option<String> {
         let env = self.process.map(|history| &history.process.env);
         let is_set = |word: &str| {
-            let word = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
-            let (name, value) = word.split_once('=')?;
+            let (name, value) = word
+                .trim_matches(|c: char| !c.is_ascii_alphanumeric())
+                .split_once('=')?;
             let is_name = !name.is_empty() && !name.contains(|c: char| c.is_ascii_lowercase());
             is_name.then(|| {
                 env.and_then(|env| env.get(name))
@@ -156,22 +166,25 @@ impl Scene<'_> {
     /// Whether the process runs in an environment: a venv, one of conda's, or an activated one.
     fn has_environment(&self) -> bool {
         let process = self.process.map(|history| &history.process);
-        let is_path = |python: &String| python.contains('/');
         self.host.is_some_and(|host| host.facts.prefix.is_some())
             || self.has_variable("VIRTUAL_ENV")
             || self.has_variable("CONDA_PREFIX")
             || process.is_some_and(|process| {
-                process.setup.is_some() || process.python.as_ref().is_some_and(is_path)
+                process.setup.is_some()
+                    || process
+                        .python
+                        .as_ref()
+                        .is_some_and(|python| python.contains('/'))
             })
     }
 
     /// Whether the module belongs to a package that users install.
     fn is_package(&self) -> bool {
         let name = self.module.split('.').next();
-        let mut packages = paragraphs()
+        paragraphs()
             .find_map(|head| field(head, "packages"))
-            .into_iter();
-        packages.any(|names| names.split(' ').any(|package| Some(package) == name))
+            .into_iter()
+            .any(|names| names.split(' ').any(|package| Some(package) == name))
     }
 
     /// Whether the message has another address or port for the rendezvous than the process was
@@ -180,10 +193,12 @@ impl Scene<'_> {
         let Some(process) = self.process else {
             return false;
         };
-        let numbers = self.text.split(|c: char| !c.is_ascii_digit());
-        let ports: Vec<&str> = numbers.filter(|number| number.len() > 3).collect();
-        let given = process.process.env.get("MASTER_PORT");
-        let is_elsewhere = given.is_some_and(|port| {
+        let ports: Vec<&str> = self
+            .text
+            .split(|c: char| !c.is_ascii_digit())
+            .filter(|number| number.len() > 3)
+            .collect();
+        let is_elsewhere = process.process.env.get("MASTER_PORT").is_some_and(|port| {
             !ports.is_empty() && !ports.contains(&port.as_str()) && self.text.contains("in use")
         });
         is_elsewhere || account::names_other_address(process, &self.text)
@@ -203,14 +218,17 @@ impl Scene<'_> {
         let words = process
             .into_iter()
             .flat_map(|process| process.argv.iter().flatten().chain(&process.shell));
-        let mut words = words.flat_map(|words| words.split([' ', '/']));
-        words.any(|word| LAUNCHERS.contains(&word))
+        words
+            .flat_map(|words| words.split([' ', '/']))
+            .any(|word| LAUNCHERS.contains(&word))
     }
 
     /// Whether a control group limits the memory.
     fn is_in_container(&self) -> bool {
-        let limit = self.host.and_then(|host| host.facts.mem_limit_bytes);
-        limit.is_some() || self.text.contains("limit of a container")
+        self.host
+            .and_then(|host| host.facts.mem_limit_bytes)
+            .is_some()
+            || self.text.contains("limit of a container")
     }
 }
 

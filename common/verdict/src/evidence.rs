@@ -101,6 +101,16 @@ impl Statement {
         self.messages.first().map_or(&[], Vec::as_slice)
     }
 
+    /// The first line of that message.
+    pub fn head(&self) -> &str {
+        self.cause().first().map_or("", String::as_str)
+    }
+
+    /// Whether one of its frames contains these words, such as the name of a file.
+    pub fn is_in(&self, words: &str) -> bool {
+        self.frames.iter().any(|frame| frame.contains(words))
+    }
+
     /// The message of the last exception of the chain, in lines.
     pub fn result(&self) -> &[String] {
         self.messages.last().map_or(&[], Vec::as_slice)
@@ -150,7 +160,8 @@ enum NextLines {
 /// The evidence of a process.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
-    count: u64,
+    /// How many lines the process has written.
+    pub count: u64,
     /// How many of the last lines are kept, if more than [`LAST_LINES`].
     lines: usize,
     last_lines: VecDeque<LogLine>,
@@ -192,26 +203,28 @@ impl Evidence {
         }
         // most lines are no evidence, so each must cost as little as possible
         let is_full = self.last_lines.len() >= LAST_LINES.max(self.lines);
-        let oldest = is_full.then(|| self.last_lines.pop_front()).flatten();
-        let mut line = oldest.unwrap_or_default();
+        let mut line = is_full
+            .then(|| self.last_lines.pop_front())
+            .flatten()
+            .unwrap_or_default();
         text.clone_into(&mut line.text);
         (line.number, line.time_ms) = (self.count, time_ms);
         (line.is_stderr, line.while_ending) = (is_stderr, while_ending);
         self.count += 1;
         let plain = without_colours(text);
         let (mark, rest) = syntax::unmarked(&plain);
-        let found = self
+        let index = self
             .readers
             .iter()
-            .position(|reader| reader.is_stderr == is_stderr && reader.mark == mark);
-        let index = found.unwrap_or_else(|| {
-            if self.readers.len() == MAX_READERS {
-                let closed = self.readers.remove(0).open;
-                self.keep(closed);
-            }
-            self.readers.push(MarkedReader::new(is_stderr, mark));
-            self.readers.len() - 1
-        });
+            .position(|reader| reader.is_stderr == is_stderr && reader.mark == mark)
+            .unwrap_or_else(|| {
+                if self.readers.len() == MAX_READERS {
+                    let closed = self.readers.remove(0).open;
+                    self.keep(closed);
+                }
+                self.readers.push(MarkedReader::new(is_stderr, mark));
+                self.readers.len() - 1
+            });
         let read = self.readers[index].line(rest.trim_end(), &line);
         if self.ending_ms.is_some() && !while_ending {
             self.last = Some(line.clone());
@@ -238,11 +251,14 @@ impl Evidence {
         self.bytes += statement.bytes();
         self.statements.push(statement);
         while self.bytes > MAX_BYTES && self.statements.len() > 1 {
-            let mut all = self.statements.iter().enumerate();
-            let errors = all
+            let error = self
+                .statements
+                .iter()
+                .enumerate()
                 .by_ref()
-                .filter(|(_, statement)| statement.kind == StatementKind::Logged);
-            let error = errors.map(|(index, _)| index).nth(FIRST_ERRORS);
+                .filter(|(_, statement)| statement.kind == StatementKind::Logged)
+                .map(|(index, _)| index)
+                .nth(FIRST_ERRORS);
             self.bytes -= self.statements.remove(error.unwrap_or(0)).bytes();
         }
     }
@@ -277,14 +293,14 @@ impl Evidence {
         let all = self.statements();
         // if the peers of a process were ended first, it raises an exception because of that, and
         // is at another line when it is ended itself
-        let raised = all
-            .iter()
-            .find(|statement| statement.is_raised() && statement.first.while_ending);
         let is_stack =
             |statement: &&&Statement| !statement.is_raised() && !statement.frames.is_empty();
         let written = all.iter().filter(is_stack);
-        let both = raised.into_iter().chain(written);
-        both.map(|statement| (&statement.named, statement.frames.as_slice()))
+        all.iter()
+            .find(|statement| statement.is_raised() && statement.first.while_ending)
+            .into_iter()
+            .chain(written)
+            .map(|statement| (&statement.named, statement.frames.as_slice()))
             .collect()
     }
 
@@ -399,8 +415,9 @@ impl MarkedReader {
                 }
             }
             _ => {
-                let child = self.before.strip_prefix("Process ");
-                let child = child
+                let child = self
+                    .before
+                    .strip_prefix("Process ")
                     .and_then(|name| name.strip_suffix(':'))
                     .map(str::to_owned);
                 self.raiser = syntax::raiser_line(&self.before).unwrap_or_default();
@@ -417,12 +434,11 @@ impl MarkedReader {
     /// itself comes last.
     fn begin_member(&mut self) {
         let Some(open) = &mut self.open else { return };
-        let of_group = |line: &String| line.contains("sub-exception");
         let is_group = open
             .messages
             .get(self.message)
             .and_then(|message| message.first());
-        self.message += usize::from(!is_group.is_some_and(of_group));
+        self.message += usize::from(!is_group.is_some_and(|line| line.contains("sub-exception")));
         open.messages.insert(self.message, Vec::new());
         self.state = NextLines::Frames;
     }
@@ -466,8 +482,10 @@ impl MarkedReader {
     }
 
     fn is_timely(&self, line: &LogLine) -> bool {
-        let last = self.open.as_ref().map(|open| open.last.time_ms);
-        last.is_some_and(|last_ms| line.time_ms <= last_ms.saturating_add(AFTERTHOUGHT_MS))
+        self.open
+            .as_ref()
+            .map(|open| open.last.time_ms)
+            .is_some_and(|last_ms| line.time_ms <= last_ms.saturating_add(AFTERTHOUGHT_MS))
     }
 
     fn is_death(&self) -> bool {
@@ -544,9 +562,10 @@ impl MarkedReader {
                     "<no Python frame>",
                     "Python runtime state",
                 ];
-                let is_part = |word: &&str| text.trim_start().starts_with(*word);
                 return text.is_empty()
-                    || words.iter().any(is_part)
+                    || words
+                        .iter()
+                        .any(|word| text.trim_start().starts_with(*word))
                     || text.starts_with("Fatal") && open.first.number == line.number
                     || text.starts_with(syntax::EXTENSION_MODULES);
             }

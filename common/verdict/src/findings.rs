@@ -93,8 +93,10 @@ impl JobFinding {
         self,
         records: impl IntoIterator<Item = &'a T>,
     ) -> JobFinding {
-        let lines = records.into_iter().map(evidence);
-        lines.fold(self, JobFinding::with_evidence)
+        records
+            .into_iter()
+            .map(evidence)
+            .fold(self, JobFinding::with_evidence)
     }
 
     /// Adds a record that shows it, in the form of [`evidence`].

@@ -108,8 +108,11 @@ impl ProcessHistory {
 
     /// The last exception that it wrote, if it has done nothing since.
     pub fn raised(&self) -> Option<&Statement> {
-        let mut all = self.evidence.statements().into_iter();
-        let last = all.rfind(|statement| statement.is_raised() && !statement.named.while_ending)?;
+        let last = self
+            .evidence
+            .statements()
+            .into_iter()
+            .rfind(|statement| statement.is_raised() && !statement.named.while_ending)?;
         (!self.evidence.continued_after(last)).then_some(last)
     }
 }
@@ -130,8 +133,10 @@ impl JobHistory {
             summary: stream.end()?,
             ..JobHistory::default()
         };
-        let samples = job.samples.iter().map(|sample| sample.time_ms);
-        let latest = samples
+        let latest = job
+            .samples
+            .iter()
+            .map(|sample| sample.time_ms)
             .chain(job.stalled.iter().map(|stalled| stalled.time_ms))
             .max();
         job.latest_ms = latest.unwrap_or(0);
@@ -143,8 +148,7 @@ impl JobHistory {
             .collect();
         let recorded = histories.len();
         let events = stream.in_order(&[Started::TYPE, Listening::TYPE, Exited::TYPE])?;
-        let summary = job.summary.clone();
-        let failure = summary.and_then(|end| end.first_failure);
+        let failure = job.summary.clone().and_then(|end| end.first_failure);
         let failed = failure
             .as_ref()
             .and_then(|failure| Some((failure.id?, failure.host, failure.role?, failure.rank?)));
@@ -160,9 +164,10 @@ impl JobHistory {
         for (id, history) in &mut histories {
             history.evidence = run.evidence.get(id).cloned().unwrap_or_default();
             // if its output is missing, the summary still has its end
-            let is_missing = failure.as_ref().filter(|failure| failure.id == Some(*id));
-            let is_missing = is_missing.filter(|_| !run.evidence.contains_key(id));
-            for line in is_missing
+            for line in failure
+                .as_ref()
+                .filter(|failure| failure.id == Some(*id))
+                .filter(|_| !run.evidence.contains_key(id))
                 .into_iter()
                 .flat_map(|failure| &failure.last_lines)
             {
@@ -256,16 +261,16 @@ impl JobHistory {
 
     /// All processes but servers.
     pub fn clients(&self) -> impl Iterator<Item = &ProcessHistory> {
-        let is_client = |history: &&ProcessHistory| !history.process.serves();
-        self.processes.iter().filter(is_client)
+        self.processes
+            .iter()
+            .filter(|history| !history.process.serves())
     }
 
     /// The last line that a client wrote before the end of the job.
     pub fn last_client_line(&self) -> Option<(&ProcessHistory, Output)> {
-        let last = self
-            .clients()
-            .filter_map(|history| Some((history, history.last_line()?)));
-        last.max_by_key(|(_, line)| line.time_ms)
+        self.clients()
+            .filter_map(|history| Some((history, history.last_line()?)))
+            .max_by_key(|(_, line)| line.time_ms)
     }
 
     /// The host's record, with what host-probe found.

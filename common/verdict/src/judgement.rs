@@ -78,8 +78,9 @@ fn ended(job: &JobHistory, summary: &Summary) -> (RunOutcome, JobFinding) {
         ("preflight" | "host", _) if failed_process(job).is_some() => {
             let first = failed_process(job).unwrap_or_default();
             let mut finding = failed(job, &first);
-            let error = failure.and_then(|failure| failure.error.clone());
-            let why = error.unwrap_or_else(|| first_fault(summary, PREFLIGHT).text);
+            let why = failure
+                .and_then(|failure| failure.error.clone())
+                .unwrap_or_else(|| first_fault(summary, PREFLIGHT).text);
             finding.text += &format!("; the job could not start again: {why}");
             (RunOutcome::Failed, finding)
         }
@@ -238,11 +239,14 @@ fn interrupted(job: &JobHistory, summary: &Summary) -> JobFinding {
 
 /// A job whose processes dgl-reap ended, and what it waited for until then.
 fn reaped(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
-    let is_reaped = |history: &&ProcessHistory| {
-        let exited = history.life.exited.as_ref();
-        exited.is_some_and(|exited| exited.end.reaped)
-    };
-    let finding = match job.clients().filter(is_reaped).count() {
+    let finding = match job
+        .clients()
+        .filter(|history| {
+            let exited = history.life.exited.as_ref();
+            exited.is_some_and(|exited| exited.end.reaped)
+        })
+        .count()
+    {
         0 | 1 => failed(job, failure),
         count => JobFinding::new(format!("dgl-reap ended {count} processes")),
     };
@@ -277,29 +281,29 @@ fn failed(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
     };
     let began_ms = account
         .as_ref()
-        .map(|account| account.statement.first.time_ms);
-    let began_ms = began_ms.or(first.life.end_ms()).unwrap_or(u64::MAX);
+        .map(|account| account.statement.first.time_ms)
+        .or(first.life.end_ms())
+        .unwrap_or(u64::MAX);
     let cause = account
         .as_ref()
         .map_or(&[][..], |account| account.statement.cause());
-    let others = job
+    let is_the_same = |suspect: &Suspect| !suspect.cause.is_empty() && suspect.cause == cause;
+    let suspect = job
         .processes
         .iter()
-        .filter(|history| history.process.id != first.process.id);
-    let failed = others
+        .filter(|history| history.process.id != first.process.id)
         .filter_map(|history| Suspect::of(job, history, first))
         .filter(|suspect| match echo {
             Echo::None => {
                 suspect.has_ended && suspect.since_ms.saturating_add(SIMULTANEOUS_MS) < began_ms
             }
             Echo::Child | Echo::Peer => true,
+        })
+        .min_by_key(|suspect| (!suspect.has_ended, suspect.since_ms))
+        .or_else(|| match echo {
+            Echo::None => None,
+            Echo::Child | Echo::Peer => Suspect::late(job, first),
         });
-    let is_the_same = |suspect: &Suspect| !suspect.cause.is_empty() && suspect.cause == cause;
-    let suspect = failed.min_by_key(|suspect| (!suspect.has_ended, suspect.since_ms));
-    let suspect = suspect.or_else(|| match echo {
-        Echo::None => None,
-        Echo::Child | Echo::Peer => Suspect::late(job, first),
-    });
     match (echo, suspect.filter(|suspect| !is_the_same(suspect))) {
         (Echo::None, Some(suspect)) => suspect.finding(&format!("; after that {}", finding.text)),
         (_, Some(suspect)) => suspect.finding(&format!("{LED_TO}{}", finding.text)),
@@ -410,8 +414,10 @@ impl<'a> Suspect<'a> {
             .iter()
             .filter_map(|history| Account::of_late_end(history));
         if let Some(account) = accounts.next() {
-            let is_only = accounts.next().is_none();
-            return is_only.then(|| Suspect::by_account(job, &account, true));
+            return accounts
+                .next()
+                .is_none()
+                .then(|| Suspect::by_account(job, &account, true));
         }
         let mut quiet = others
             .into_iter()
@@ -445,10 +451,9 @@ impl<'a> Suspect<'a> {
 
 /// The process that the messages name as the one that deviates from the others.
 fn named_peer(job: &JobHistory, finding: &JobFinding) -> Option<JobFinding> {
-    let statements = job
+    let lines: Vec<String> = job
         .clients()
-        .flat_map(|history| history.evidence.statements());
-    let lines: Vec<String> = statements
+        .flat_map(|history| history.evidence.statements())
         .flat_map(|statement| statement.lines().map(str::to_owned))
         .collect();
     let number = |text: &str| text.trim().parse::<u32>().ok();
@@ -469,8 +474,7 @@ fn named_peer(job: &JobHistory, finding: &JobFinding) -> Option<JobFinding> {
             );
         }
     }
-    let common = majority::most_frequent(running.values().copied());
-    let common = common.filter(|(_, count)| *count > 1);
+    let common = majority::most_frequent(running.values().copied()).filter(|(_, count)| *count > 1);
     let is_odd = |what: &str| common.is_some_and(|(most, _)| most != what);
     let mut odd = running.iter().filter(|(_, what)| is_odd(what));
     let odd = odd.next().filter(|_| odd.next().is_none());
@@ -515,8 +519,10 @@ fn missing_peer(
     first: &ProcessHistory,
     finding: &JobFinding,
 ) -> Option<JobFinding> {
-    let is_other = |history: &&ProcessHistory| history.process.id != first.process.id;
-    let others = || job.clients().filter(is_other);
+    let others = || {
+        job.clients()
+            .filter(|history| history.process.id != first.process.id)
+    };
     let has_left = |history: &&ProcessHistory| {
         let exited = history.life.exited.as_ref();
         let is_before = history.life.end_ms() <= first.life.end_ms();
@@ -524,8 +530,10 @@ fn missing_peer(
     };
     let left: Vec<&ProcessHistory> = others().filter(has_left).collect();
     let says_the_same = |history: &&ProcessHistory| {
-        let all = history.evidence.statements();
-        all.iter()
+        history
+            .evidence
+            .statements()
+            .iter()
             .any(|statement| account::echo(statement.lines()) != Echo::None)
     };
     let silent: Vec<&ProcessHistory> = others().filter(|history| !says_the_same(history)).collect();
@@ -555,8 +563,8 @@ fn missing_peer(
     let last = missed.last_line();
     let wrote = last
         .as_ref()
-        .map(|line| format!(" (its last line: {})", line.line.trim()));
-    let wrote = wrote.unwrap_or_default();
+        .map(|line| format!(" (its last line: {})", line.line.trim()))
+        .unwrap_or_default();
     Some(
         JobFinding::new(format!("{name} {how}{wrote}: {}", finding.text))
             .since(
@@ -681,9 +689,10 @@ fn status(history: &ProcessHistory, failure: &FirstFailure, name: &str) -> JobFi
         ),
         lines => format!("its last lines: {}", account::quoted(lines)),
     };
-    let statements = history.evidence.statements();
-    let logged = statements
-        .iter()
+    let logged = history
+        .evidence
+        .statements()
+        .into_iter()
         .rfind(|statement| statement.kind == StatementKind::Logged);
     if let Some(logged) = logged.map(|statement| account::quoted(statement.cause()))
         && !wrote.contains(&logged)
@@ -698,8 +707,10 @@ fn status(history: &ProcessHistory, failure: &FirstFailure, name: &str) -> JobFi
 fn out_of_memory(job: &JobHistory, history: &ProcessHistory, is_child: bool) -> JobFinding {
     let host = job.host(history.process.host);
     let used = |history: &ProcessHistory| history.life.exited.as_ref()?.max_rss_bytes;
-    let of_host = (job.processes.iter()).filter(|other| other.process.host == history.process.host);
-    let together = of_host.filter_map(used).fold(0, u64::saturating_add);
+    let together = (job.processes.iter())
+        .filter(|other| other.process.host == history.process.host)
+        .filter_map(used)
+        .fold(0, u64::saturating_add);
     let name = job.name(&history.culprit());
     let who = if is_child {
         format!("what {name} ran")
@@ -739,12 +750,15 @@ fn bus(job: &JobHistory, history: &ProcessHistory) -> JobFinding {
 
 /// The process that failed first, by itself, before the end of the job.
 fn failed_process(job: &JobHistory) -> Option<FirstFailure> {
-    let failures = job.processes.iter().filter_map(|history| {
-        let exited = history.life.exited.as_ref()?;
-        let has_failed = !exited.while_ending && !exited.end.is_complete();
-        has_failed.then_some((history, exited))
-    });
-    let (_, exited) = failures.min_by_key(|(history, _)| history.life.end_ms())?;
+    let (_, exited) = job
+        .processes
+        .iter()
+        .filter_map(|history| {
+            let exited = history.life.exited.as_ref()?;
+            let has_failed = !exited.while_ending && !exited.end.is_complete();
+            has_failed.then_some((history, exited))
+        })
+        .min_by_key(|(history, _)| history.life.end_ms())?;
     Some(FirstFailure {
         host: exited.host,
         id: Some(exited.id),
@@ -818,8 +832,11 @@ fn running(job: &JobHistory) -> JobFinding {
 fn beside(job: &JobHistory, cause: &JobFinding) -> Vec<JobFinding> {
     let mut findings = Vec::from_iter(nccl::gave_up(job));
     if job.attempts.len() > 1 {
-        let exits = job.earlier.iter().filter_map(|life| life.exited.as_ref());
-        let failed = exits.filter(|exited| !exited.while_ending && !exited.end.is_success());
+        let failed = job
+            .earlier
+            .iter()
+            .filter_map(|life| life.exited.as_ref())
+            .filter(|exited| !exited.while_ending && !exited.end.is_success());
         let text = format!("this was attempt {} of the job", job.attempts.len());
         findings.push(JobFinding::new(text).shown_by(failed.take(3)));
     }
@@ -845,8 +862,11 @@ fn beside(job: &JobHistory, cause: &JobFinding) -> Vec<JobFinding> {
         let text = format!("{count} {verb} missing in the records");
         findings.push(JobFinding::new(text));
     }
-    let dropped = job.dropped.iter().map(|dropped| dropped.lines);
-    let lines = dropped.fold(0, u64::saturating_add);
+    let lines = job
+        .dropped
+        .iter()
+        .map(|dropped| dropped.lines)
+        .fold(0, u64::saturating_add);
     if lines > 0 {
         let count = term::count(lines, "line");
         let text = format!("{count} of output are missing in the records");

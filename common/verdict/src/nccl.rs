@@ -18,10 +18,10 @@ const DUMP_FILE: [&str; 2] = ["TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_
 
 /// The processes in which NCCL gave up an operation, and how to find the rank that caused it.
 pub fn gave_up(job: &JobHistory) -> Option<JobFinding> {
-    let gave_up = job
+    let gave_up: Vec<(&ProcessHistory, Output)> = job
         .clients()
-        .filter_map(|history| Some((history, sign(history)?)));
-    let gave_up: Vec<(&ProcessHistory, Output)> = gave_up.collect();
+        .filter_map(|history| Some((history, sign(history)?)))
+        .collect();
     let (first, line) = gave_up.iter().min_by_key(|(_, line)| line.time_ms)?;
     let others = match gave_up.len() {
         1 => String::new(),
@@ -42,8 +42,9 @@ pub fn gave_up(job: &JobHistory) -> Option<JobFinding> {
 /// The first line that says that NCCL gave up.
 fn sign(history: &ProcessHistory) -> Option<Output> {
     let says_so = |text: &str| GAVE_UP.iter().any(|words| text.contains(words));
-    let all = history.evidence.statements();
-    let stated = all
+    let stated = history
+        .evidence
+        .statements()
         .iter()
         .find(|statement| statement.lines().any(says_so))
         .map(|statement| &statement.named);

@@ -94,21 +94,22 @@ impl Run {
         if !while_ending && !self.servers.contains(&id) {
             self.pauses.add(time_ms);
         }
-        let evidence = self.evidence.entry(id);
-        let evidence = evidence.or_insert_with(|| Evidence::of_last(self.lines));
-        evidence.line(is_stderr, line, time_ms, while_ending);
+        self.evidence
+            .entry(id)
+            .or_insert_with(|| Evidence::of_last(self.lines))
+            .line(is_stderr, line, time_ms, while_ending);
     }
 }
 
 impl Run {
     /// The last lines of a process, those that explain its failure.
     pub fn last_lines(&self, id: u32) -> Vec<String> {
-        let lines = self
-            .evidence
+        self.evidence
             .get(&id)
             .into_iter()
-            .flat_map(Evidence::last_lines);
-        lines.map(|line| line.text.clone()).collect()
+            .flat_map(Evidence::last_lines)
+            .map(|line| line.text.clone())
+            .collect()
     }
 }
 
@@ -144,11 +145,10 @@ impl Pauses {
 
     /// The longest pause that began at that time or later, in milliseconds.
     pub fn longest_since(&self, time_ms: u64) -> u64 {
-        let mut later = self
-            .longest
+        self.longest
             .iter()
-            .filter(|(from_ms, _)| *from_ms >= time_ms);
-        later.next().map_or(0, |(_, pause_ms)| *pause_ms)
+            .find(|(from_ms, _)| *from_ms >= time_ms)
+            .map_or(0, |(_, pause_ms)| *pause_ms)
     }
 }
 

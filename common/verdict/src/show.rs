@@ -23,8 +23,7 @@ fn show(text: &mut String, finding: &JobFinding, began_ms: Option<u64>, has_reco
     if let Some(since) = since(finding, began_ms) {
         *text += &format!("  since: {since}\n");
     }
-    let evidence = finding.evidence.iter().filter(|_| has_records);
-    for (index, record) in evidence.enumerate() {
+    for (index, record) in finding.evidence.iter().filter(|_| has_records).enumerate() {
         let label = if index == 0 {
             "shown by: "
         } else {

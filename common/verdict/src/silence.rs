@@ -86,8 +86,9 @@ impl Exchange {
 /// explain. Both are given by how long ago they were.
 fn is_later(first_ms: Option<u32>, second_ms: Option<u32>, round_trips_us: u32) -> bool {
     let margin = TICK_MS.saturating_add(round_trips_us.div_ceil(1000));
-    let both = first_ms.zip(second_ms);
-    both.is_some_and(|(first, second)| second.saturating_sub(first) > margin)
+    first_ms
+        .zip(second_ms)
+        .is_some_and(|(first, second)| second.saturating_sub(first) > margin)
 }
 
 /// The connections between the processes of a job.
@@ -197,9 +198,10 @@ impl UnacknowledgedData {
         let receivers: BTreeSet<IpAddr> = lost.iter().map(|data| data.to).collect();
         let senders = lost.iter().map(|data| data.from);
         let hosts: BTreeSet<IpAddr> = senders.chain(receivers.iter().copied()).collect();
-        let is_at_each =
-            |host: &IpAddr| lost.iter().all(|data| [data.from, data.to].contains(host));
-        let common: Vec<IpAddr> = hosts.into_iter().filter(is_at_each).collect();
+        let common: Vec<IpAddr> = hosts
+            .into_iter()
+            .filter(|host| lost.iter().all(|data| [data.from, data.to].contains(host)))
+            .collect();
         if let ([host], true) = (&common[..], receivers.len() > 1) {
             let (bytes, senders, since) = UnacknowledgedData::sum(lost.iter());
             return vec![format!(
@@ -243,8 +245,9 @@ impl Exchanges {
             };
             for connection in &stack.connections {
                 let host = connection.local.ip().is_loopback().then_some(stack.host);
-                let end = ends.entry((host, connection.local, connection.peer));
-                let end = end.or_insert(Some(((member, index), connection)));
+                let end = ends
+                    .entry((host, connection.local, connection.peer))
+                    .or_insert(Some(((member, index), connection)));
                 // a child has its parent's connections too; no other processes share one
                 if end.is_some_and(|((other, _), _)| other != member) {
                     *end = None;
@@ -265,8 +268,10 @@ impl Exchanges {
                 continue;
             }
             if process.0 != peer.0 {
-                let exchange = all.of_two.entry((process, peer)).or_default();
-                exchange.add(connection);
+                all.of_two
+                    .entry((process, peer))
+                    .or_default()
+                    .add(connection);
             } else if is_later(connection.since_received_ms, connection.since_sent_ms, 0) {
                 all.wait_for_themselves.insert(process.0);
             }
@@ -288,8 +293,11 @@ impl Exchanges {
 
     /// Whether data still moves between the processes.
     fn is_moving(&self) -> bool {
-        let sent = self.of_two.values().filter_map(|one| one.since_sent_ms);
-        sent.min().is_some_and(|ms| ms < QUIET_MS)
+        self.of_two
+            .values()
+            .filter_map(|one| one.since_sent_ms)
+            .min()
+            .is_some_and(|ms| ms < QUIET_MS)
     }
 
     /// The process for which all others wait.
@@ -303,26 +311,28 @@ impl Exchanges {
             return Some(member);
         }
         let waits = self.waits_by_stack(stacks)?;
-        let at_work = waits.iter().filter(|(_, wait)| wait.is_none());
-        let at_work = at_work.map(|(member, _)| *member);
-        let at_work = at_work.filter(|member| !self.wait_for_themselves.contains(member));
-        let at_work: Vec<Member> = at_work.collect();
+        let at_work: Vec<Member> = waits
+            .iter()
+            .filter(|(_, wait)| wait.is_none())
+            .map(|(member, _)| *member)
+            .filter(|member| !self.wait_for_themselves.contains(member))
+            .collect();
         let awaited = self.awaited();
         let is_only = |silent: &&Member| {
-            let mut others = at_work.iter().filter(|member| member != silent);
-            others.all(|member| leads_to(&awaited, *member, **silent))
+            at_work
+                .iter()
+                .filter(|member| member != silent)
+                .all(|member| leads_to(&awaited, *member, **silent))
         };
         let only: Vec<&Member> = at_work.iter().filter(is_only).collect();
         let [member] = only[..] else {
             return None;
         };
         let holds_answers = |silent: &Member| waits.get(silent) == Some(&Some(Wait::Requests));
-        let unanswered = self.waits();
-        let mut silent = unanswered.iter().map(|wait| wait.silent);
+        let mut silent = self.waits().into_iter().map(|wait| wait.silent);
         let is_silent = self.last_received(*member).is_some()
             || silent.any(|silent| silent == *member || holds_answers(&silent));
-        let mut waits = waits.values().flatten();
-        let is_awaited = waits.any(|wait| *wait != Wait::Requests)
+        let is_awaited = waits.values().flatten().any(|wait| *wait != Wait::Requests)
             || receive.iter().any(|other| other != member);
         (is_silent && is_awaited).then_some(*member)
     }
@@ -330,42 +340,54 @@ impl Exchanges {
     /// How each process waits for others, according to its stack, if it does. `None` if that is
     /// unknown of one, or if it waits for its samplers, which may wait for others in turn.
     fn waits_by_stack(&self, stacks: &[Stack]) -> Option<BTreeMap<Member, Option<Wait>>> {
-        let parties = self.of_two.keys().map(|(party, _)| *party);
-        let children = parties.filter(|(_, index)| stacks[*index].parent.is_some());
-        let with_peers: BTreeSet<Member> = children.map(|(member, _)| member).collect();
-        let known = stacks.iter().filter_map(|stack| {
-            let (member, wait) = (stack.member()?, stacks::wait(stack.main_frames()?));
-            match wait {
-                Some(Wait::Samplers) if with_peers.contains(&member) => None,
-                Some(Wait::Samplers | Wait::Threads) => Some((member, None)),
-                wait => Some((member, wait)),
-            }
-        });
-        let known: BTreeMap<Member, Option<Wait>> = known.collect();
-        let mut members = stacks.iter().filter_map(|stack| stack.role.zip(stack.rank));
-        let are_all_known = members.all(|member| known.contains_key(&member));
-        are_all_known.then_some(known)
+        let with_peers: BTreeSet<Member> = self
+            .of_two
+            .keys()
+            .map(|(party, _)| *party)
+            .filter(|(_, index)| stacks[*index].parent.is_some())
+            .map(|(member, _)| member)
+            .collect();
+        let known: BTreeMap<Member, Option<Wait>> = stacks
+            .iter()
+            .filter_map(|stack| {
+                let (member, wait) = (stack.member()?, stacks::wait(stack.main_frames()?));
+                match wait {
+                    Some(Wait::Samplers) if with_peers.contains(&member) => None,
+                    Some(Wait::Samplers | Wait::Threads) => Some((member, None)),
+                    wait => Some((member, wait)),
+                }
+            })
+            .collect();
+        stacks
+            .iter()
+            .filter_map(|stack| stack.role.zip(stack.rank))
+            .all(|member| known.contains_key(&member))
+            .then_some(known)
     }
 
     /// The exchanges of a process and its children.
     fn of_process(&self, member: Member) -> impl Iterator<Item = (Member, &Exchange)> {
-        let all = self.of_two.iter();
-        let own = all.filter(move |((process, _), _)| process.0 == member);
-        own.map(|((_, peer), exchange)| (peer.0, exchange))
+        self.of_two
+            .iter()
+            .filter(move |((process, _), _)| process.0 == member)
+            .map(|((_, peer), exchange)| (peer.0, exchange))
     }
 
     /// How long ago the process last sent data.
     fn since_sent_ms(&self, member: Member) -> Option<u32> {
-        let own = self.of_process(member);
-        own.filter_map(|(_, exchange)| exchange.since_sent_ms).min()
+        self.of_process(member)
+            .filter_map(|(_, exchange)| exchange.since_sent_ms)
+            .min()
     }
 
     /// What came in last, if it came in later than the process sent any data, and is no answer to
     /// that.
     fn last_received(&self, member: Member) -> Option<u32> {
-        let own = self.of_process(member).map(|(_, exchange)| exchange);
-        let received = own.filter(|exchange| exchange.since_received_ms.is_some());
-        let last = received.min_by_key(|exchange| exchange.since_received_ms)?;
+        let last = self
+            .of_process(member)
+            .map(|(_, exchange)| exchange)
+            .filter(|exchange| exchange.since_received_ms.is_some())
+            .min_by_key(|exchange| exchange.since_received_ms)?;
         let round_trips_us = last.round_trip_us.saturating_mul(ROUND_TRIPS);
         let is_later = is_later(
             last.since_received_ms,
@@ -378,26 +400,32 @@ impl Exchanges {
     /// The process for which each process waits, if it waits for a single one.
     fn awaited(&self) -> BTreeMap<Member, Member> {
         let members: BTreeSet<Member> = self.of_two.keys().map(|(party, _)| party.0).collect();
-        let awaited = |member| Some((member, self.awaited_by(member)?));
-        members.into_iter().filter_map(awaited).collect()
+        members
+            .into_iter()
+            .filter_map(|member| Some((member, self.awaited_by(member)?)))
+            .collect()
     }
 
     /// The only process for which that one waits, although its stack may not show it: of the data
     /// that it sent last, only that to this one was not answered.
     fn awaited_by(&self, member: Member) -> Option<Member> {
-        let last_ms = self.since_sent_ms(member);
-        let last_ms = last_ms.map(|ms| ms.saturating_add(TICK_MS));
-        let own = self.of_process(member);
-        let last = own.filter(|(_, one)| one.is_unanswered() && one.since_sent_ms <= last_ms);
-        let silent: BTreeSet<Member> = last.map(|(peer, _)| peer).collect();
+        let last_ms = self
+            .since_sent_ms(member)
+            .map(|ms| ms.saturating_add(TICK_MS));
+        let silent: BTreeSet<Member> = self
+            .of_process(member)
+            .filter(|(_, one)| one.is_unanswered() && one.since_sent_ms <= last_ms)
+            .map(|(peer, _)| peer)
+            .collect();
         silent.first().copied().filter(|_| silent.len() == 1)
     }
 
     /// Who has not read what whom sent: the reader, the sender, and how many bytes.
     fn unread(&self) -> impl Iterator<Item = (Member, Member, u64)> {
-        let all = self.of_two.iter();
-        let all = all.map(|((reader, sender), one)| (reader.0, sender.0, one.unread_bytes));
-        all.filter(|(.., bytes)| *bytes > 0)
+        self.of_two
+            .iter()
+            .map(|((reader, sender), one)| (reader.0, sender.0, one.unread_bytes))
+            .filter(|(.., bytes)| *bytes > 0)
     }
 
     /// The processes that have not read something, without those that may wait for another one
@@ -405,16 +433,21 @@ impl Exchanges {
     fn who_does_not_read(&self, receive: &BTreeSet<Member>) -> Vec<Member> {
         let waiting: BTreeSet<Member> = self.unread().map(|(_, sender, _)| sender).collect();
         let readers: BTreeSet<Member> = self.unread().map(|(reader, ..)| reader).collect();
-        let readers = readers.difference(&waiting).copied();
-        readers.filter(|reader| !receive.contains(reader)).collect()
+        readers
+            .difference(&waiting)
+            .copied()
+            .filter(|reader| !receive.contains(reader))
+            .collect()
     }
 
     /// Which processes wait for which, the longest wait first.
     fn waits(&self) -> Vec<Awaited> {
         let mut of_silent: BTreeMap<Member, Awaited> = BTreeMap::new();
         for ((silent, waiting), at_silent) in &self.of_two {
-            let at_waiting = self.of_two.get(&(*waiting, *silent));
-            let is_unanswered = at_waiting.is_some_and(Exchange::is_unanswered);
+            let is_unanswered = self
+                .of_two
+                .get(&(*waiting, *silent))
+                .is_some_and(Exchange::is_unanswered);
             let Some(since_ms) = at_silent.since_received_ms.filter(|_| is_unanswered) else {
                 continue;
             };

@@ -247,8 +247,7 @@ pub fn unmarked(line: &str) -> (&str, &str) {
 
 /// A line of an exception group without its margin; `None` if it has no margin.
 pub fn without_margin(line: &str) -> Option<&str> {
-    let rest = line.trim_start();
-    let rest = rest.strip_prefix(['|', '+'])?;
+    let rest = line.trim_start().strip_prefix(['|', '+'])?;
     let rest = rest.strip_prefix(' ').unwrap_or(rest);
     (line.starts_with(' ')).then_some(rest)
 }
@@ -296,8 +295,10 @@ fn short(path: &str) -> &str {
     let below = |folder: &str| Some(path.rsplit_once(folder)?.1);
     let library = || {
         let (version, rest) = below("/lib/python3")?.split_once('/')?;
-        let is_version = version.chars().all(|c| c == '.' || c.is_ascii_digit());
-        is_version.then_some(rest)
+        version
+            .chars()
+            .all(|c| c == '.' || c.is_ascii_digit())
+            .then_some(rest)
     };
     below("/site-packages/")
         .or_else(|| below("/dist-packages/"))

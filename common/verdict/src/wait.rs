@@ -1,7 +1,7 @@
 //! Finds out what a job waits for.
 
 use crate::account;
-use crate::evidence::{Statement, StatementKind};
+use crate::evidence::StatementKind;
 use crate::findings::{JobFinding, evidence};
 use crate::job::{JobHistory, ProcessHistory};
 use crate::silence::{Awaited, Silence};
@@ -52,8 +52,10 @@ fn exception(job: &JobHistory) -> Option<JobFinding> {
             history.output(&raised.statement.first),
             history.output(&raised.statement.named),
         ]);
-    let stack = stack.into_iter().map(|stack| stack.evidence);
-    let finding = stack.fold(finding, JobFinding::with_evidence);
+    let finding = stack
+        .into_iter()
+        .map(|stack| stack.evidence)
+        .fold(finding, JobFinding::with_evidence);
     Some(finding.shown_by(last_stall(job)))
 }
 
@@ -74,10 +76,11 @@ fn others<'a>(job: &'a JobHistory, history: &ProcessHistory) -> Vec<&'a ProcessH
 
 /// The finding that servers do not listen while others do.
 fn servers(job: &JobHistory) -> Option<JobFinding> {
-    let is_server = |history: &&ProcessHistory| {
-        history.process.port.is_some() && history.process.role == Role::Server
+    let servers = || {
+        job.processes.iter().filter(|history| {
+            history.process.port.is_some() && history.process.role == Role::Server
+        })
     };
-    let servers = || job.processes.iter().filter(is_server);
     let missing: Vec<&ProcessHistory> = servers()
         .filter(|history| history.life.listening.is_none() && history.has_stayed())
         .collect();
@@ -123,21 +126,22 @@ fn stalled(job: &JobHistory) -> Option<JobFinding> {
     let elsewhere = comparison(job).describe_outliers(stacks::names);
     let is_of_stacks = !elsewhere.is_empty() && reason.starts_with(&elsewhere);
     let says_less = stalled.culprit.is_none() && !stalled.computing;
-    let by_stacks = by_stacks(job).filter(|_| says_less || is_of_stacks);
-    let finding = by_stacks.unwrap_or_else(|| match &stalled.culprit {
-        None => JobFinding::new(reason),
-        Some(culprit) => {
-            let member = culprit.role.zip(culprit.rank);
-            let short = member.map(|member| stacks::names(&[member]));
-            let rest = short.and_then(|short| reason.strip_prefix(&short));
-            let name = job.name(culprit);
-            let text = match rest {
-                Some(rest) => format!("{name}{rest}"),
-                None => format!("{name}: {reason}"),
-            };
-            JobFinding::new(text).caused_by(culprit.clone())
-        }
-    });
+    let finding = by_stacks(job)
+        .filter(|_| says_less || is_of_stacks)
+        .unwrap_or_else(|| match &stalled.culprit {
+            None => JobFinding::new(reason),
+            Some(culprit) => {
+                let member = culprit.role.zip(culprit.rank);
+                let short = member.map(|member| stacks::names(&[member]));
+                let rest = short.and_then(|short| reason.strip_prefix(&short));
+                let name = job.name(culprit);
+                let text = match rest {
+                    Some(rest) => format!("{name}{rest}"),
+                    None => format!("{name}: {reason}"),
+                };
+                JobFinding::new(text).caused_by(culprit.clone())
+            }
+        });
     Some(with_error(
         job,
         finding.since(stalled.since_ms).shown_by([stalled]),
@@ -147,13 +151,17 @@ fn stalled(job: &JobHistory) -> Option<JobFinding> {
 /// Adds the last error that a logger has marked, if the processes have written little since.
 fn with_error(job: &JobHistory, mut finding: JobFinding) -> JobFinding {
     let errors = job.clients().filter_map(|history| {
-        let mut all = history.evidence.statements().into_iter();
-        let is_error = |statement: &&Statement| {
-            statement.kind == StatementKind::Logged && !statement.first.while_ending
-        };
-        let last = all.rfind(is_error)?;
-        let mut kept = history.evidence.last_lines();
-        kept.any(|line| line.number == last.first.number)
+        let last = history
+            .evidence
+            .statements()
+            .into_iter()
+            .rfind(|statement| {
+                statement.kind == StatementKind::Logged && !statement.first.while_ending
+            })?;
+        history
+            .evidence
+            .last_lines()
+            .any(|line| line.number == last.first.number)
             .then_some((history, last))
     });
     if let Some((history, error)) = errors.max_by_key(|(_, error)| error.first.time_ms) {
@@ -173,16 +181,21 @@ struct MainStack {
 /// The stacks of the main threads of a process and its children, as dgl-stacks read them or else as
 /// faulthandler wrote them.
 fn stacks_of(history: &ProcessHistory) -> Vec<MainStack> {
-    let read = history.stacks.values().filter_map(|stack| {
-        let (frames, evidence) = (stack.main_frames()?.to_vec(), evidence(stack));
-        Some(MainStack { frames, evidence })
-    });
-    let read: Vec<MainStack> = read.collect();
+    let read: Vec<MainStack> = history
+        .stacks
+        .values()
+        .filter_map(|stack| {
+            let (frames, evidence) = (stack.main_frames()?.to_vec(), evidence(stack));
+            Some(MainStack { frames, evidence })
+        })
+        .collect();
     if !read.is_empty() {
         return read;
     }
-    let written = history.evidence.stacks().into_iter();
-    written
+    history
+        .evidence
+        .stacks()
+        .into_iter()
         .map(|(line, frames)| MainStack {
             frames: frames.to_vec(),
             evidence: evidence(&history.output(line)),
@@ -192,22 +205,25 @@ fn stacks_of(history: &ProcessHistory) -> Vec<MainStack> {
 
 /// The stack of the process itself.
 fn stack_of(history: &ProcessHistory) -> Option<MainStack> {
-    let mut all = stacks_of(history).into_iter();
-    all.find(|stack| stacks::child(&stack.frames).is_none())
+    stacks_of(history)
+        .into_iter()
+        .find(|stack| stacks::child(&stack.frames).is_none())
 }
 
 /// Whether a sampler of the process was alive when stacks were taken.
 fn has_sampler(history: &ProcessHistory) -> bool {
-    let mut all = stacks_of(history).into_iter();
-    all.any(|stack| stacks::child(&stack.frames) == Some(Child::Sampler))
+    stacks_of(history)
+        .into_iter()
+        .any(|stack| stacks::child(&stack.frames) == Some(Child::Sampler))
 }
 
 /// Where a sampler or a process of a data loader is that does not wait itself: the line of the
 /// script.
 fn busy_child(history: &ProcessHistory) -> Option<String> {
     let stacks = stacks_of(history).into_iter();
-    let mut children = stacks.filter(|stack| stacks::child(&stack.frames).is_some());
-    let child = children.find(|stack| stacks::wait(&stack.frames).is_none())?;
+    let child = stacks
+        .filter(|stack| stacks::child(&stack.frames).is_some())
+        .find(|stack| stacks::wait(&stack.frames).is_none())?;
     stacks::own_frame(&child.frames).map(str::to_owned)
 }
 
@@ -239,8 +255,9 @@ pub fn by_connections(job: &JobHistory) -> Vec<Awaited> {
 /// Where the trainers and workers were last, if the stacks of more than half of them are known: a
 /// few say nothing about the others.
 fn last_stacks(job: &JobHistory) -> Comparison {
-    let alive = job.clients().filter(|history| history.has_stayed());
-    let all: Vec<Option<(Member, Vec<String>)>> = alive
+    let all: Vec<Option<(Member, Vec<String>)>> = job
+        .clients()
+        .filter(|history| history.has_stayed())
         .map(|history| Some((history.process.member(), stack_of(history)?.frames)))
         .collect();
     let count = all.len();
@@ -254,8 +271,11 @@ fn last_stacks(job: &JobHistory) -> Comparison {
 /// Where the trainers and workers were that were still running when the job failed.
 pub fn at_failure(job: &JobHistory) -> Comparison {
     let read_then = |history: &ProcessHistory| {
-        let mut stacks = history.stacks.values().filter(|stack| stack.while_ending);
-        let own = stacks.find(|stack| stack.member() == Some(history.process.member()))?;
+        let own = history
+            .stacks
+            .values()
+            .filter(|stack| stack.while_ending)
+            .find(|stack| stack.member() == Some(history.process.member()))?;
         Some((history.process.member(), own.main_frames()?.to_vec()))
     };
     Comparison::of(job.clients().filter_map(read_then))
@@ -300,8 +320,10 @@ fn by_stacks(job: &JobHistory) -> Option<JobFinding> {
     let mut finding = JobFinding::new(comparison.sentence(name, &note))
         .since(job.last_client_line().map(|(_, line)| line.time_ms));
     finding.culprit = culprit.map(ProcessHistory::culprit);
-    let of_groups = comparison.groups().iter();
-    let firsts = of_groups.filter_map(|group| stack_of(history_of(group.members.first()?)?));
+    let firsts = comparison
+        .groups()
+        .iter()
+        .filter_map(|group| stack_of(history_of(group.members.first()?)?));
     Some(
         firsts
             .map(|stack| stack.evidence)
@@ -326,12 +348,12 @@ fn silent(job: &JobHistory) -> Option<(Duration, Duration)> {
         .unwrap_or(0);
     let longest = Duration::from_millis(job.pauses.longest_since(began_ms));
     // lines that belong to the end arrive after all others
-    let of_end = job
+    let end_ms = job
         .processes
         .iter()
-        .filter_map(|history| history.evidence.ending_ms);
-    let end_ms = of_end.min();
-    let end_ms = end_ms.unwrap_or(job.latest_ms);
+        .filter_map(|history| history.evidence.ending_ms)
+        .min()
+        .unwrap_or(job.latest_ms);
     let last = Duration::from_millis(end_ms.saturating_sub(since_ms));
     (last >= SILENCE && last >= longest * 2).then_some((last, longest))
 }
@@ -352,8 +374,11 @@ pub fn silence(job: &JobHistory) -> Option<JobFinding> {
 
 /// The finding that processes of a job were not started.
 pub fn start(job: &JobHistory) -> Option<JobFinding> {
-    let is_missing = |history: &&ProcessHistory| history.life.started.is_none();
-    let missing: Vec<&ProcessHistory> = job.processes.iter().filter(is_missing).collect();
+    let missing: Vec<&ProcessHistory> = job
+        .processes
+        .iter()
+        .filter(|history| history.life.started.is_none())
+        .collect();
     let name = job.name(&missing.first()?.culprit());
     Some(JobFinding::new(match missing.len() {
         1 => format!("{name} was not started yet"),
