@@ -100,8 +100,10 @@ impl Fact {
             "master_port" => Fact::MasterPort,
             port => {
                 let name = port.strip_prefix("port:")?;
-                let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-                let is_name = !name.is_empty() && name.bytes().all(is_plain);
+                let is_name = !name.is_empty()
+                    && name
+                        .bytes()
+                        .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
                 Fact::Port(is_name.then(|| name.to_owned())?)
             }
         })
@@ -210,8 +212,9 @@ impl Template {
             let is_of_shell = template.ends_with(b'$');
             match (placeholder(rest), placeholder(behind)) {
                 (_, Some((_, written, [b'}', behind @ ..]))) if *byte == b'{' => {
-                    let text = format!("{{{written}}}");
-                    text.bytes().for_each(|byte| template.push(byte));
+                    format!("{{{written}}}")
+                        .bytes()
+                        .for_each(|byte| template.push(byte));
                     rest = behind;
                 }
                 (Some((placeholder, _, behind)), _) if !is_of_shell => {

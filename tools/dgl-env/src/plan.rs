@@ -124,8 +124,9 @@ impl<'a> ProgramPlan<'a> {
             .extend(dgl::faults(args, &hosts, stream.graph.as_ref()));
         let paths = report.keep(JobPaths::new(args, &stream, &hosts));
 
-        let counts = report.keep(programs::client_counts(args, &hosts));
-        let counts = counts.unwrap_or_default();
+        let counts = report
+            .keep(programs::client_counts(args, &hosts))
+            .unwrap_or_default();
         report
             .0
             .extend(check::command(args, &hosts, &counts, &command));
@@ -171,11 +172,14 @@ impl<'a> ProgramPlan<'a> {
         let Some(how) = self.args.bind else {
             return Ok(Vec::new());
         };
-        let unknown = |host: &&Host| host.facts.numa_cores.is_empty();
-        let faults = self.hosts.iter().filter(unknown).map(|host| {
-            let problem = "--bind: its CPU topology is unknown";
-            Fault::data(host.location(), problem).fix("put host-probe before dgl-env")
-        });
+        let faults = self
+            .hosts
+            .iter()
+            .filter(|host| host.facts.numa_cores.is_empty())
+            .map(|host| {
+                let problem = "--bind: its CPU topology is unknown";
+                Fault::data(host.location(), problem).fix("put host-probe before dgl-env")
+            });
         Report(faults.collect()).check()?;
         let of_host = |(host_index, host): (usize, &Host)| {
             let counts = ProcessCounts {
@@ -227,7 +231,6 @@ impl<'a> ProgramPlan<'a> {
         if counts.is_empty() || self.env.sets(*role, "OMP_NUM_THREADS") {
             return None;
         }
-        let unknown = |(host, _): &(&Host, &u32)| host.facts.cpus.is_none();
         match (
             self.args.num_omp_threads,
             &self.launch_machine.omp_num_threads,
@@ -237,7 +240,11 @@ impl<'a> ProgramPlan<'a> {
                 own.to_string_lossy()
             )),
             (None, None) => {
-                let (host, count) = self.hosts.iter().zip(counts).find(unknown)?;
+                let (host, count) = self
+                    .hosts
+                    .iter()
+                    .zip(counts)
+                    .find(|(host, _)| host.facts.cpus.is_none())?;
                 let threads = self.omp_num_threads(host, *role, *count, None)?;
                 Some(format!(
                     "OMP_NUM_THREADS={} comes from this machine's {} processors; put host-probe \
@@ -252,8 +259,11 @@ impl<'a> ProgramPlan<'a> {
 
     /// A warning about a host with more processes than cores; one stands for all such hosts.
     fn crowded(&self) -> Option<String> {
-        let mut bound = self.hosts.iter().zip(&self.bindings);
-        let (host, bindings) = bound.find(|(_, bindings)| bindings.is_crowded)?;
+        let (host, bindings) = self
+            .hosts
+            .iter()
+            .zip(&self.bindings)
+            .find(|(_, bindings)| bindings.is_crowded)?;
         Some(format!(
             "--bind cores: {} has {} servers and trainers on fewer cores, so some share one",
             host.location(),
@@ -306,8 +316,12 @@ impl<'a> ProgramPlan<'a> {
     }
 
     fn num_processes(&self) -> u64 {
-        let counts = self.servers.counts.iter().chain(&self.clients.counts);
-        counts.map(|count| u64::from(*count)).sum()
+        self.servers
+            .counts
+            .iter()
+            .chain(&self.clients.counts)
+            .map(|count| u64::from(*count))
+            .sum()
     }
 
     /// Every process, one at a time, because a job of 10,000 hosts does not fit into memory as
@@ -361,10 +375,10 @@ impl<'a> ProgramPlan<'a> {
             own: &self.own,
             others: &self.earlier.programs,
         };
-        process.setup = self.setup.as_ref().map(|setup| {
-            let filled = setup.fill(values);
-            filled.into_string().unwrap_or_default()
-        });
+        process.setup = self
+            .setup
+            .as_ref()
+            .map(|setup| setup.fill(values).into_string().unwrap_or_default());
         for (name, value) in dgl::variables(role, args, &self.paths, self.num_clients) {
             set(&mut process, name, value);
         }

@@ -42,11 +42,12 @@ impl Program {
 
     /// Its processes, by rank.
     pub fn places(&self) -> impl Iterator<Item = Place> {
-        let hosts = self.counts.iter().enumerate();
-        let local = hosts.flat_map(|(host_index, count)| {
-            (0..*count).map(move |local_rank| (host_index, local_rank))
-        });
-        local
+        self.counts
+            .iter()
+            .enumerate()
+            .flat_map(|(host_index, count)| {
+                (0..*count).map(move |local_rank| (host_index, local_rank))
+            })
             .zip(0..)
             .map(|((host_index, local_rank), rank)| Place {
                 host_index,
@@ -118,11 +119,12 @@ impl Earlier {
             if process.rank == 0 {
                 program.master_addr = process.ip.0;
             }
-            let of_first = process
+            let ports = process
                 .master_port
                 .into_iter()
-                .chain(process.ports.values().copied());
-            let ports = of_first.filter(|_| process.rank == 0).chain(process.port);
+                .chain(process.ports.values().copied())
+                .filter(|_| process.rank == 0)
+                .chain(process.port);
             earlier.ports.entry(process.host).or_default().extend(ports);
             earlier.server_name = earlier.server_name.or_else(|| process.server_name.clone());
         }
@@ -146,8 +148,10 @@ pub fn chosen(on: &[RangeInclusive<u32>], hosts: Vec<Host>) -> Result<Vec<Host>,
         }
     }
     report.check()?;
-    let is_chosen = |host: &Host| on.is_empty() || on.iter().any(|range| range.contains(&host.id));
-    Ok(hosts.into_iter().filter(is_chosen).collect())
+    Ok(hosts
+        .into_iter()
+        .filter(|host| on.is_empty() || on.iter().any(|range| range.contains(&host.id)))
+        .collect())
 }
 
 /// The port of torch's rendezvous, unless dgl-spawn chooses it, and one for each name in
@@ -192,13 +196,14 @@ pub fn ports(
         true => args.master_port,
         false => free.next(),
     };
-    let names = placeholders
+    let named: BTreeMap<String, Option<u16>> = placeholders
         .iter()
         .filter_map(|placeholder| match placeholder {
             Placeholder::Own(Fact::Port(name)) => Some(name.clone()),
             _ => None,
-        });
-    let named: BTreeMap<String, Option<u16>> = names.map(|name| (name, free.next())).collect();
+        })
+        .map(|name| (name, free.next()))
+        .collect();
     let mut report = Report::default();
     match master_port {
         Some(port) if is_server(&port) => {
@@ -212,11 +217,14 @@ pub fn ports(
         }
         _ => {}
     }
-    let portless = named.iter().filter(|(_, port)| port.is_none());
-    let portless = portless.map(|(name, _)| name.as_str());
     let is_without = master_port.is_none() && !is_chosen;
     let rendezvous = is_without.then_some("torch's rendezvous");
-    let portless: Vec<&str> = portless.chain(rendezvous).collect();
+    let portless: Vec<&str> = named
+        .iter()
+        .filter(|(_, port)| port.is_none())
+        .map(|(name, _)| name.as_str())
+        .chain(rendezvous)
+        .collect();
     if !portless.is_empty() {
         let problem = format!("no free port is known for {}", portless.join(", "));
         report.push(Fault::data(host.location(), problem).fix(
@@ -301,12 +309,14 @@ pub fn faults(
 /// The fault of a placeholder whose value is not known yet, or differs from the variable that the
 /// processes read.
 fn own_fault(fact: &Fact, args: &Args, env: &UserEnv) -> Option<Fault> {
-    let is_own = |placeholder: &Placeholder| *placeholder == Placeholder::Own(fact.clone());
     let sets = |name: &str| {
-        let mut values = env
-            .of(args.client_role())
-            .filter(|(other, _)| other == name);
-        values.any(|(_, value)| !value.placeholders().any(is_own))
+        env.of(args.client_role())
+            .filter(|(other, _)| other == name)
+            .any(|(_, value)| {
+                !value
+                    .placeholders()
+                    .any(|placeholder| *placeholder == Placeholder::Own(fact.clone()))
+            })
     };
     let is_named = args.server_name.is_some();
     let (problem, fix) = match fact {

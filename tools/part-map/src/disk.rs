@@ -7,7 +7,6 @@ use crate::scripts::{self, ScriptChoice};
 use partition::files::{FileItem, WantedFile};
 use record::error::{Fault, Report};
 use std::collections::{BTreeSet, HashSet};
-use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
@@ -29,9 +28,11 @@ const OF_GRAPHSTORM: [&str; 7] = [
 /// listed, the fault is reported when one of its files is missing.
 pub fn of_graphstorm(folder: &Path) -> BTreeSet<PathBuf> {
     let files = |name: &&str| {
-        let walk = WalkDir::new(folder.join(name)).sort_by_file_name();
-        let found = walk.into_iter().filter_map(Result::ok);
-        found.filter(|entry| entry.path().is_file())
+        WalkDir::new(folder.join(name))
+            .sort_by_file_name()
+            .into_iter()
+            .filter_map(Result::ok)
+            .filter(|entry| entry.path().is_file())
     };
     OF_GRAPHSTORM
         .iter()
@@ -48,10 +49,11 @@ pub fn identities(config: &Path, wanted: &[WantedFile]) -> HashSet<(u64, u64)> {
             .ok()
             .map(|meta| (meta.dev(), meta.ino()))
     };
-    let named = wanted
+    wanted
         .iter()
-        .filter_map(|wanted| wanted.candidates.iter().find_map(|path| of(path)));
-    named.chain(of(config)).collect()
+        .filter_map(|wanted| wanted.candidates.iter().find_map(|path| of(path)))
+        .chain(of(config))
+        .collect()
 }
 
 /// The files below the `--partitions` directory, relative to it. There may be none if the hosts
@@ -87,11 +89,16 @@ pub fn of_each_host(
     let mut items = Vec::new();
     for form in &set.forms {
         let names = Path::new(form).iter();
-        let is_fixed = |name: &&OsStr| !name.to_string_lossy().contains(HOST);
-        let above: PathBuf = names.clone().take_while(is_fixed).collect();
+        let above: PathBuf = names
+            .clone()
+            .take_while(|name| !name.to_string_lossy().contains(HOST))
+            .collect();
         let varying = names.clone().nth(above.iter().count()).unwrap_or_default();
-        let entries = WalkDir::new(folder.join(above)).min_depth(1).max_depth(1);
-        for entry in entries.sort_by_file_name() {
+        for entry in WalkDir::new(folder.join(above))
+            .min_depth(1)
+            .max_depth(1)
+            .sort_by_file_name()
+        {
             let found = entry.ok().and_then(|entry| {
                 let name = entry.file_name().to_str()?.to_owned();
                 numbered::number(varying.to_str()?, &name)

@@ -34,9 +34,13 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     plan.warnings
         .iter()
         .for_each(|warning| record::tell!("part-map: warning: {warning}"));
-    let graph = plan.graph.iter().map(jsonl::line);
     let workspace = plan.workspace.iter().map(jsonl::line);
-    let of_job = graph.chain(workspace).map(Cow::Owned);
+    let of_job = plan
+        .graph
+        .iter()
+        .map(jsonl::line)
+        .chain(workspace)
+        .map(Cow::Owned);
     jsonl::print(
         Some(&stream),
         of_job.chain(plan.files.iter().map(|file| Cow::Owned(jsonl::line(file)))),
@@ -79,8 +83,8 @@ pub fn map(args: &Args, hosts: &[Host]) -> Result<FilePlan, Report> {
     let identities = identities
         .into_iter()
         .chain(items.iter().filter_map(identity));
-    let found = ScriptChoice::new(args, identities.collect());
-    let found = found.and_then(|choice| scripts::find(args, &resolve, &choice));
+    let found = ScriptChoice::new(args, identities.collect())
+        .and_then(|choice| scripts::find(args, &resolve, &choice));
     items.extend(report.keep(found).unwrap_or_default());
     report.check()?;
     if layout.parts == PartsLocation::Shared {
@@ -132,8 +136,9 @@ fn of_own_folder(
         disk::below_folder(folder, args, &choice)?
     } else {
         let folder = config.map_or(Path::new("."), |config| &config.folders[0]);
-        let found = sets.iter();
-        let found = found.map(|set| disk::of_each_host(folder, set, &choice));
+        let found = sets
+            .iter()
+            .map(|set| disk::of_each_host(folder, set, &choice));
         Report::collect(found)?.into_iter().flatten().collect()
     };
     let mut items = numbered::assign(&sets, items, hosts.len())?;
@@ -166,8 +171,9 @@ fn graph_files(
 ) -> Result<GraphFiles, Report> {
     // a wrong number makes everything else pointless
     plan::check_count(config, hosts, args.parts_per_host)?;
-    let warnings = report.keep(versions::check(config, args.paths, hosts));
-    let mut warnings = warnings.unwrap_or_default();
+    let mut warnings = report
+        .keep(versions::check(config, args.paths, hosts))
+        .unwrap_or_default();
     warnings.extend(plan::both_forms(config, args.graph));
     let dropped = report.keep(plan::dropped(config, args.graph)).flatten();
     let mut wanted = plan::wanted(config, layout, args.parts_per_host);

@@ -55,8 +55,9 @@ impl NumberedNames {
                  the working directory",
             );
         }
-        let names = Path::new(form).components();
-        let names = names.filter(|part| *part != Component::CurDir);
+        let names = Path::new(form)
+            .components()
+            .filter(|part| *part != Component::CurDir);
         if !names
             .clone()
             .all(|part| matches!(part, Component::Normal(_)))
@@ -113,8 +114,10 @@ impl NumberedNames {
             return vec![self.nothing(all)];
         };
         let is_there = |form: &&String| {
-            let mut names = found.values().flatten();
-            names.any(|name| number(form, name).is_some())
+            found
+                .values()
+                .flatten()
+                .any(|name| number(form, name).is_some())
         };
         let form = self.forms.iter().find(is_there).unwrap_or(&self.forms[0]);
         let missing = (0..count).filter(|number| !found.contains_key(number));
@@ -143,8 +146,8 @@ impl NumberedNames {
             _ => all,
         };
         let counts = [("missing", missing), ("surplus", surplus)].into_iter();
-        let counts = counts.filter_map(|(what, names)| Some((what, names?)));
         let counts = counts
+            .filter_map(|(what, names)| Some((what, names?)))
             .map(|(what, names)| fault(format!("{what}: {names}; {needed}")).fix(fix.clone()));
         let doubled = found.values().filter(|names| names.len() > 1).map(|names| {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -163,8 +166,9 @@ pub fn fill(form: &str, number: u64) -> String {
 pub fn number(form: &str, name: &str) -> Option<u64> {
     let rest = name.strip_prefix(form.split(HOST).next()?)?;
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-    let mut numbers = (1..=digits).filter_map(|length| rest[..length].parse().ok());
-    numbers.find(|number| fill(form, *number) == name)
+    (1..=digits)
+        .filter_map(|length| rest[..length].parse().ok())
+        .find(|number| fill(form, *number) == name)
 }
 
 fn list(names: impl Iterator<Item = String>) -> Option<String> {
@@ -189,8 +193,10 @@ pub fn assign(
     };
     let mut assigned = Vec::with_capacity(items.len());
     for item in items {
-        let mut sets = sets.iter().zip(&mut found);
-        let of_set = sets.find_map(|(set, names)| Some((set, names, set.find(&item.dst)?)));
+        let of_set = sets
+            .iter()
+            .zip(&mut found)
+            .find_map(|(set, names)| Some((set, names, set.find(&item.dst)?)));
         assigned.push(match of_set {
             None => item,
             Some((set, names, (number, name))) => {

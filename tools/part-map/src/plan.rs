@@ -111,8 +111,7 @@ fn wanted_file(
 
 /// The .npy maps that a config names.
 fn wanted_maps(config: &PartConfig, layout: &Layout) -> impl Iterator<Item = WantedFile> {
-    let maps = KEYS.iter().zip(&config.maps);
-    maps.filter_map(|(keys, map)| {
+    KEYS.iter().zip(&config.maps).filter_map(|(keys, map)| {
         let Map::Npy { path, ids } = map else {
             return None;
         };
@@ -267,8 +266,10 @@ pub fn plan(
     let made = FileSource::Made(ip_config(hosts));
     let mut items = vec![FileItem::new("ip_config", layout.ip_config.clone(), made)];
     let workspace = layout.workspace.display().to_string();
-    let ip_config = layout.from_workspace(&layout.ip_config);
-    let ip_config = ip_config.display().to_string();
+    let ip_config = layout
+        .from_workspace(&layout.ip_config)
+        .display()
+        .to_string();
     let mut graph = None;
     if let Some(config) = config {
         let part_config = layout.config(&config.graph_name);
@@ -363,22 +364,25 @@ fn named_twice(items: &[FileItem]) -> Report {
 
 /// A warning if much data goes to every host.
 fn warnings(items: &[FileItem]) -> Vec<String> {
-    let scripts = items
+    let bytes = items
         .iter()
-        .filter(|item| ["script", "extra"].contains(&item.kind));
-    let bytes = scripts.map(|item| match &item.source {
-        FileSource::Copied(here) => here.bytes,
-        _ => 0,
-    });
+        .filter(|item| ["script", "extra"].contains(&item.kind))
+        .map(|item| match &item.source {
+            FileSource::Copied(here) => here.bytes,
+            _ => 0,
+        });
     let bytes = Some(bytes.sum()).filter(|bytes| *bytes > MANY_BYTES);
-    let warning = bytes.map(|bytes| {
-        format!(
-            "{} of scripts and extras go to every host\n  fix: leave out what they do not need \
+    bytes
+        .map(|bytes| {
+            format!(
+                "{} of scripts and extras go to every host\n  fix: leave out what they do not need \
              with --exclude",
-            term::bytes(bytes)
-        )
-    });
-    warning.into_iter().chain(empty_scripts(items)).collect()
+                term::bytes(bytes)
+            )
+        })
+        .into_iter()
+        .chain(empty_scripts(items))
+        .collect()
 }
 
 /// A warning about scripts without content: Python runs them and ends with status 0.

@@ -25,8 +25,11 @@ pub struct ScriptChoice {
 impl ScriptChoice {
     /// Reads `--exclude`; files of the graph are left out too.
     pub fn new(args: &Args, graph: HashSet<(u64, u64)>) -> Result<ScriptChoice, Report> {
-        let words = args.exclude.iter().map(String::as_str);
-        let (taken, left_out): (Vec<_>, Vec<_>) = words.partition(|word| word.starts_with('!'));
+        let (taken, left_out): (Vec<_>, Vec<_>) = args
+            .exclude
+            .iter()
+            .map(String::as_str)
+            .partition(|word| word.starts_with('!'));
         let taken = taken.iter().map(|word| &word[1..]);
         let mut report = Report::default();
         let exclude = report.keep(globs(NEVER.into_iter().chain(left_out)));
@@ -69,10 +72,12 @@ pub fn find(
     resolve: Resolve<'_>,
     choice: &ScriptChoice,
 ) -> Result<Vec<FileItem>, Report> {
-    let folders = args.script_folder.iter();
-    let found = folders.map(|folder| script_folder(folder, resolve, choice));
     let extras = args.extra.iter();
-    let found = found.chain(extras.map(|extra| one_extra(extra, resolve, choice)));
+    let found = args
+        .script_folder
+        .iter()
+        .map(|folder| script_folder(folder, resolve, choice))
+        .chain(extras.map(|extra| one_extra(extra, resolve, choice)));
     Ok(Report::collect(found)?.into_iter().flatten().collect())
 }
 
@@ -110,8 +115,11 @@ fn script_folder(
 /// the directory.
 pub fn name_of(folder: &Path) -> Option<PathBuf> {
     let real = || Some(folder.canonicalize().ok()?.file_name()?.to_owned());
-    let name = folder.file_name().map(ToOwned::to_owned);
-    name.or_else(real).map(PathBuf::from)
+    folder
+        .file_name()
+        .map(ToOwned::to_owned)
+        .or_else(real)
+        .map(PathBuf::from)
 }
 
 /// The files of an argument SRC or SRC:DST, a file or a directory.
@@ -126,12 +134,11 @@ fn one_extra(
         }
         _ => (PathBuf::from(extra), None),
     };
-    let missing = |error: std::io::Error| {
+    let real = src.canonicalize().map_err(|error| {
         Fault::unreachable(src.display().to_string(), error.to_string())
             .did_you_mean(&src)
             .fix("correct --extra")
-    };
-    let real = src.canonicalize().map_err(missing)?;
+    })?;
     let name = src
         .file_name()
         .or(real.file_name())
@@ -175,11 +182,12 @@ pub fn walk(
     let mut folders = Vec::new();
     // directories that are not empty
     let mut filled: HashSet<PathBuf> = HashSet::new();
-    let entries = WalkDir::new(folder)
+    for entry in WalkDir::new(folder)
         .follow_links(true)
         .sort_by_file_name()
-        .into_iter();
-    for entry in entries.filter_entry(|entry| choice.takes(entry.path(), folder)) {
+        .into_iter()
+        .filter_entry(|entry| choice.takes(entry.path(), folder))
+    {
         let entry = match entry {
             Ok(entry) => entry,
             Err(error) => {
