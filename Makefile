@@ -1,7 +1,7 @@
 # make build | site | pictures | schema | manual | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | test-matrices | test-openssh | soak | two-jobs | demo | bench | recordings | cases | verdicts | silence | simulate | faults | fuzz | install | uninstall | dist | test-dist | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
-TOOLS = ipconf-check part-map part-push dgl-env dgl-spawn host-probe part-fit host-swap dgl-stacks dgl-reap part-pull dgl-why dgl-report
+TOOLS = ipconf-check part-map part-push dgl-env dgl-spawn host-probe host-swap dgl-stacks dgl-reap part-pull dgl-why dgl-report
 SCRIPTS = dgl-copy dgl-launch gs-copy gs-launch host-lab
 COMMANDS = $(TOOLS) $(SCRIPTS)
 # host-agent is not a command of users, but they may read what it does on their hosts.

@@ -12,7 +12,7 @@
 #
 #   WORKERS     = gpus                       processes on each host: a number, or as many as it has GPUs
 #
-# Then make probe, fit, push, train, fetch, reap, logs or why.
+# Then make probe, push, train, fetch, reap, logs or why.
 
 HOSTS ?= ip_config.txt
 WORKERS ?=
@@ -66,11 +66,6 @@ export PATH := $(PATH):$(if $(wildcard $(dgl_here)Cargo.toml),$(dgl_built)/relea
 probe:
 	$(dgl_hosts) | $(dgl_probe) --format human
 
-fit: $(PART_CONFIG)
-	$(dgl_chosen) | $(if $(dgl_probed),,$(dgl_probe) --format jsonl |) \
-	part-fit --part-config '$(or $(PART_CONFIG),$(error dgl.mk: fit is for graphs only: set PART_CONFIG, the partition config))' \
-	  --num-trainers $(NUM_TRAINERS) --num-samplers $(NUM_SAMPLERS) --num-servers $(NUM_SERVERS) --format human $(FIT_FLAGS)
-
 push: $(PART_CONFIG)
 	@mkdir -p '$(RUN)' && : > '$(RUN)/push.begun'
 	$(dgl_chosen) | \
@@ -112,6 +107,6 @@ why:
 	@$(dgl_is_last)
 	@dgl-why '$(RUN)/logs/run.jsonl'
 
-.PHONY: probe fit push train fetch reap logs why
+.PHONY: probe push train fetch reap logs why
 # The default target stays that of the repo.
 .DEFAULT_GOAL := $(dgl_goal)

@@ -8,4 +8,4 @@ _dgl_tools() {
   esac
   mapfile -t COMPREPLY < <(compgen -W "$help" -- "$word")
 }
-complete -o default -F _dgl_tools ipconf-check part-map part-push dgl-env dgl-spawn host-probe part-fit host-swap dgl-stacks dgl-reap part-pull dgl-why dgl-report dgl-copy dgl-launch gs-copy gs-launch host-lab
+complete -o default -F _dgl_tools ipconf-check part-map part-push dgl-env dgl-spawn host-probe host-swap dgl-stacks dgl-reap part-pull dgl-why dgl-report dgl-copy dgl-launch gs-copy gs-launch host-lab

@@ -29,7 +29,7 @@ macro_rules! files {
 
 files! {
     bind dgl_env dgl_env_command dgl_env_plan dgl_env_refusals dgl_spawn dgl_why flags graphstorm
-    host_agent host_probe host_swap ipconf_check messages_command_lines messages_files part_fit
+    host_agent host_probe host_swap ipconf_check messages_command_lines messages_files
     part_map streams
 }
 

@@ -36,7 +36,7 @@ The environment variable in parentheses sets the default of its option.
 const WIDTH: usize = 90;
 
 /// The command line of each tool, as `--help` has it.
-fn commands() -> [Command; 13] {
+fn commands() -> [Command; 12] {
     use cli::command as of;
     [
         of::<dgl_env::Args>(),
@@ -48,7 +48,6 @@ fn commands() -> [Command; 13] {
         of::<host_probe::Args>(),
         of::<host_swap::Args>(),
         of::<ipconf_check::Args>(),
-        of::<part_fit::Args>(),
         of::<part_map::Args>(),
         of::<part_pull::Args>(),
         of::<part_push::Args>(),

@@ -144,3 +144,26 @@ fn each_recipe_is_a_job_or_stands_in_another_test() {
     }
     assert!(tried >= 20, "{tried}");
 }
+
+#[test]
+fn the_recipe_of_sizes_names_each_host_that_is_too_small() {
+    let folder = prepared();
+    let sections = recipes_of("dgl-tools-partition", "EXAMPLES");
+    let (_, shown) = sections
+        .iter()
+        .find(|(name, _)| name == "Partitions that fit their hosts")
+        .unwrap();
+    let small = "exec jq -c 'if .id == 1 then . + {mem_bytes: 9e10, mem_limit_bytes: 2e9,
+        shm_free_bytes: 10} else . + {mem_bytes: 9e10, shm_free_bytes: 9e10} end'";
+    executable(
+        &folder.join("bin"),
+        "host-probe",
+        &format!("#!/bin/sh\n{small}\n"),
+    );
+    let script = recipe_commands(shown, &folder);
+    let script = format!("rm pushed.jsonl; truncate -s 1G out/part*/node_feat.dgl; {script}");
+    let problem = "host 1 (10.0.0.2): needs 6.15 GB of memory; it has 2 GB\n\
+        host 1 (10.0.0.2): needs 1.07 GB of /dev/shm; it has 0 GB\n";
+    assert_eq!(run(&folder, &script), (1, problem.to_owned()));
+    assert!(!folder.join("pushed.jsonl").exists());
+}

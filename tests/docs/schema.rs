@@ -18,8 +18,7 @@ fn read(path: impl AsRef<Path>) -> Value {
 /// still; no tool needs it.
 const REMOVED: &[(&str, &str)] = &[
     ("file.fetch", "0.3.0: hosts download their parts by a job"),
-    ("fit.halo_edges", "0.3.0: part-fit reads the sizes of files"),
-    ("fit.halo_nodes", "0.3.0: part-fit reads the sizes of files"),
+    ("fit", "0.4.0: a recipe of jq compares sizes with hosts"),
     ("link", "0.3.0: iperf3, run as a job, measures bandwidth"),
     (
         "process.nproc",
@@ -151,7 +150,7 @@ fn a_change_that_readers_would_notice_is_found() {
     );
     let (integer, text) = (json!({ "type": "integer" }), json!({ "type": "string" }));
     let table = [
-        ("/$defs/fit", None, "fit: is gone"),
+        ("/$defs/pulled", None, "pulled: is gone"),
         (
             "/$defs/exited/properties/code",
             None,
@@ -164,9 +163,9 @@ fn a_change_that_readers_would_notice_is_found() {
         ),
         ("/$defs/sample/properties/cpu_s", Some(&integer), ""),
         (
-            "/$defs/fit/properties/nodes",
+            "/$defs/file/properties/mode",
             Some(&json!({ "type": "number" })),
-            "fit.nodes: was",
+            "file.mode: was",
         ),
         (
             "/$defs/exited/properties/role",
@@ -283,7 +282,7 @@ const RUN: &str = r#"
     echo 127.0.0.1 >ip.txt
     ipconf-check ip.txt | host-probe >hosts.jsonl
     part-map --part-config "$FIXTURE/g.json" --parts-per-host 2 --workspace "$PWD/ws" <hosts.jsonl |
-      part-fit --mem process=1M | part-push >graph.jsonl
+      part-push >graph.jsonl
     part-pull --workspace "$PWD/ws" --to . '*/g.json' <hosts.jsonl >pulled.jsonl
     part-map --workspace "$PWD/ws2" --extra w.py <hosts.jsonl | part-push |
       dgl-env --role worker -- python3 w.py >job.jsonl

@@ -201,11 +201,10 @@ impl Demo {
 }
 
 /// The pages that show their records, in the order in which their commands run.
-const PAGES: [&str; 12] = [
+const PAGES: [&str; 11] = [
     "ipconf-check",
     "host-probe",
     "part-map",
-    "part-fit",
     "part-push",
     "dgl-env",
     "dgl-spawn",

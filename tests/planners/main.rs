@@ -12,4 +12,3 @@ mod dgl_env;
 mod environments;
 mod flags;
 mod host_swap;
-mod part_fit;

@@ -76,14 +76,13 @@ pub fn executable(folder: &Path, name: impl AsRef<Path>, text: &str) {
     std::fs::set_permissions(folder.join(name), mode).unwrap();
 }
 
-pub const TOOLS: [&str; 13] = [
+pub const TOOLS: [&str; 12] = [
     "ipconf-check",
     "part-map",
     "part-push",
     "dgl-env",
     "dgl-spawn",
     "host-probe",
-    "part-fit",
     "host-swap",
     "dgl-stacks",
     "dgl-reap",

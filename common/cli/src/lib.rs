@@ -2,7 +2,6 @@
 //! reach hosts.
 
 pub mod copy;
-pub mod counts;
 pub mod progress;
 mod removed;
 pub mod typography;
@@ -525,46 +524,9 @@ fn unit_bytes(unit: &str) -> Option<u64> {
     }
 }
 
-/// A number of bytes of something: `shm=64G`.
-pub type NamedSize = (&'static str, u64);
-
-/// A parser of [`NamedSize`] for these names.
-pub fn named_size(
-    names: &'static [&'static str],
-) -> impl Fn(&str) -> Result<NamedSize, String> + Clone + Send + Sync {
-    move |text| {
-        let (given, bytes) = text.split_once('=').unwrap_or((text, ""));
-        match names.iter().find(|name| **name == given) {
-            Some(name) => Ok((*name, size(bytes)?)),
-            None => Err(format!(
-                "write it as NAME=SIZE, NAME being {}",
-                names.join(", ")
-            )),
-        }
-    }
-}
-
-/// The last size of this name.
-pub fn size_of(given: &[NamedSize], name: &str) -> Option<u64> {
-    let mut last = given.iter().rev();
-    last.find(|(other, _)| *other == name)
-        .map(|(_, bytes)| *bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_last_size_of_a_name_counts() {
-        let parse = named_size(&["disk", "shm"]);
-        let given = ["shm=1k", "disk=2k", "shm=3k"].map(|text| parse(text).unwrap());
-        assert_eq!(size_of(&given, "shm"), Some(3_000));
-        assert_eq!(size_of(&given[..1], "disk"), None);
-        for text in ["shm", "shm=", "ram=1G", "=1G", ""] {
-            assert!(parse(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn sizes() {

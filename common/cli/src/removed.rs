@@ -71,14 +71,6 @@ const REMOVED: &[(&str, &str)] = &[
         "leave it out: names are always looked up",
     ),
     (
-        "part-fit --margin",
-        "leave it out: 10 % of the memory always stays free",
-    ),
-    ("part-fit --process-mem", "use --mem process=SIZE"),
-    ("part-fit --sampler-mem", "use --mem sampler=SIZE"),
-    ("part-fit --shm-extra", "use --mem shm=SIZE"),
-    ("part-fit --trainer-mem", "use --mem trainer=SIZE"),
-    (
         "part-map --fetch",
         "have a job fetch the files, then use --parts remote, as in dgl-tools-partition(7)",
     ),
@@ -131,14 +123,13 @@ mod tests {
         };
         let port =
             "--ssh-port: was removed\n  fix: set DGL_TOOLS_SSH_PORT, or Port in ssh_config(5)";
-        let margin = "--margin: was removed\n  fix: leave it out: 10 % of the memory always stays \
-                      free";
+        let include = "--include: was removed\n  fix: use --exclude '!GLOB'";
         let format = "--format speedscope: was removed\n  fix: use --format folded, which \
                       speedscope reads";
         let table = [
             ("host-probe", "t --ssh_port=22 --format folded", Some(port)),
-            ("part-fit", "t --margin 3", Some(margin)),
-            ("part-map", "t --margin 3", None),
+            ("part-map", "t --include 3", Some(include)),
+            ("part-push", "t --include 3", None),
             ("dgl-report", "t --format speedscope", Some(format)),
             ("dgl-report", "t --format other", None),
             ("dgl-stacks", "t --marginal", None),

@@ -169,14 +169,6 @@ impl PartConfig {
         found
     }
 
-    /// The path of a file of the config on this machine; the first of its candidates if none
-    /// exists.
-    pub fn path_here(&self, path: &str) -> PathBuf {
-        let mut candidates = self.candidates(path);
-        let found = candidates.iter().position(|path| path.is_file());
-        candidates.swap_remove(found.unwrap_or(0))
-    }
-
     /// The path under a key of a part.
     pub fn path_of(&self, part: usize, key: &str) -> Option<String> {
         text(self.parts.get(part)?.get(key)?)

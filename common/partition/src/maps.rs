@@ -17,14 +17,9 @@ pub enum Map {
         ids: u64,
     },
     /// The end of each partition's ids, which are of one type. DGL 0.5 writes this.
-    Ends {
-        /// How many ids each partition owns.
-        owned: Vec<u64>,
-    },
+    Ends,
     /// Ranges by type for each partition. DGL 0.6 and later write this.
     Ranges {
-        /// How many ids each partition owns, of all types together.
-        owned: Vec<u64>,
         /// Whether all types have the form `src:etype:dst`, which DGL 1.0 and later require for
         /// edge types.
         canonical: bool,
@@ -91,8 +86,8 @@ pub fn check(
         }),
         Some(b'[') => {
             let ranges = [("", from_ends(parse(map).map_err(wrong)?))];
-            let owned = tile(&ranges, num_parts, total).map_err(wrong)?;
-            Ok(Map::Ends { owned })
+            tile(&ranges, num_parts, total).map_err(wrong)?;
+            Ok(Map::Ends)
         }
         _ => {
             let by_type: RangesByType = parse(map).map_err(wrong)?;
@@ -107,8 +102,8 @@ pub fn check(
                 .transpose()
                 .map_err(|error| fault(format!("{}: {error}", keys.types)))?;
             sort(&mut ranges, &by_type, ids, keys.types).map_err(wrong)?;
+            tile(&ranges, num_parts, total).map_err(wrong)?;
             Ok(Map::Ranges {
-                owned: tile(&ranges, num_parts, total).map_err(wrong)?,
                 canonical: by_type.keys().all(|name| name.split(':').count() == 3),
             })
         }
@@ -169,8 +164,8 @@ fn sort(
     }
 }
 
-/// Checks that the ranges cover 0..total; returns how many ids each partition owns.
-fn tile(ranges: &[Ranges<'_>], num_parts: u32, total: u64) -> Result<Vec<u64>, String> {
+/// Checks that the ranges cover 0..total.
+fn tile(ranges: &[Ranges<'_>], num_parts: u32, total: u64) -> Result<(), String> {
     let of = |name: &str| {
         if name.is_empty() {
             String::new()
@@ -189,9 +184,7 @@ fn tile(ranges: &[Ranges<'_>], num_parts: u32, total: u64) -> Result<Vec<u64>, S
         ));
     }
     let mut next = 0;
-    let mut owned = Vec::new();
     for k in 0..num_parts as usize {
-        let first = next;
         for (name, parts) in ranges {
             let [start, end] = parts[k];
             if start != next {
@@ -208,10 +201,9 @@ fn tile(ranges: &[Ranges<'_>], num_parts: u32, total: u64) -> Result<Vec<u64>, S
             }
             next = end;
         }
-        owned.push(next - first);
     }
     if next == total {
-        Ok(owned)
+        Ok(())
     } else {
         Err(format!("ends at {next}, where there are {total}"))
     }
@@ -240,15 +232,14 @@ mod tests {
 
     #[test]
     fn what_each_version_writes() {
-        let ends = |owned| Ok(Map::Ends { owned });
-        let ranges = |owned, canonical| Ok(Map::Ranges { owned, canonical });
+        let ranges = |canonical| Ok(Map::Ranges { canonical });
         let npy = Map::Npy {
             path: "/d/node_map.npy".to_owned(),
             ids: 120,
         };
         let table = [
             // 0.5
-            ("120", "[68, 120]", "", ends(vec![68, 52])),
+            ("120", "[68, 120]", "", Ok(Map::Ends)),
             ("120", r#""/d/node_map.npy""#, "", Ok(npy)),
             // from 0.6; a part has the types in the order of their ids, whatever the order in the
             // config
@@ -256,39 +247,34 @@ mod tests {
                 "120",
                 r#"{"_N":[[0,66],[66,120]]}"#,
                 r#"{"_N":0}"#,
-                ranges(vec![66, 54], false),
+                ranges(false),
             ),
             (
                 "100",
                 r#"{"user":[[21,52],[71,100]],"item":[[0,21],[52,71]]}"#,
                 r#"{"item":0,"user":1}"#,
-                ranges(vec![52, 48], false),
+                ranges(false),
             ),
             (
                 "100",
                 r#"{"a:b:c":[[0,21],[52,71]],"a:d:c":[[21,52],[71,100]]}"#,
                 r#"{"a:b:c":0,"a:d:c":1}"#,
-                ranges(vec![52, 48], true),
+                ranges(true),
             ),
             // ends by type, which 0.6 and later read
-            (
-                "120",
-                r#"{"_N": [ 66,120]}"#,
-                r#"{"_N":0}"#,
-                ranges(vec![66, 54], false),
-            ),
+            ("120", r#"{"_N": [ 66,120]}"#, r#"{"_N":0}"#, ranges(false)),
             // a type that is missing in a part
             (
                 "3",
                 r#"{"a":[[0,1],[2,2]],"b":[[1,2],[2,3]]}"#,
                 r#"{"a":0,"b":1}"#,
-                ranges(vec![2, 1], false),
+                ranges(false),
             ),
             (
                 "12345678901234567",
                 "[1,12345678901234567]",
                 "",
-                ends(vec![1, 12_345_678_901_234_566]),
+                Ok(Map::Ends),
             ),
         ];
         for (total, map, types, expected) in table {

@@ -1,7 +1,5 @@
 //! One-dimensional arrays of integers, as numpy.save writes them.
 
-use std::io::{self, BufRead};
-
 /// The header of an array.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Header {
@@ -65,25 +63,6 @@ impl Header {
     }
 }
 
-/// Counts how often each of the numbers below `parts` is in an array of partitions.
-pub fn counts(mut input: impl BufRead, parts: usize) -> Result<Vec<u64>, String> {
-    let unreadable = |error: io::Error| error.to_string();
-    let header = header(input.fill_buf().map_err(unreadable)?)?;
-    input.consume(header.data_offset);
-    let mut counts = vec![0; parts];
-    let mut number = [0; 8];
-    for _ in 0..header.count {
-        let bytes = &mut number[..header.width];
-        input.read_exact(bytes).map_err(unreadable)?;
-        let part = u64::from_le_bytes(number);
-        let count = usize::try_from(part)
-            .ok()
-            .and_then(|part| counts.get_mut(part));
-        *count.ok_or_else(|| format!("names partition {part} of {parts}"))? += 1;
-    }
-    Ok(counts)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,18 +71,6 @@ mod tests {
         let length = u16::try_from(text.len()).unwrap().to_le_bytes();
         let more: &[u8] = if version == 1 { &[] } else { &[0, 0] };
         [MAGIC, &[version, 0], &length, more, text.as_bytes()].concat()
-    }
-
-    #[test]
-    fn numbers_are_counted() {
-        let text = "{'descr': '<i2', 'fortran_order': False, 'shape': (3,), }";
-        let counted = |numbers: &[u8]| counts(&[&array(1, text), numbers].concat()[..], 3);
-        assert_eq!(counted(&[2, 0, 0, 0, 2, 0]), Ok(vec![1, 0, 2]));
-        assert_eq!(
-            counted(&[2, 0, 3, 0, 2, 0]),
-            Err("names partition 3 of 3".to_owned())
-        );
-        assert!(counted(&[2, 0, 0]).unwrap_err().contains("fill"));
     }
 
     #[test]

@@ -12,7 +12,6 @@ pub mod error;
 mod events;
 pub mod exit;
 mod files;
-mod fit;
 pub mod hex;
 mod host;
 pub mod jsonl;
@@ -36,7 +35,6 @@ pub use connection::Connection;
 pub use encoded::path_fields;
 pub use events::{Dropped, Exited, FirstFailure, Listening, Output, Started, Summary, Verdict};
 pub use files::{FileCopy, Graph, LocalFile, Pulled, Pushed, RESERVED, Workspace, is_reserved};
-pub use fit::Fit;
 pub use host::{
     Connect, DEFAULT_PORT, Facts, GpuCard, GpuUser, Host, IpAddr, PROGRAM_PORTS, at_home, host_of,
     ip_config, location_of, unequal_parts,
@@ -86,7 +84,7 @@ macro_rules! records {
 }
 records! {
     "host" Host, "graph" Graph, "workspace" Workspace, "file" FileCopy,
-    "fit" Fit, "pushed" Pushed, "pulled" Pulled, "process" Process, "started" Started,
+    "pushed" Pushed, "pulled" Pulled, "process" Process, "started" Started,
     "listening" Listening,
     "output" Output, "dropped" Dropped, "exited" Exited, "found" Found, "reaped" Reaped,
     "stack" Stack, "profile" Profile, "sample" Sample, "stalled" Stalled, "resumed" Resumed,

@@ -13,7 +13,7 @@ use std::process::{Command, ExitCode};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Each tool with what its own main() does.
-const TOOLS: [(&str, fn() -> ExitCode); 13] = [
+const TOOLS: [(&str, fn() -> ExitCode); 12] = [
     ("dgl-env", || cli::run("dgl-env", dgl_env::main)),
     ("dgl-reap", dgl_reap::run),
     ("dgl-report", || cli::run("dgl-report", dgl_report::main)),
@@ -25,7 +25,6 @@ const TOOLS: [(&str, fn() -> ExitCode); 13] = [
     ("ipconf-check", || {
         cli::run("ipconf-check", ipconf_check::main)
     }),
-    ("part-fit", || cli::run("part-fit", part_fit::main)),
     ("part-map", || cli::run("part-map", part_map::main)),
     ("part-pull", || cli::run("part-pull", part_pull::main)),
     ("part-push", || cli::run("part-push", part_push::main)),

@@ -2,8 +2,8 @@
 
 use crate::bind::Bind;
 use crate::command::UserCommand;
+use crate::counts::{PerHost, graph_format, per_host};
 use clap::Parser;
-use cli::counts::{PerHost, graph_format, per_host};
 use cli::job_name;
 use record::Role;
 use record::error::{Fault, Report};

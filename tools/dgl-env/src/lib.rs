@@ -5,6 +5,7 @@ pub mod args;
 pub mod bind;
 mod check;
 mod command;
+mod counts;
 mod dgl;
 pub mod environment;
 mod graphstorm;

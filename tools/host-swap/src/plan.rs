@@ -4,7 +4,7 @@
 use record::error::{Fault, Report};
 use record::jsonl::{self, Stream};
 use record::python::odd_versions;
-use record::{Facts, FileCopy, FirstFailure, Fit, Host, Process, Pushed, Record};
+use record::{Facts, FileCopy, FirstFailure, Host, Process, Pushed, Record};
 use std::collections::BTreeMap;
 
 /// The cause in a summary if a host was lost.
@@ -167,7 +167,7 @@ fn lines(
         let replaced = spare.and_then(|id| record::host_of(&hosts, id));
         lines.push(match (replaced, type_of(line)?.as_str()) {
             (Some(host), _) => jsonl::line(host),
-            (None, Fit::TYPE | Pushed::TYPE | Process::TYPE) => continue,
+            (None, Pushed::TYPE | Process::TYPE) => continue,
             (None, FileCopy::TYPE) => [&with_ip_config(line, &ip_config)?[..], b"\n"].concat(),
             (None, _) => [line, b"\n"].concat(),
         });

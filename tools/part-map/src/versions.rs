@@ -86,7 +86,7 @@ fn limits(config: &PartConfig, paths: Paths) -> Vec<VersionLimit> {
     };
     let [nodes, edges] = &config.maps;
     if paths == Paths::Config {
-        let what = if matches!(nodes, Map::Ends { .. }) {
+        let what = if matches!(nodes, Map::Ends) {
             PATHS
         } else {
             "DGL before 0.6 does not look for part files beside the config"

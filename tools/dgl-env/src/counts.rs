@@ -1,5 +1,4 @@
-//! Options that dgl-env and part-fit share: the number of processes on each host, and the graph
-//! formats that servers create.
+//! The number of processes on each host, and the graph formats that servers create.
 
 use record::Host;
 use record::error::{Fault, Report};
