@@ -42,7 +42,7 @@ dgl_stages = $(dgl_probe) --format jsonl < '$(RUN)/pushed.jsonl' | \
 	dgl-env $(if $(WORKERS),--role worker --num-workers $(WORKERS),--num-trainers $(NUM_TRAINERS) \
 	  --num-samplers $(NUM_SAMPLERS) --num-servers $(NUM_SERVERS)) $(ENV_FLAGS) \
 	  -- $(or $(TRAIN),$(error dgl.mk: set TRAIN, the command))
-dgl_spawn = dgl-spawn --format human --job '$(JOB)' $(if $(filter --detach,$(SPAWN_FLAGS)),,--log-dir '$(RUN)/logs') $(SPAWN_FLAGS)
+dgl_spawn = dgl-spawn --format human --job '$(JOB)' --log-dir '$(RUN)/logs' $(SPAWN_FLAGS)
 # All hosts are probed to find out which are lost, because processes elsewhere often fail before a host's silence is noticed.
 dgl_spares = '$(or $(SPARES),$(error dgl.mk: RETRY needs SPARES, a file of hosts))'
 dgl_swap = $(dgl_probe) --format jsonl < '$(RUN)/pushed.jsonl' > '$(RUN)/now.jsonl'; \
@@ -52,10 +52,10 @@ dgl_swap = $(dgl_probe) --format jsonl < '$(RUN)/pushed.jsonl' > '$(RUN)/now.jso
 	part-push --format jsonl $(PUSH_FLAGS) < '$(RUN)/plan.jsonl' > '$(RUN)/again.jsonl' && \
 	mv '$(RUN)/again.jsonl' '$(RUN)/pushed.jsonl'
 dgl_has_run = [ -e '$(RUN)/logs/run.jsonl' ] || { \
-	printf '%s\n' 'dgl.mk: no $(RUN)/logs/run.jsonl: nothing has run yet, or only detached jobs, whose logs are on the first host' \
+	printf '%s\n' 'dgl.mk: no $(RUN)/logs/run.jsonl: nothing has run yet' \
 	  '  fix: make train' >&2; exit 65; }
 dgl_is_last = [ '$(RUN)/logs/run.jsonl' -nt '$(RUN)/push.begun' ] || printf '%s\n' 'dgl.mk: this run is older than the last push:' \
-	  '  that push failed, or nothing has run since, or only a detached job, whose logs are on the first host' >&2
+	  '  that push failed, or nothing has run since' >&2
 dgl_goal := $(.DEFAULT_GOAL)
 
 # If PATH does not lead to the tools: those that were installed with this file, or built in its checkout.

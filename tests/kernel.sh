@@ -153,10 +153,9 @@ inside() { # MACHINE TRIAL...
     ip link set tap0 up
     mount -t tmpfs -o mode=1777 shm /dev/shm
     [ -d "$home/.ssh" ] || mkdir -m 700 "$home/.ssh"
-    mkdir -p "$work"/{srv,ssh,state,cache} "$home"/{.local/state/dgl-tools,.cache/dgl-tools}
-    chmod 700 "$work"/{ssh,state,cache}
+    mkdir -p "$work"/{srv,ssh,cache} "$home/.cache/dgl-tools"
+    chmod 700 "$work"/{ssh,cache}
     mount --bind "$work/srv" /srv
-    mount --bind "$work/state" "$home/.local/state/dgl-tools"
     mount --bind "$work/cache" "$home/.cache/dgl-tools"
     mount --bind "$work/ssh" "$home/.ssh"
     cp "$dir/keys/id_ed25519" "$home/.ssh/"

@@ -36,7 +36,6 @@ impl Engine {
             names: vec![format!("n{number}")],
             addresses: Vec::new(),
             position: None,
-            ender: None,
         };
         link.send(&encode(&hello, &[])).ok()?;
         Some(Agent {

@@ -598,51 +598,6 @@ fn a_tool_that_is_killed_leaves_nothing() {
     lab.assert_clean();
 }
 
-#[test]
-fn a_left_job_stays_unless_the_engine_would_end_it() {
-    let lab = Lab::new(2);
-    lab.plan("until [ -e go ]; do sleep 0.1; done; echo well");
-    let spawn = "dgl-spawn --no-preflight --job left --format human";
-    lab.sh(&format!(
-        "{spawn} --detach --connect 'dial env SLURM_STEP_ID=0 ./engine {{agent}} n1 n2' \
-         <job.jsonl"
-    ))
-    .ends(2)
-    .err_has("--detach: the job would end with this tool: Slurm ends what a step");
-    lab.assert_clean();
-    executable(&lab.folder, "srun", "#!/bin/sh\nshift\nexec \"$@\"\n");
-    lab.sh(&format!(
-        "{spawn} --detach --connect './srun {{name}}' <job.jsonl"
-    ))
-    .ends(2)
-    .err_has("--detach: the job would end with this tool: Slurm ends what a step");
-    // two hosts that share an address: their agents are known by their keys
-    lab.sh(&format!(
-        "{spawn} --detach --connect 'dial ./engine {{agent}} n1 n2' <job.jsonl"
-    ))
-    .ends(0);
-    lab.assert_clean_of_dialers();
-    write(&lab.folder, "go", "");
-    let ended = lab.sh(
-        "dgl-spawn --attach left --format human --connect 'dial ./engine {agent} n1 n2' \
-         <hosts.jsonl",
-    );
-    ended.ends(0);
-    for line in ["[n1 worker 0] well\n", "[n2 worker 1] well\n"] {
-        ended.out_has(line);
-    }
-}
-
-impl Lab {
-    /// A left job keeps agents of its own.
-    fn assert_clean_of_dialers(&self) {
-        soon("no agent that dialed in is left", || {
-            !self.agents().contains(" dial ")
-        });
-        soon("no ticket is left", || self.tickets().is_empty());
-    }
-}
-
 /// The stand-in for an engine on real hosts: an agent on each at once.
 const BY_SSH: &str = "#!/bin/sh\nagent=$1; shift\nfor host; do ssh \"$host\" \"$agent\" & done; \
     wait\n";

@@ -240,17 +240,13 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
         format!("{{\"event\":\"file\",\"kind\":\"found\",\"entries\":[{entries}],\"last\":false}}")
     };
     let long = "x".repeat(500_000);
-    let record = process.replace("[\"t\"]", &format!("[\"{long}\"]"));
-    let record = serde_json::json!({"event": "record", "record": record}).to_string();
     let by = serde_json::json!({"job": long, "age_ms": 1, "confirmed": true});
     let taken = serde_json::json!({"event": "taken", "claimed": "name", "by": by});
     let pull = "part-pull --workspace /w --to got '*' <hosts";
     let spawn = "dgl-spawn --job j <job";
-    let attach = "dgl-spawn --attach j <hosts";
     let table = [
         (ready, found(1, 900_000), pull, "a path of more than 4096"),
         (ready, found(100, 4000), pull, "64 MB of names"),
-        ("", record, attach, "its answer is larger than 16 MB"),
         (
             "",
             taken.to_string(),
@@ -436,57 +432,6 @@ done
     .ends(74)
     .err_has("is not a message: unknown variant")
     .err_lacks("the Python that has");
-}
-
-/// What happened to a detached job is the first host's to say, in records and within bounds.
-#[test]
-fn a_first_host_that_writes_nonsense_about_a_detached_job_is_survived() {
-    let folder = scratch();
-    sh(&folder, "printf '10.99.0.1\\n' | ipconf-check >hosts").ends(0);
-    let process = serde_json::json!({"type": "process", "id": 0, "of": 1, "host": 0,
-        "ip": "10.99.0.1", "role": "worker", "rank": 0, "argv": ["t"]});
-    let record = serde_json::json!({"event": "record", "record": process.to_string()});
-    write(
-        &folder,
-        "first",
-        format!("{record}\n{{\"event\":\"done\"}}\n"),
-    );
-    let written = |id: u32, line: &str| {
-        let output = serde_json::json!({"type": "output", "id": id, "stream": "stdout",
-            "line": line, "time_ms": 1});
-        format!("{output}\n")
-    };
-    let lines = [
-        "no record\n{\"type\":\"exited\",\"id\":\"x\"}\n".to_owned(),
-        written(7, "of none"),
-        written(0, "\u{1b}[2Jseen"),
-        "{\"type\":\"summary\",\"ok\":false,\"code\":3,\"elapsed_ms\":1}\n".to_owned(),
-    ];
-    let output = |stream: &str, text: &str| {
-        let head = serde_json::json!({"event": "output", "index": 0, "stream": stream,
-            "bytes": text.len()});
-        format!("{head}\n{text}")
-    };
-    let messages = "dgl-spawn: \u{1b}]0;title\u{7}said\n";
-    let told = [
-        output("stdout", &lines.concat()),
-        output("stderr", messages),
-        "{\"event\":\"launcher_ended\"}\n".to_owned(),
-    ];
-    write(&folder, "told", told.concat());
-    let agent = "#!/bin/sh
-read -r first; token=${first##* }; read -r script; printf '\\n%s runs\\n' \"$token\"
-IFS= read -r list; cat first; IFS= read -r follow; cat told; exec cat >/dev/null
-";
-    executable(&folder, "way", agent);
-    let attach = "dgl-spawn --attach lied --connect './way {id}' <hosts";
-    let ran = sh(&folder, &format!("{attach} --format human"));
-    ran.ends(3).out_has("seen").out_lacks("of none");
-    assert!(
-        ran.err.contains("said") && !ran.err.contains('\u{1b}'),
-        "{}",
-        ran.err
-    );
 }
 
 /// The second host runs, and answers nothing.

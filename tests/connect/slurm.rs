@@ -467,12 +467,6 @@ fn real_hosts_dial_in_from_one_step_of_slurm() {
     );
     slurm.assert_clean();
 
-    // what a step leaves behind goes with it
-    within("dgl-env --role worker -- sleep 60 <pushed.jsonl | dgl-spawn --detach --no-preflight")
-        .ends(2)
-        .err_has("Slurm ends what a step leaves behind");
-    slurm.assert_clean();
-
     // a home that the nodes do not share: the agent by sbcast, the ticket by srun's stdin
     within(
         "sbcast -f \"$(command -v host-agent)\" /tmp/host-agent-$SLURM_JOB_ID || exit

@@ -24,6 +24,7 @@ const REMOVED: &[(&str, &str)] = &[
         "process.nproc",
         "0.3.0: torchrun is the command of one process",
     ),
+    ("reaped.folders", "0.4.0: hosts keep no directories of jobs"),
     (
         "stack.threads[].native",
         "0.3.0: py-spy shows the functions of C and C++",

@@ -6,9 +6,9 @@
 #![allow(clippy::too_many_lines)]
 
 mod checks;
-mod detach;
 mod dry_run;
 mod faults;
+mod leave;
 mod lifetime;
 mod preflight;
 mod programs;

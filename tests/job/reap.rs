@@ -89,7 +89,7 @@ fn summary(out: &str) -> serde_json::Value {
 }
 
 #[test]
-fn on_real_hosts_an_attached_job_tells_what_dgl_reap_did() {
+fn on_real_hosts_a_job_tells_what_dgl_reap_did() {
     let (folder, cluster) = Cluster::listed(3);
     write(&folder, "job.py", JOB_PY);
     let plan = format!(
@@ -455,78 +455,19 @@ fn hosts_without_a_process_for_a_signal_are_named() {
 }
 
 #[test]
-fn folders_of_ended_jobs_are_forgotten() {
-    let folder = scratch();
-    let token = token(7);
-    let jobs = format!(
-        "state=$PWD/home/.local/state/dgl-tools; for job in ended held running elsewhere; do
-            mkdir -p $state/$job/127.0.0.1 && echo {TOKEN} >$state/$job/127.0.0.1/token && : \
-                >$state/$job/127.0.0.1.lock; done
-         echo {token} >$state/running/127.0.0.1/token; mv $state/elsewhere/127.0.0.1 \
-             $state/elsewhere/10.0.0.1; ln -s $state/ended $state/link"
-    );
-    sh(&folder, &jobs).ends(0);
-    let _running = Carrier::start("running", &token, &folder, &["sleep", "300"]);
-    let held = folder.join("home/.local/state/dgl-tools/held/127.0.0.1.lock");
-    let _held = Carrier::start(
-        "reap-forget",
-        &self::token(8),
-        &folder,
-        &[
-            "flock",
-            held.to_str().unwrap(),
-            "sh",
-            "-c",
-            ": >up; sleep 300",
-        ],
-    );
-    support::soon("the lock is held", || folder.join("up").exists());
-    let forget = "echo 127.0.0.1 | ipconf-check | HOME=$PWD/home dgl-reap --connect local --forget";
-    let first = sh(
-        &folder,
-        &format!("{forget} --format human; ls home/.local/state/dgl-tools/*"),
-    );
-    first
-        .ends(0)
-        .out_has("     0  ended             its directory was removed\n")
-        .out_has_times("removed", 1);
-    for kept in [
-        "elsewhere:\n10.0.0.1\n127.0.0.1.lock\n",
-        "held:\n127.0.0.1\n127.0.0.1.lock\n",
-        "running:\n127.0.0.1\n127.0.0.1.lock\n",
-    ] {
-        first.out_has(kept);
-    }
-    let again = sh(&folder, forget);
-    again.ends(0);
-    assert!(
-        again.err == "dgl-reap: no directory of a job that has ended on any host\n",
-        "{}{}",
-        again.out,
-        again.err
-    );
-}
-
-#[test]
 fn what_answers_dgl_reap_with_a_status_of_its_own_is_told_as_ended_by_it() {
     let folder = scratch();
     let spawn = "dgl-spawn --connect local --no-preflight";
-    let attached = format!("{spawn} --job reap-answer <job.jsonl >out & p=$!");
-    let detached = format!(
-        "{spawn} --job reap-answer --detach <job.jsonl >/dev/null
-         dgl-spawn --connect local --attach reap-answer <hosts >out & p=$!"
-    );
     // who succeeds at ending has not done its work
-    let table = [(&attached, 3, 3), (&attached, 0, 143), (&detached, 0, 143)];
-    for (begin, code, status) in table {
+    for (code, status) in [(3, 3), (0, 143)] {
         let command = format!("trap 'exit {code}' TERM; : >up; while :; do sleep 0.1; done");
         let record = serde_json::json!({"type": "process", "id": 0, "of": 1, "host": 0,
             "ip": "127.0.0.1", "role": "worker", "rank": 0, "cwd": folder,
             "argv": ["sh", "-c", command]});
         write(&folder, "process", record.to_string());
         let script = format!(
-            "rm -f up; export HOME=$PWD; echo 127.0.0.1 | ipconf-check >hosts
-             cat hosts process >job.jsonl; {begin}
+            "rm -f up; echo 127.0.0.1 | ipconf-check >hosts; cat hosts process >job.jsonl
+             {spawn} --job reap-answer <job.jsonl >out & p=$!
              until [ -e up ] || ! kill -0 $p; do sleep 0.1; done
              dgl-reap --connect local --job reap-answer <hosts >reaped; wait $p; echo $?; cat out"
         );
@@ -536,17 +477,17 @@ fn what_answers_dgl_reap_with_a_status_of_its_own_is_told_as_ended_by_it() {
             ran.out.starts_with(&format!("{status}\n"))
                 && first["code"] == code
                 && first["reaped"] == true,
-            "{begin}: {}{}",
+            "{code}: {}{}",
             ran.out,
             ran.err
         );
         let message = format!("exited with status {code} because of dgl-reap");
         let is_told = ran.err.contains(&format!("worker 0 {message}"));
-        assert!(is_told, "{begin}: {}", ran.err);
+        assert!(is_told, "{code}: {}", ran.err);
         let page = sh(&folder, "dgl-report out").out;
-        assert!(page.contains(&message), "{begin}: {page}");
+        assert!(page.contains(&message), "{code}: {page}");
         let why = sh(&folder, "dgl-why out").out;
         let message = "The job was ended: worker 0 on host 0 (127.0.0.1) was ended by dgl-reap.\n";
-        assert!(why.starts_with(message), "{begin}: {why}");
+        assert!(why.starts_with(message), "{code}: {why}");
     }
 }

@@ -744,7 +744,7 @@ fn job_on_hosts(folder: &Path, hosts: u32) {
 }
 
 #[test]
-fn real_hosts_stall_together_or_not_at_all_also_of_a_job_that_was_left() {
+fn real_hosts_stall_together_or_not_at_all() {
     let (folder, cluster) = Cluster::listed(3);
     job_on_hosts(&folder, 3);
     let spawn = "dgl-spawn --no-push-check --no-preflight --stall-timeout 5s";
@@ -763,47 +763,39 @@ fn real_hosts_stall_together_or_not_at_all_also_of_a_job_that_was_left() {
     let spinning = spinning.replacen("import os", "import functools, itertools, os", 1);
     write(&folder, "spins.jsonl", spinning);
     let script = format!(
-        "{spawn} --detach --job left <spins.jsonl >left.jsonl; echo detached $?
-         sleep 9
-         ipconf-check ip.txt | dgl-spawn --attach left >attached.jsonl 2>attached.txt & p=$!
-         until grep -q '\"stalled\"' attached.jsonl; do kill -0 $p || break; sleep 0.1; done
+        "{spawn} --job spins <spins.jsonl >spins-run.jsonl 2>spins.txt & p=$!
+         until grep -q '\"stalled\"' spins-run.jsonl; do kill -0 $p || break; sleep 0.1; done
          for k in 1 2 3; do ssh 10.77.0.$k touch /srv/go; done
-         wait $p; echo followed $?; cat attached.txt attached.jsonl"
+         wait $p; echo ended $?; cat spins.txt spins-run.jsonl"
     );
-    let left = cluster.sh(&folder, &script);
-    for status in ["detached 0", "followed 0"] {
-        left.out_has(status);
-    }
-    let stalled = left.records("stalled");
-    assert_eq!(stalled.len(), 1, "{}", left.out);
+    let ran = cluster.sh(&folder, &script);
+    ran.out_has("ended 0\n");
+    let stalled = ran.records("stalled");
+    assert_eq!(stalled.len(), 1, "{}", ran.out);
     assert_eq!(stalled[0]["culprit"]["rank"], 1, "{}", stalled[0]);
     assert_eq!(stalled[0]["computing"], true, "{}", stalled[0]);
-    assert_eq!(left.records("stack").len(), 3, "{}", left.out);
+    assert_eq!(ran.records("stack").len(), 3, "{}", ran.out);
     let report = "trainer 1, unlike the others, is in loads (<string>:";
-    left.out_has(report);
-    left_job_fails_by_an_exception(&cluster, &folder);
+    ran.out_has(report);
     cluster.assert_clean();
 }
 
-/// The hosts of a detached job see to that too.
-fn left_job_fails_by_an_exception(cluster: &Cluster, folder: &Path) {
-    let text = read(folder, "job.jsonl");
+#[test]
+fn an_exception_on_one_of_real_hosts_ends_the_job() {
+    let (folder, cluster) = Cluster::listed(3);
+    job_on_hosts(&folder, 3);
+    let text = read(&folder, "job.jsonl");
     let raises = text.replace("/srv/go", "/srv/stop").replacen(
         "loads()\\n\"",
         "import atexit; atexit.register(loads)\\nraise KeyError(7)\\n\"",
         1,
     );
     assert_ne!(raises, text.replace("/srv/go", "/srv/stop"));
-    write(folder, "raises.jsonl", raises);
-    let script = "dgl-spawn --no-push-check --no-preflight --fail-on-exception --detach \
-         --job raises <raises.jsonl >raises-run.jsonl; echo detached $?
-         ipconf-check ip.txt | dgl-spawn --attach raises >followed.jsonl; echo followed $?
-         cat followed.jsonl";
-    let left = cluster.sh(folder, script);
-    for status in ["detached 0", "followed 1"] {
-        left.out_has(status);
-    }
-    let summary = &left.records("summary")[0];
+    write(&folder, "raises.jsonl", raises);
+    let spawn = "dgl-spawn --no-push-check --no-preflight --fail-on-exception <raises.jsonl";
+    let ran = cluster.sh(&folder, spawn);
+    ran.ends(1);
+    let summary = &ran.records("summary")[0];
     assert_eq!(
         (&summary["cause"], &summary["first_failure"]["error"]),
         (
@@ -812,6 +804,7 @@ fn left_job_fails_by_an_exception(cluster: &Cluster, folder: &Path) {
         ),
         "{summary}"
     );
+    cluster.assert_clean();
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 use std::path::Path;
-use support::{host_record, made_by, read, root, scratch, sh, takes_seconds, write};
+use support::{host_record, made_by, root, scratch, sh, takes_seconds, write};
 
 /// Runs a worker of Python on this machine; the records are in job.jsonl. It waits for other tests'
 /// jobs that use the same port for torch.
@@ -247,8 +247,7 @@ fn memory_does_not_grow_with_what_a_job_wrote() {
     }
 }
 
-/// Writes the records of a worker on each of this many addresses of this machine, with a home of
-/// the test's own: hosts to hosts.jsonl, all to job.jsonl.
+/// Writes the records of a worker on each of this many addresses of this machine.
 fn workers(folder: &Path, hosts: u32, command: &str) {
     let (mut all, mut own) = (String::new(), String::new());
     for id in 0..hosts {
@@ -259,57 +258,11 @@ fn workers(folder: &Path, hosts: u32, command: &str) {
             "argv": ["sh", "-c", command]});
         own += &format!("{process}\n");
     }
-    write(folder, "hosts.jsonl", &all);
     write(folder, "job.jsonl", all + &own);
 }
 
-const SPAWN: &str = "export HOME=$PWD; spawn='dgl-spawn --no-preflight --connect local --grace 1s \
+const SPAWN: &str = "spawn='dgl-spawn --no-preflight --connect local --grace 1s \
     --host-timeout 6s'; ";
-
-#[test]
-fn an_attached_stream_has_what_the_verdict_needs() {
-    if takes_seconds() {
-        return;
-    }
-    let folder = scratch();
-    let raises = "[ $K = 2 ] || exec sleep 600; python3 -c 'raise KeyError(7)'";
-    let table = [
-        (
-            raises,
-            1,
-            "The job failed: worker 2 on host 2 (127.0.0.3) raised KeyError: 7.\n  since: ",
-        ),
-        ("sleep 1", 0, "The job ended well: 3 processes, "),
-    ];
-    for (command, status, verdict) in table {
-        workers(&folder, 3, command);
-        let script = format!(
-            "{SPAWN} $spawn --job attached --detach <job.jsonl >/dev/null
-             $spawn --attach attached <hosts.jsonl >attached.jsonl"
-        );
-        sh(&folder, &script).ends(status);
-        let why = sh(&folder, "dgl-why attached.jsonl").out;
-        assert!(why.starts_with(verdict), "{why}");
-        sh(&folder, "dgl-report attached.jsonl").out_has("3 processes");
-        // what is not there is not made up
-        let without = sh(&folder, "grep -v '\"process\"' attached.jsonl | dgl-why").out;
-        assert!(
-            without.starts_with(verdict)
-                && without.contains("Also: 3 process records are missing in the records."),
-            "{without}"
-        );
-        let job_s = |file: &str| {
-            let text = read(&folder, file);
-            let last: serde_json::Value =
-                serde_json::from_str(text.lines().last().unwrap()).unwrap();
-            last["elapsed_ms"].as_u64().unwrap() / 1000
-        };
-        // an attached tool that comes late does not count its own coming
-        let again = format!("sleep 5; {SPAWN} $spawn --attach attached <hosts.jsonl >again.jsonl");
-        sh(&folder, &again);
-        assert!(job_s("again.jsonl") < job_s("attached.jsonl") + 5);
-    }
-}
 
 #[test]
 fn a_pause_of_who_decides_is_no_lost_host() {
@@ -319,32 +272,22 @@ fn a_pause_of_who_decides_is_no_lost_host() {
     let folder = scratch();
     workers(&folder, 2, "echo up; exec sleep 600");
     let wait = "until [ $(grep -c '\"started\"' out.jsonl) = 2 ]; do sleep 0.1; done; sleep 1";
-    let launcher = format!(
+    let script = format!(
         "{SPAWN} $spawn --job paused <job.jsonl >out.jsonl & p=$!
          {wait}; kill -STOP $p; sleep 9; kill -CONT $p; wait $p"
     );
-    let leader = format!(
-        "{SPAWN} $spawn --job paused --detach <job.jsonl >/dev/null
-         p=$(cat .local/state/dgl-tools/paused/127.0.0.1/launcher)
-         sleep 1; kill -STOP $p; sleep 9; kill -CONT $p
-         $spawn --attach paused <hosts.jsonl >out.jsonl"
+    sh(&folder, &script)
+        .ends(74)
+        .err_has("dgl-spawn: job paused was ended: the launcher was stopped for ")
+        .err_has("; no host was lost\n  fix: ")
+        .err_lacks("lost: ")
+        .err_lacks("could not be ended");
+    let why = sh(&folder, "dgl-why out.jsonl").out;
+    assert!(
+        why.starts_with("The job failed: the launcher was stopped for ")
+            && why.contains("; no host was lost.\n"),
+        "{why}"
     );
-    let who = "the launcher";
-    for script in [launcher, leader] {
-        let ran = sh(&folder, &script);
-        ran.ends(74);
-        let message = format!("dgl-spawn: job paused was ended: {who} was stopped for ");
-        ran.err_has(&message)
-            .err_has("; no host was lost\n  fix: ")
-            .err_lacks("lost: ")
-            .err_lacks("could not be ended");
-        let why = sh(&folder, "dgl-why out.jsonl").out;
-        let message = format!("The job failed: {who} was stopped for ");
-        assert!(
-            why.starts_with(&message) && why.contains("; no host was lost.\n"),
-            "{why}"
-        );
-    }
 }
 
 /// The hosts have not given a launcher up that was stopped for less than their patience.

@@ -1,4 +1,4 @@
-# Yama's ptrace_scope: an ordinary user asks where the processes of a job stand that he has left there, and root where his own do.
+# Yama's ptrace_scope: an ordinary user asks where the processes of his job stand, and root where his own do.
 # shellcheck shell=bash disable=SC2154,SC2016
 
 try_yama() {
@@ -19,8 +19,8 @@ trainer_waits()
 P
     guest 'mkdir -p /srv/ws && cat >/srv/ws/wait.py' <wait.py
     guest_user 'mkdir -p /srv/user/ws && cat >/srv/user/ws/wait.py' <wait.py
-    leave user /srv/user/ws 29501
-    leave root /srv/ws 29502
+    start user /srv/user/ws 29501
+    start root /srv/ws 29502
     scope 0
     is "0: a user reads his own" 'reads user'
     scope 1
@@ -35,7 +35,7 @@ P
     scope 3
     is "3: nobody can, and is told so" '! reads root && grep -q "ptrace_scope is 3" stacks.err && grep -q "until the host is restarted" stacks.err && ! grep -q "as root" stacks.err' stacks.err
     is "dgl-reap --signal ABRT has Python itself tell" 'DGL_TOOLS_SSH_USERNAME=user dgl-reap --job user --signal ABRT <hosts.jsonl >/dev/null 2>err;
-        { DGL_TOOLS_SSH_USERNAME=user dgl-spawn --attach user <hosts.jsonl >told.jsonl 2>>err || true; }; grep -q "in trainer_waits" told.jsonl' err told.jsonl
+        soon 20 "grep -q \"in trainer_waits\" user.jsonl"' err user.jsonl
     dgl-reap --all <hosts.jsonl >/dev/null 2>&1 || true
     DGL_TOOLS_SSH_USERNAME=user dgl-reap --all <hosts.jsonl >/dev/null 2>&1 || true
     is "nothing is left" 'soon 30 nothing_left'
@@ -43,9 +43,9 @@ P
 
 scope() { guest "sysctl -q kernel.yama.ptrace_scope=$1"; }
 
-leave() { # USER FOLDER PORT: a job of his name
+start() { # USER FOLDER PORT: a job of his name
     dgl-env --role worker --master-port "$3" --workspace "$2" -- python3 wait.py <hosts.jsonl >job.jsonl
-    DGL_TOOLS_SSH_USERNAME="$1" dgl-spawn --detach --job "$1" <job.jsonl >run.jsonl 2>leave.err || { cat leave.err; return 1; }
+    DGL_TOOLS_SSH_USERNAME="$1" dgl-spawn --job "$1" <job.jsonl >"$1.jsonl" 2>"$1.err" &
     soon 30 "guest pgrep -u $1 -fc wait.py | grep -qx 2"
     sleep 2 # a Python has begun
 }

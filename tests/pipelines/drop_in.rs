@@ -45,7 +45,13 @@ fn command_lines_of_every_generation() {
         (
             "--keep_alive --server_name g --workspace /w --num_trainers 2 --part_config d/g.json \
              --ip_config ip.txt --num_servers 1 'python3 t.py'",
-            format!("{launch} --keep-alive --server-name g 'python3 t.py' |\n  dgl-spawn\n"),
+            format!(
+                "# in the background, unless they run\n\
+                 {launch} --role server --keep-alive --server-name g 'python3 t.py' |\n  \
+                 dgl-spawn --job g --start-timeout 30m\n# afterwards\n\
+                 {launch} --role trainer --server-name g 'python3 t.py' |\n  \
+                 dgl-spawn --wait 30m\n"
+            ),
         ),
         (
             "--server_name g --workspace /w --num_trainers 2 --part_config d/g.json --ip_config \

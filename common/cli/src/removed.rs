@@ -45,6 +45,19 @@ const REMOVED: &[(&str, &str)] = &[
         "dgl-report --openmetrics",
         "use the jq program in dgl-tools-jobs(7)",
     ),
+    (
+        "dgl-reap --forget",
+        "leave it out: no job has a directory on its hosts",
+    ),
+    ("dgl-reap --server-name", "use --job NAME"),
+    (
+        "dgl-spawn --attach",
+        "return to the tmux in which dgl-spawn runs, as in dgl-tools-jobs(7)",
+    ),
+    (
+        "dgl-spawn --detach",
+        "run dgl-spawn in tmux or under nohup, as in dgl-tools-jobs(7)",
+    ),
     ("dgl-spawn --on-stall", "use --stall-timeout TIME:end"),
     (
         "dgl-report --format speedscope",

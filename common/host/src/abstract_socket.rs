@@ -39,12 +39,26 @@ pub fn ask(
     // a holder that answers without a question may have closed the connection already
     let _ = stream.write_all(question);
     let _ = stream.shutdown(Shutdown::Write);
-    let (mut bytes, mut buffer, mut is_late) = (Vec::new(), [0; 4096], false);
+    let (bytes, is_late) = read_until(&mut stream, until, most)?;
+    Ok(Some(SocketAnswer {
+        peer,
+        bytes,
+        is_late,
+    }))
+}
+
+/// Reads until the end of the stream, at most this many bytes and until this time; returns whether
+/// the time was over before.
+pub fn read_until(
+    stream: &mut UnixStream,
+    until: Instant,
+    most: usize,
+) -> io::Result<(Vec<u8>, bool)> {
+    let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
     while bytes.len() < most {
         let left = until.saturating_duration_since(Instant::now());
-        is_late = left.is_zero();
-        if is_late {
-            break;
+        if left.is_zero() {
+            return Ok((bytes, true));
         }
         stream.set_read_timeout(Some(left))?;
         match stream.read(&mut buffer) {
@@ -56,14 +70,28 @@ pub fn ask(
             },
         }
     }
-    Ok(Some(SocketAnswer {
-        peer,
-        bytes,
-        is_late,
-    }))
+    Ok((bytes, false))
 }
 
-fn connect_until(name: &str, until: Instant) -> nix::Result<Option<OwnedFd>> {
+/// The names of all abstract sockets of dgl-tools in this network namespace, of any user.
+pub fn names() -> Vec<String> {
+    // the name of a socket may be any bytes
+    let sockets = std::fs::read("/proc/net/unix").unwrap_or_default();
+    let text = String::from_utf8_lossy(&sockets);
+    text.lines()
+        .filter_map(name_in)
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The name in `NUMBER: REFERENCES PROTOCOL FLAGS TYPE STATE INODE @NAME`.
+fn name_in(line: &str) -> Option<&str> {
+    let name = line.split_once(" @")?.1;
+    name.starts_with("dgl-tools/").then_some(name)
+}
+
+/// Connects to the holder of this name; `None` if its queue is full until this time.
+pub fn connect_until(name: &str, until: Instant) -> nix::Result<Option<OwnedFd>> {
     let address = UnixAddr::new_abstract(name.as_bytes())?;
     let flags = SockFlag::SOCK_CLOEXEC;
     let client = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
@@ -90,4 +118,22 @@ fn connect_until(name: &str, until: Instant) -> nix::Result<Option<OwnedFd>> {
 pub fn id_of(purpose: &str, token: &str) -> String {
     let key = blake3::derive_key(purpose, token.as_bytes());
     record::hex::encode(&key[..16])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_from_proc() {
+        const SOCKET: &str = "0000000000000000: 00000002 00000000 00010000 0001 01 21077";
+        let named = |text: &str| name_in(&format!("{SOCKET}{text}")).map(str::to_owned);
+        assert_eq!(
+            named(" @dgl-tools/job/a"),
+            Some("dgl-tools/job/a".to_owned())
+        );
+        for other in ["", " /run/x", " @other/job", " /run/x/@dgl-tools/job/a"] {
+            assert_eq!(named(other), None, "{other}");
+        }
+    }
 }

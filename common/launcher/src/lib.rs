@@ -2,11 +2,10 @@
 //! and ends them.
 //!
 //! [`plan`] and [`spec`] describe the job, [`preflight`] checks the hosts before the start, [`run`]
-//! runs the job, and [`output`] shows it to users and programs. [`servers`] handles persistent
-//! graph servers, and [`detached`] jobs that outlive the tool that started them. The caller reaches
-//! the hosts and provides sessions with their agents.
+//! runs the job, and [`output`] shows it to users and programs. [`servers`] finds the persistent
+//! graph servers that a job uses. The caller reaches the hosts and provides sessions with their
+//! agents.
 
-pub mod detached;
 pub mod output;
 pub mod plan;
 pub mod preflight;

@@ -3,13 +3,12 @@
 use job::Rules;
 use record::error::{Fault, Report};
 use record::{Host, Process, Role, host_of, is_variable_name};
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 const CREATE_AGAIN: &str = "create the stream again, starting with ipconf-check";
 
 /// The plan of a job.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct JobPlan {
     /// The job's name.
     pub name: String,
@@ -22,8 +21,6 @@ pub struct JobPlan {
     pub preflight: bool,
     /// The rules by which the job ends.
     pub rules: Rules,
-    /// Whether the launcher runs on the first host and outlives the tool that started it.
-    pub detach: bool,
     /// How many attempts have failed before.
     pub attempt: u32,
     /// The interval of the records of used resources; `None` without them.
@@ -32,70 +29,47 @@ pub struct JobPlan {
     pub profile: Option<ProfileTimes>,
     /// Whether it gets a private /dev/shm on each host.
     pub private_shm: bool,
-    /// How long it waits for the end of other jobs that use what it needs.
+    /// How long it waits for the end of other jobs that use what it needs, and for graph servers
+    /// that are starting.
     pub wait: Option<Duration>,
     /// How often it is restarted if it fails.
     pub restart: u32,
 }
 
 /// When the stacks of a job are sampled, and for how long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProfileTimes {
     pub time: Duration,
     /// The delay after all processes were started.
     pub after: Duration,
 }
 
-/// The processes of a stream: persistent graph servers, which are a separate job, and all others,
-/// which may use them.
-pub struct SplitProcesses {
-    /// The name of the servers.
-    pub servers: Option<String>,
-    /// All processes; the persistent servers come first.
-    pub processes: Vec<Process>,
-    persistent: usize,
+/// Whether a process is a persistent graph server.
+pub fn is_staying(process: &Process) -> bool {
+    process.server_name.is_some() && process.role == Role::Server
 }
 
-impl SplitProcesses {
-    /// Splits the processes; there may be servers of only one name.
-    pub fn of(processes: Vec<Process>) -> Result<SplitProcesses, Report> {
-        let servers = processes
-            .iter()
-            .find_map(|process| process.server_name.clone());
-        if let Some(other) = processes
-            .iter()
-            .find(|process| process.server_name != servers)
-        {
-            let problem = format!(
-                "has server_name {:?}, and another record {:?}",
-                other.server_name, servers
-            );
-            let fault = Fault::data(format!("process record {}", other.id), problem);
-            return Err(fault
-                .fix("create the stream again, with one dgl-env")
-                .report());
-        }
-        let is_persistent = |process: &Process| servers.is_some() && process.role == Role::Server;
-        let (mut processes, others): (Vec<_>, Vec<_>) =
-            processes.into_iter().partition(is_persistent);
-        let persistent = processes.len();
-        processes.extend(others);
-        Ok(SplitProcesses {
-            servers,
-            processes,
-            persistent,
-        })
-    }
+/// The fault of persistent servers in one stream with others of another name, or with trainers:
+/// the servers are a job of their own, which outlives those of the trainers.
+fn mixed(processes: &[Process]) -> Option<Fault> {
+    let first = processes.first()?;
+    let is_other = |process: &&Process| {
+        let has_servers = first.server_name.is_some() || process.server_name.is_some();
+        process.server_name != first.server_name
+            || has_servers && is_staying(process) != is_staying(first)
+    };
+    let other = processes.iter().find(is_other)?;
+    let problem = "persistent graph servers are a job of their own, and each group of trainers \
+        that uses them is another one";
+    let fix = "plan both apart: … | dgl-env --role server --keep-alive --server-name NAME … | \
+        dgl-spawn, and … | dgl-env --role trainer --server-name NAME … | dgl-spawn";
+    Some(Fault::data(format!("process record {}", other.id), problem).fix(fix))
+}
 
-    /// The persistent servers, which are started unless they already run.
-    pub fn persistent(&self) -> &[Process] {
-        &self.processes[..self.persistent]
-    }
-
-    /// The other processes.
-    pub fn others(&self) -> &[Process] {
-        &self.processes[self.persistent..]
-    }
+/// The name of the persistent servers that these processes use.
+pub fn used_servers(processes: &[Process]) -> Option<&str> {
+    let first = processes.first().filter(|process| !is_staying(process))?;
+    first.server_name.as_deref()
 }
 
 /// Checks every process record, and that its host is in the stream.
@@ -123,7 +97,6 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
         if let Err(fault) = process.check() {
             report.push(fault);
         }
-        // the name becomes that of a directory on the host
         if let Some(name) = &process.server_name
             && let Err(why) = record::job_name(name)
         {
@@ -144,6 +117,7 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
             }
         }
     }
+    report.0.extend(mixed(processes));
     let serves = |process: &Process| process.service;
     if processes.iter().any(serves) && processes.iter().all(Process::serves) {
         let fault = Fault::data(
@@ -153,4 +127,31 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
         report.push(fault.fix("plan the program that they serve, too, with another dgl-env"));
     }
     report.check()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_and_their_trainers_are_two_jobs() {
+        let process = |role, server_name: Option<&str>| Process {
+            server_name: server_name.map(str::to_owned),
+            ..Process::new(0, 0, record::IpAddr::default(), role, 0)
+        };
+        let server = |name| process(Role::Server, name);
+        let trainer = |name| process(Role::Trainer, name);
+        let table = [
+            ([server(Some("g")), server(Some("g"))], false, None),
+            ([trainer(Some("g")), trainer(Some("g"))], false, Some("g")),
+            ([server(None), trainer(None)], false, None),
+            ([server(Some("g")), trainer(Some("g"))], true, None),
+            ([trainer(Some("g")), trainer(Some("h"))], true, Some("g")),
+            ([trainer(Some("g")), trainer(None)], true, Some("g")),
+        ];
+        for (processes, is_mixed, name) in table {
+            assert_eq!(mixed(&processes).is_some(), is_mixed, "{processes:?}");
+            assert_eq!(used_servers(&processes), name, "{processes:?}");
+        }
+    }
 }

@@ -1,35 +1,31 @@
 //! Checks for the launcher of trainers whether persistent graph servers run on all hosts, with the
 //! settings that the trainers need.
 
-use crate::detached::start::on_host;
 use crate::preflight::conversation::Conversation;
 use crate::preflight::describe::locations;
 use crate::run::outcome::Stopped;
 use record::error::{Fault, Report};
-use record::{FirstFailure, Host, Process, Role};
+use record::{Host, Process};
 use std::collections::BTreeMap;
-use wire::job::JobOnHost;
-use wire::servers::{Data, Find, ServersLiveness, ServersState, TrainerGroup};
+use wire::servers::{Data, Find, ServersLiveness, ServersOnHost, ServersState, TrainerGroup};
 use wire::{Event, Request};
 
-/// The state of the graph servers that a job uses.
+/// The graph servers that a job uses are not ready, on some or all hosts.
 #[derive(Debug, PartialEq, Eq)]
-pub enum FoundServers {
-    /// They listen on all hosts.
-    Ready,
-    /// They load their graph.
-    Starting,
-    /// Why they are missing, on some or all hosts.
-    Missing(String),
+pub struct NotReady {
+    /// Why.
+    why: String,
+    /// Whether they load their graph, so that waiting helps.
+    is_starting: bool,
 }
 
-/// Asks all hosts for the servers. Other settings than those of the trainers are a fault.
+/// Asks all hosts for the servers; `None` if they listen on all of them. Other settings than those
+/// of the trainers are a fault.
 pub fn find(
     talk: &mut Conversation<'_, '_>,
-    hosts: &[Host],
     processes: &[Process],
     name: &str,
-) -> Result<FoundServers, Stopped> {
+) -> Result<Option<NotReady>, Stopped> {
     for host_index in talk.host_indices() {
         let session = &talk.hosts.sessions[host_index];
         if let Some(process) = session.members.first().map(|member| &processes[*member]) {
@@ -53,63 +49,52 @@ pub fn find(
         .map(|(host_index, state)| (talk.hosts.sessions[host_index].host, state))
         .collect();
     differences(&states).check().map_err(Stopped::Preflight)?;
-    Ok(judge(&states, hosts))
+    Ok(judge(&states))
 }
 
-/// The state of the servers, which are useful only if all hosts have them.
-fn judge(states: &[(&Host, ServersState)], hosts: &[Host]) -> FoundServers {
-    let dead = states.iter().find_map(|(host, state)| {
-        if let ServersLiveness::Dead(failure) = &state.life {
-            Some((host, failure))
-        } else {
-            None
-        }
-    });
-    if let Some((host, failure)) = dead {
-        return FoundServers::Missing(format!(
-            "they have ended: {}",
-            end_label(host, failure.as_deref(), hosts)
-        ));
-    }
-    let missing = states
-        .iter()
-        .find(|(_, state)| state.life == ServersLiveness::None);
-    let starts = states
-        .iter()
-        .any(|(_, state)| state.life == ServersLiveness::Starting);
-    match missing {
-        Some(_)
-            if states
-                .iter()
-                .all(|(_, state)| state.life == ServersLiveness::None) =>
-        {
-            FoundServers::Missing("there are none on these hosts".to_owned())
-        }
-        Some((host, _)) if !starts => {
-            FoundServers::Missing(format!("{} has none", host.location()))
-        }
-        _ if starts => FoundServers::Starting,
-        _ => FoundServers::Ready,
-    }
-}
-
-/// Why the servers have ended, as their first host reports it.
-fn end_label(host: &Host, failure: Option<&FirstFailure>, hosts: &[Host]) -> String {
-    let Some(failure) = failure else {
-        return format!("{}: none of them has failed", host.location());
+/// Why the servers are not ready; they are useful only if they listen on all hosts.
+fn judge(states: &[(&Host, ServersState)]) -> Option<NotReady> {
+    let on = |life: ServersLiveness| -> Vec<&Host> {
+        let hosts = states.iter().filter(|(_, state)| state.life == life);
+        hosts.map(|(host, _)| *host).collect()
     };
-    let location = record::location_of(hosts, failure.host);
-    match (failure.role, failure.end.signal) {
-        (None, _) => format!("{location} was lost"),
-        _ if failure.end.reaped => format!("{location}: dgl-reap has ended one"),
-        (_, Some(signal)) => format!("{location}: one was ended by SIG{signal}"),
-        (_, None) => format!("{location}: one {}", failure.words()),
-    }
+    let (none, starting) = (on(ServersLiveness::None), on(ServersLiveness::Starting));
+    let ending = on(ServersLiveness::Ending);
+    let (why, is_starting) = if !ending.is_empty() {
+        (
+            format!("those of {} are being ended", locations(&ending)),
+            false,
+        )
+    } else if !starting.is_empty() {
+        (
+            format!("those of {} are loading their graph", locations(&starting)),
+            true,
+        )
+    } else if none.len() == states.len() {
+        ("none run on these hosts".to_owned(), false)
+    } else if !none.is_empty() {
+        (format!("none run on {}", locations(&none)), false)
+    } else {
+        return None;
+    };
+    Some(NotReady { why, is_starting })
 }
 
-/// Whether a process is a persistent graph server.
-pub fn is_staying(process: &Process) -> bool {
-    process.server_name.is_some() && process.role == Role::Server
+impl NotReady {
+    /// The fault of servers with this name.
+    pub fn fault(&self, name: &str) -> Fault {
+        let fix = match self.is_starting {
+            true => {
+                "wait for them with --wait TIME, or see the output of their dgl-spawn".to_owned()
+            }
+            false => format!(
+                "start them, and leave them running: … | dgl-env --role server --keep-alive \
+                 --server-name {name} … | dgl-spawn --job {name}; see \"Persistent graph servers\" \
+                 in dgl-tools-jobs(7)"
+            ),
+        };
+        Fault::unreachable(format!("graph servers {name}"), self.why.clone()).fix(fix)
+    }
 }
 
 /// The settings that persistent graph servers and their trainers must have in common.
@@ -140,7 +125,7 @@ fn differences(states: &[(&Host, ServersState)]) -> Report {
     }
     for (label, hosts) in grouped {
         let fix = "give dgl-env the same numbers and files, or end the servers with dgl-reap \
-            --server-name NAME and start them again";
+            --job NAME and start them again";
         report.push(Fault::unreachable(locations(&hosts), label).fix(fix));
     }
     report
@@ -183,33 +168,25 @@ fn difference_labels(theirs: &Data, ours: &Data) -> Vec<String> {
     differing.map(|(_, label)| label).collect()
 }
 
-/// Claims the right to start the graph servers; `false` if another launcher is starting them. The
-/// right lasts as long as the sessions.
-pub fn claim_start(talk: &mut Conversation<'_, '_>, name: &str) -> Result<bool, Stopped> {
-    match ask_first(talk, name, Request::ClaimServers)? {
-        Some(Event::StartClaimed(claimed)) => Ok(claimed.ours),
-        _ => Ok(false),
-    }
-}
-
 /// The number and the port of a new group of trainers, which the first host assigns.
 pub fn take_group(talk: &mut Conversation<'_, '_>, name: &str) -> Result<TrainerGroup, Stopped> {
-    match ask_first(talk, name, Request::TakeGroup)? {
-        Some(Event::Group(group)) => Ok(group),
-        _ => Err(no_host()),
-    }
+    let first = talk.hosts.sessions.first().ok_or_else(no_host)?.host;
+    talk.ask(0, Request::TakeGroup(on_host(name, first)));
+    let mut group = None;
+    talk.collect(|_, event, _| {
+        if let Event::Group(taken) = event {
+            group = Some(taken);
+        }
+    })?;
+    group.ok_or_else(no_host)
 }
 
-fn ask_first(
-    talk: &mut Conversation<'_, '_>,
-    name: &str,
-    request: fn(JobOnHost) -> Request,
-) -> Result<Option<Event>, Stopped> {
-    let first = talk.hosts.sessions.first().ok_or_else(no_host)?.host;
-    talk.ask(0, request(on_host(name, first)));
-    let mut answer = None;
-    talk.collect(|_, event, _| answer = Some(event))?;
-    Ok(answer)
+/// Names servers on one of their hosts.
+pub fn on_host(name: &str, host: &Host) -> ServersOnHost {
+    ServersOnHost {
+        name: name.to_owned(),
+        address: host.ip.0,
+    }
 }
 
 fn no_host() -> Stopped {
@@ -223,7 +200,6 @@ fn no_host() -> Stopped {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::exit::{ProcessEnd, SignalNumber};
 
     fn hosts(count: u32) -> Vec<Host> {
         let text = |id: u32| {
@@ -237,72 +213,41 @@ mod tests {
             .collect()
     }
 
-    fn state(life: ServersLiveness) -> ServersState {
-        ServersState {
-            life,
-            theirs: Data::default(),
-            ours: Data::default(),
-        }
-    }
-
     #[test]
     fn all_hosts_must_have_them() {
-        let killed = FirstFailure {
-            host: 0,
-            role: Some(Role::Server),
-            end: ProcessEnd::killed(SignalNumber::KILL),
-            ..FirstFailure::default()
+        use ServersLiveness::{Alive, Ending, None, Starting};
+        let not_ready = |why: &str, is_starting| {
+            let why = why.to_owned();
+            Some(NotReady { why, is_starting })
         };
-        let lost = FirstFailure {
-            host: 1,
-            ..FirstFailure::default()
-        };
-        let missing = |text: &str| FoundServers::Missing(text.to_owned());
         let table = [
+            ([Alive, Alive], Option::None),
             (
-                [ServersLiveness::Alive, ServersLiveness::Alive],
-                FoundServers::Ready,
+                [Alive, Starting],
+                not_ready("those of host 1 (10.0.0.2) are loading their graph", true),
             ),
             (
-                [ServersLiveness::Alive, ServersLiveness::Starting],
-                FoundServers::Starting,
+                [None, Starting],
+                not_ready("those of host 1 (10.0.0.2) are loading their graph", true),
+            ),
+            ([None, None], not_ready("none run on these hosts", false)),
+            (
+                [Alive, None],
+                not_ready("none run on host 1 (10.0.0.2)", false),
             ),
             (
-                [ServersLiveness::None, ServersLiveness::Starting],
-                FoundServers::Starting,
-            ),
-            (
-                [ServersLiveness::None, ServersLiveness::None],
-                missing("there are none on these hosts"),
-            ),
-            (
-                [ServersLiveness::Alive, ServersLiveness::None],
-                missing("host 1 (10.0.0.2) has none"),
-            ),
-            (
-                [ServersLiveness::Alive, ServersLiveness::Dead(None)],
-                missing("they have ended: host 1 (10.0.0.2): none of them has failed"),
-            ),
-            (
-                [
-                    ServersLiveness::Alive,
-                    ServersLiveness::Dead(Some(killed.into())),
-                ],
-                missing("they have ended: host 0 (10.0.0.1): one was ended by SIGKILL"),
-            ),
-            (
-                [
-                    ServersLiveness::Dead(Some(lost.into())),
-                    ServersLiveness::None,
-                ],
-                missing("they have ended: host 1 (10.0.0.2) was lost"),
+                [Starting, Ending],
+                not_ready("those of host 1 (10.0.0.2) are being ended", false),
             ),
         ];
         let hosts = hosts(2);
         for (lives, expected) in table {
-            let states: Vec<(&Host, ServersState)> =
-                hosts.iter().zip(lives.clone().map(state)).collect();
-            assert_eq!(judge(&states, &hosts), expected, "{lives:?}");
+            let state = |life| ServersState {
+                life,
+                ..ServersState::default()
+            };
+            let states: Vec<(&Host, ServersState)> = hosts.iter().zip(lives.map(state)).collect();
+            assert_eq!(judge(&states), expected, "{lives:?}");
         }
     }
 
@@ -318,6 +263,7 @@ mod tests {
             life: ServersLiveness::Alive,
             theirs: data("4", "a"),
             ours,
+            groups: 0,
         };
         let states: Vec<(&Host, ServersState)> = hosts
             .iter()

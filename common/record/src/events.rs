@@ -123,8 +123,7 @@ pub struct Summary {
     /// found.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
-    /// Milliseconds from the start of the tool to its end; after `dgl-spawn --attach`, at least
-    /// those from the start of the job to its end.
+    /// Milliseconds from the start of the tool to its end.
     pub elapsed_ms: u64,
     /// The job's name.
     pub job: Option<String>,

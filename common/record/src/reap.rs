@@ -59,13 +59,6 @@ pub struct Reaped {
     pub processes: u32,
     /// How many files were removed from /dev/shm.
     pub shm_files: u32,
-    /// How many directories of ended detached jobs were removed.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub folders: u32,
     /// What could not be ended or removed.
     pub error: Option<String>,
-}
-
-fn is_zero(count: &u32) -> bool {
-    *count == 0
 }

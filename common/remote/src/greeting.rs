@@ -450,8 +450,10 @@ mod tests {
     fn a_host_that_takes_nothing_is_not_waited_for_without_end() {
         let sleeps = crate::program::run("sleep".as_ref(), &["30"]).unwrap();
         let mut session = Session::over(sleeps);
-        let record = "x".repeat(codec::MAX_LINE / 2);
-        let request = Request::Plan(wire::detached::PlanPiece { text: record });
+        let ip = record::IpAddr::default();
+        let mut process = record::Process::new(0, 0, ip, record::Role::Worker, 0);
+        process.cwd = Some("x".repeat(codec::MAX_LINE / 2));
+        let request = Request::Process(Box::new(process));
         // more than any pipe holds
         (0..8).for_each(|_| session.send(&request));
         let fault = session.ask(&request, Duration::from_millis(500));

@@ -48,7 +48,6 @@ use session::reasons;
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 use std::sync::OnceLock;
-use wire::dial::Ender;
 use wire::{Event, Request};
 
 /// How to reach a host.
@@ -222,17 +221,6 @@ impl Remote {
         }
     }
 
-    /// Why no process can outlive the agents: the engine that started them ends all processes that
-    /// they leave. `None` if processes can.
-    pub fn why_nothing_stays(&self) -> Option<String> {
-        let ender = match &self.connector {
-            Connector::Dial(dial) => dial.ender(),
-            Connector::Command(template) => ender_of_command(template),
-            Connector::Login(_) | Connector::Local => None,
-        };
-        Some(ender?.to_string())
-    }
-
     /// Whether hosts are reached by ssh.
     pub fn is_ssh(&self) -> bool {
         matches!(self.connector, Connector::Login(_))
@@ -249,20 +237,6 @@ impl Remote {
             false => &self.connector,
         }
     }
-}
-
-/// The engine that ends what a command leaves behind. A command that runs one of these in a script
-/// of its own is not recognized.
-fn ender_of_command(template: &str) -> Option<Ender> {
-    let mut programs = template
-        .split_whitespace()
-        .filter_map(|word| word.rsplit('/').next());
-    programs.find_map(|program| match program {
-        "srun" => Some(Ender::Slurm),
-        "pbsdsh" | "pbs_tmrsh" => Some(Ender::Pbs),
-        "blaunch" => Some(Ender::Lsf),
-        _ => None,
-    })
 }
 
 /// Whether the address is one of host-lab's.

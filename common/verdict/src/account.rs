@@ -1,8 +1,8 @@
 //! What a process wrote about the reason of its end, and whether this reason is only that another
 //! process had ended.
 
-use crate::evidence::{Evidence, LogLine, Raiser, Statement, StatementKind};
 use crate::job::{JobHistory, ProcessHistory};
+use evidence::{Evidence, LogLine, Raiser, Statement, StatementKind};
 use record::exit::SignalNumber;
 use record::stacks;
 

@@ -1,7 +1,7 @@
 //! A run according to its records: the last attempt of each process, and what happened to the job.
 
-use crate::evidence::{Evidence, LogLine, Statement};
 use crate::run::{Pauses, Run};
+use evidence::{Evidence, LogLine, Statement};
 use record::error::Report;
 use record::{
     Culprit, Dropped, Exited, FileCopy, Host, IpAddr, Listening, Output, Process, Profile, Pushed,

@@ -2,12 +2,12 @@
 
 use crate::account::{self, Account, Echo};
 use crate::advice;
-use crate::evidence::StatementKind;
 use crate::findings::{Conclusion, JobFinding, LED_TO, RunOutcome};
 use crate::job::{JobHistory, ProcessHistory};
 use crate::nccl;
 use crate::skew;
 use crate::wait;
+use evidence::StatementKind;
 use record::exit::{ProcessEnd, SignalNumber};
 use record::majority;
 use record::stacks;
@@ -19,11 +19,6 @@ use std::time::Duration;
 /// Why a run ended, or what it waits for.
 pub fn verdict(job: &JobHistory) -> Conclusion {
     let (outcome, mut cause) = match &job.summary {
-        Some(summary) if was_left(job, summary) => {
-            let (outcome, mut finding) = unfinished(job);
-            finding.text += "; dgl-spawn left it running";
-            (outcome, finding)
-        }
         Some(summary) => ended(job, summary),
         None => unfinished(job),
     };
@@ -42,16 +37,6 @@ pub fn verdict(job: &JobHistory) -> Conclusion {
         waits: wait::by_connections(job),
         at_failure: wait::at_failure(job),
     }
-}
-
-/// Whether this is the summary of a dgl-spawn that left the job running: one that detached it, or
-/// that was interrupted while it followed a detached job. Persistent graph servers, which outlive
-/// the job, do not show that.
-fn was_left(job: &JobHistory, summary: &Summary) -> bool {
-    let is_known = summary.cause.is_some() || summary.first_failure.is_some();
-    let mut lives = job.clients().map(|history| &history.life);
-    let goes_on = lives.any(|life| life.started.is_some() && life.exited.is_none());
-    goes_on && !is_known && summary.faults.is_empty()
 }
 
 /// How the process ended that causes this, unless dgl-spawn may have ended it.
@@ -196,8 +181,7 @@ fn servers(job: &JobHistory, failure: Option<&FirstFailure>) -> JobFinding {
         text += &format!(", first on {host}: {lost}{how}");
     }
     JobFinding::new(text).fix(
-        "this tells more: ipconf-check ip_config.txt | dgl-spawn --attach NAME of the servers; \
-              start them again",
+        "the output and the log directory of the servers' dgl-spawn tell more; start them again",
     )
 }
 
@@ -666,7 +650,6 @@ fn status(history: &ProcessHistory, failure: &FirstFailure, name: &str) -> JobFi
     let code = failure.end.code.unwrap_or(1);
     let account = Account::of_end(history, false);
     if let Some(account) = account.as_ref() {
-        // an attached stream has the time at which the log was read
         let end_ms = history.life.end_ms().unwrap_or(u64::MAX);
         let text = match account.statement.is_raised() {
             true => format!("{name}{}", account.words()),

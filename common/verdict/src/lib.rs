@@ -4,7 +4,6 @@
 
 mod account;
 pub mod advice;
-pub mod evidence;
 mod findings;
 mod job;
 mod judgement;
@@ -13,7 +12,6 @@ mod run;
 mod show;
 pub mod silence;
 mod skew;
-pub mod syntax;
 mod wait;
 
 pub use findings::{Conclusion, JobFinding, RunOutcome};

@@ -1,7 +1,7 @@
 //! Reads the records of a run. Most of them are lines of output, of which only the evidence of each
 //! process is kept, so memory does not grow with them.
 
-use crate::evidence::Evidence;
+use evidence::Evidence;
 use record::error::Report;
 use record::jsonl::{AtCut, Head, Stream};
 use record::{Output, Process, Record as _, Role, Started, run};

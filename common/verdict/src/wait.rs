@@ -1,10 +1,10 @@
 //! Finds out what a job waits for.
 
 use crate::account;
-use crate::evidence::StatementKind;
 use crate::findings::{JobFinding, evidence};
 use crate::job::{JobHistory, ProcessHistory};
 use crate::silence::{Awaited, Silence};
+use evidence::StatementKind;
 use record::stacks::{self, Child, Comparison, LONG_CALL, Member, Wait};
 use record::term;
 use record::{Role, Stack, Stalled};

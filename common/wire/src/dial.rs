@@ -41,33 +41,6 @@ pub struct Hello {
     pub addresses: Vec<Ipv4Addr>,
     /// The number that the engine gave it, with its variable: `SLURM_NODEID 3`.
     pub position: Option<String>,
-    /// The engine that ends whatever the agent leaves behind, if there is one.
-    pub ender: Option<Ender>,
-}
-
-/// An engine that ends whatever an agent leaves behind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ender {
-    /// Slurm, when a step has ended.
-    Slurm,
-    /// PBS, when a task has ended.
-    Pbs,
-    /// LSF, when a task has ended.
-    Lsf,
-    /// The kernel, when the first process of a container has ended.
-    Container,
-}
-
-impl fmt::Display for Ender {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Ender::Slurm => "Slurm ends what a step leaves behind",
-            Ender::Pbs => "PBS ends what a task leaves behind",
-            Ender::Lsf => "LSF ends what a task leaves behind",
-            Ender::Container => "the container ends with the agent that is its first process",
-        })
-    }
 }
 
 /// A message to an agent that has dialed in and waits.

@@ -29,11 +29,3 @@ pub struct Job {
 
 /// The variable with the name of a program, in the environment of its processes.
 pub const PROGRAM: &str = "DGL_TOOLS_PROGRAM";
-
-/// Names a detached job, or persistent graph servers, on one of its hosts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JobOnHost {
-    pub name: String,
-    /// The address of the host, because hosts may share their homes.
-    pub address: Ipv4Addr,
-}

@@ -9,7 +9,6 @@
 //! nothing.
 
 pub mod codec;
-pub mod detached;
 pub mod dial;
 pub mod ending;
 pub mod files;
@@ -48,27 +47,12 @@ pub enum Request {
     /// Asks for the stacks of all processes: one [`Event::Stack`] each, and then
     /// [`Event::StacksReported`].
     ReportStacks,
-    /// Starts the launcher of a detached job; the following requests are for it.
-    Detach,
-    /// Gives a piece of the job's plan.
-    Plan(detached::PlanPiece),
-    /// Makes the launcher listen for the agents of all hosts.
-    Launch(Box<detached::Launch>),
-    /// Starts an agent that outlives this connection, and connects to the launcher of a detached
-    /// job. Answered when it has connected.
-    Dial(Box<dial::Ticket>),
-    /// Sends a signal to the launcher of a detached job, which is being followed.
-    SignalLauncher(reap::Signal),
-    /// Asks for the records of a detached job: one [`Event::Record`] each.
-    ListRecords(job::JobOnHost),
-    /// Asks for the output of a detached job, old and new. From now on the agent serves only that.
-    Follow(job::JobOnHost),
     /// Asks whether persistent graph servers run.
     FindServers(Box<servers::Find>),
-    /// Claims the right to start these graph servers.
-    ClaimServers(job::JobOnHost),
     /// Asks for a group of trainers to use these graph servers.
-    TakeGroup(job::JobOnHost),
+    TakeGroup(servers::ServersOnHost),
+    /// Asks their supervisor for [`Event::ServersEnded`] when they end.
+    AwaitServersEnd,
     /// Lists the processes of all jobs of this user: one [`Event::Found`] each.
     ListJobs,
     /// Asks for the stacks of the Python processes of a job: one [`Event::Stack`] each.
@@ -83,8 +67,6 @@ pub enum Request {
     EndJobs(reap::EndJobs),
     /// Removes DGL's unused files in /dev/shm: [`Event::Reaped`].
     RemoveStaleShm,
-    /// Removes directories of ended detached jobs: one [`Event::Reaped`] each.
-    ForgetJobs(reap::Forget),
     /// Claims the job's name, its ports and its use of /dev/shm on this host, until the agent ends
     /// or [`Request::Release`]. Answered by [`Event::Taken`] for each thing that another job holds;
     /// then nothing is claimed.
@@ -132,20 +114,8 @@ pub enum Event {
     Over(supervise::Over),
     /// A heartbeat of the agent, sent at a fixed interval while processes run.
     Alive,
-    /// What the agent of a host needs to connect to the launcher of a detached job.
-    Ticket(Box<detached::HostTicket>),
-    /// The launcher of a detached job no longer needs this connection.
-    Detached(detached::Detached),
-    /// A record of a detached job.
-    Record(detached::DetachedProcess),
-    /// There is no such job.
-    NoJob,
-    /// The launcher of the job that is followed has ended.
-    LauncherEnded(detached::LauncherEnded),
     /// The answer to [`Request::FindServers`].
     Servers(Box<servers::ServersState>),
-    /// The answer to [`Request::ClaimServers`].
-    StartClaimed(servers::StartClaimed),
     /// The answer to [`Request::TakeGroup`].
     Group(servers::TrainerGroup),
     /// A process of a job.

@@ -5,7 +5,6 @@ use record::Role;
 use record::exit::SignalNumber;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
-use std::net::Ipv4Addr;
 
 /// Selects processes of a job. The agent holds those that will be signalled, so that the signal
 /// reaches all hosts at the same time.
@@ -35,11 +34,4 @@ pub struct EndJobs {
     pub job: Option<String>,
     /// The grace from TERM to KILL, in milliseconds.
     pub grace_ms: u64,
-}
-
-/// Asks to remove the directories of ended detached jobs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Forget {
-    /// The address of the host, which identifies its directories in a home that hosts share.
-    pub address: Ipv4Addr,
 }

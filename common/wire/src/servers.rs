@@ -1,11 +1,20 @@
 //! Messages about persistent graph servers: a separate job that groups of trainers use one after
-//! another.
+//! another. The agent on a host passes [`Find`] and
+//! [`TakeGroup`](crate::Request::TakeGroup) on to the servers' supervisor there.
 
 use crate::ending::JobFailure;
-use crate::job::JobOnHost;
-use record::FirstFailure;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
+use std::net::Ipv4Addr;
+
+/// Names persistent graph servers on one of their hosts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServersOnHost {
+    /// The name of their job.
+    pub name: String,
+    /// The address of the host, because several hosts of a rehearsal are one machine.
+    pub address: Ipv4Addr,
+}
 
 /// The settings that graph servers and the trainers that use them must have in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,13 +38,13 @@ pub struct Data {
 pub struct Find {
     /// The requested servers.
     #[serde(flatten)]
-    pub servers: JobOnHost,
+    pub servers: ServersOnHost,
     /// The settings of their trainers.
     pub data: Data,
 }
 
-/// The state of graph servers on a host. Settings are only reported of servers that are alive.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The state of graph servers on a host. Settings are only reported of servers that listen.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServersState {
     /// Whether they are alive.
     pub life: ServersLiveness,
@@ -43,20 +52,23 @@ pub struct ServersState {
     pub theirs: Data,
     /// The settings of the trainers in the same form.
     pub ours: Data,
+    /// How many groups of trainers have got a number on this host.
+    pub groups: u32,
 }
 
 /// Whether graph servers are alive on a host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServersLiveness {
     /// There are none.
+    #[default]
     None,
     /// They load their graph.
     Starting,
     /// They listen.
     Alive,
-    /// They have ended; with the server that failed first, if known.
-    Dead(Option<Box<FirstFailure>>),
+    /// They are being ended.
+    Ending,
 }
 
 /// The graph servers that a job uses have ended.
@@ -65,13 +77,6 @@ pub enum ServersLiveness {
 pub struct ServersEnded {
     /// The server that failed first, as their launcher reported it; absent if none did.
     pub failure: Option<JobFailure>,
-}
-
-/// Whether this launcher may start the graph servers; otherwise another launcher is starting them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StartClaimed {
-    /// Whether this launcher may start them, until its agent ends.
-    pub ours: bool,
 }
 
 /// A group of trainers that uses graph servers.

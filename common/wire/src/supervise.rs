@@ -26,7 +26,7 @@ pub struct Start {
     pub serves: Option<Box<crate::servers::Find>>,
     /// The persistent graph servers that the processes use.
     /// [`Event::ServersEnded`](crate::Event::ServersEnded) reports their end.
-    pub uses: Option<crate::job::JobOnHost>,
+    pub uses: Option<crate::servers::ServersOnHost>,
     /// The interval of [`Event::Sampled`](crate::Event::Sampled) in milliseconds; 0 for never.
     pub usage_ms: u64,
     /// Whether usage includes NVIDIA GPUs.

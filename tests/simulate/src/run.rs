@@ -44,7 +44,6 @@ fn plan(schedule: &Schedule) -> plan::JobPlan {
         host_timeout: Duration::from_micros(schedule.patience),
         preflight: false,
         rules: schedule.rules.clone(),
-        detach: schedule.detached,
         attempt: 0,
         sample: None,
         profile: None,

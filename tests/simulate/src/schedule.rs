@@ -114,7 +114,7 @@ pub struct Schedule {
     pub rules: Rules,
     pub restart: u32,
     /// Whether the launcher runs on the first host.
-    pub detached: bool,
+    pub on_first_host: bool,
     /// How likely it is that a process fails whose peers are gone, in percent.
     pub peers_fail: u64,
     /// Whether the faults stay within what is documented to end no job.
@@ -180,7 +180,7 @@ impl Schedule {
                 grace: seconds(grace),
             },
             restart: random.pick(&[0, 0, 1, 2]) as u32,
-            detached: random.percent(30),
+            on_first_host: random.percent(30),
             peers_fail: random.pick(&[0, 50, 100]),
             is_mild,
             is_later,

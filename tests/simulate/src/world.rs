@@ -992,7 +992,7 @@ impl World {
         one.sleeps_until = one.sleeps_until.max(until);
         self.faults_end = self.faults_end.max(until);
         self.hit(host, until, harms);
-        if host == 0 && self.schedule.detached {
+        if host == 0 && self.schedule.on_first_host {
             self.fault(Fault::SleepLauncher { time });
         }
     }
@@ -1009,7 +1009,7 @@ impl World {
         drop(connection);
         self.hit(host, FOREVER, true);
         self.look_at_connection(host);
-        if host == 0 && self.schedule.detached {
+        if host == 0 && self.schedule.on_first_host {
             self.kill_launcher();
         }
     }

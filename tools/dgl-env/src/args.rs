@@ -175,17 +175,17 @@ pub struct Args {
 
     /// Graph servers keep running when their trainers end (DGL 0.8 to 1.1)
     ///
-    /// They serve the next trainers (`DGL_KEEP_ALIVE`). This needs `--server-name`. A host with
-    /// another version of DGL is refused.
+    /// They serve one group of trainers after another (`DGL_KEEP_ALIVE`). This needs `--role server`
+    /// and `--server-name`. A host with another version of DGL is refused.
     #[arg(long, hide_short_help = true, requires = "server_name")]
     pub keep_alive: bool,
 
     /// The name of persistent servers that are planned, or that trainers will use
     ///
-    /// With `--keep-alive` it names the servers that are planned; with `--role trainer` it names
-    /// running servers for the trainers to use. dgl-spawn(1) gives each group of trainers its
-    /// number and, without `--master-port`, its port for torch's rendezvous; see [Persistent graph
-    /// servers] in dgl-spawn(1).
+    /// With `--role server --keep-alive` it names the servers that are planned, a job of their own
+    /// with this name; with `--role trainer` it names running servers for the trainers to use.
+    /// dgl-spawn(1) gives each group of trainers its number and, without `--master-port`, its port
+    /// for torch's rendezvous; see [Persistent graph servers] in dgl-tools-jobs(7).
     #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = job_name)]
     pub server_name: Option<String>,
 

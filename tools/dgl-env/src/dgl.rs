@@ -74,20 +74,25 @@ pub fn too_many_clients(num_clients: u64) -> Option<Fault> {
 
 /// The fault of flags of persistent servers.
 fn persistent_flags(args: &Args) -> Option<Fault> {
-    let has_servers = args.starts(Role::Server);
-    let (flag, problem, fix) = match (has_servers, args.keep_alive, &args.server_name) {
-        (true, false, Some(_)) => (
+    let name = args.server_name.as_ref()?;
+    let (servers, trainers) = (args.starts(Role::Server), args.starts(Role::Trainer));
+    let (flag, problem) = match (servers, trainers, args.keep_alive) {
+        (true, true, _) => (
+            "--server-name",
+            "persistent graph servers are a job of their own, and so are their trainers",
+        ),
+        (true, false, false) => (
             "--server-name",
             "names graph servers that are to be started, and would not stay",
-            "add --keep-alive; or use --role trainer, if they run already",
         ),
-        (false, true, _) => (
-            "--keep-alive",
-            "is for graph servers, and none are started",
-            "leave it out, or leave out --role",
-        ),
+        (false, _, true) => ("--keep-alive", "is for graph servers, and none are started"),
         _ => return None,
     };
+    let fix = format!(
+        "start the servers, and leave them running: … | dgl-env --role server --keep-alive \
+         --server-name {name} … | dgl-spawn --job {name}; then each group of trainers: … | dgl-env \
+         --role trainer --server-name {name} … | dgl-spawn"
+    );
     Some(Fault::usage(flag, problem).fix(fix))
 }
 

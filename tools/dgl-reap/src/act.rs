@@ -32,7 +32,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         reached.into_iter().map(HostAnswers::new).collect();
     conversation::ask(
         &mut asked,
-        |host| what.requests(host, args.grace),
+        |_| what.requests(args.grace),
         &|host, event| plan::answer(host, &what, event),
         |request| match request {
             Request::PickProcesses(_) => PICK_LIMIT,
@@ -69,7 +69,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         found.iter().for_each(|process| out.record(process));
         reaped.iter().for_each(|result| out.record(result));
         let elapsed_ms = term::millis(begun.elapsed());
-        let job = args.wanted_job().cloned();
+        let job = args.job.clone();
         out.record(&Summary::of_questions("dgl-reap", exit, elapsed_ms, job));
     }
     report.0.extend(out.fault());
@@ -85,13 +85,10 @@ fn left_over(hosts: &[Host], result: &Reaped) -> Fault {
             result.error.as_deref().unwrap_or("some are left")
         ),
     );
-    fault.fix(match result.processes {
-        0 => "correct the permissions there, then run this again",
-        _ => {
-            "--list shows what is left; what KILL does not end waits for a disk or a GPU: see \
-            ps and dmesg there"
-        }
-    })
+    fault.fix(
+        "--list shows what is left; what KILL does not end waits for a disk or a GPU: see ps and \
+         dmesg there",
+    )
 }
 
 /// Names the hosts without a matching process if others have one; they would be missed silently.
@@ -126,10 +123,6 @@ fn nothing_found(args: &Args, what: &What<'_>, all_reached: bool) -> Option<Faul
         What::Signal { .. } => {
             let fault = Fault::item("--signal", format!("no such process of {of} on {hosts}"));
             Some(fault.fix("--list shows which there are"))
-        }
-        What::Forget => {
-            record::tell!("dgl-reap: no directory of a job that has ended on {hosts}");
-            None
         }
         _ => {
             record::tell!("dgl-reap: no process of {of} on {hosts}");

@@ -13,10 +13,9 @@ use std::time::Duration;
 /// environment, never by its name; only those of the user that logs in are affected. Files in
 /// /dev/shm that only they mapped are removed with them.
 #[derive(Parser)]
-#[command(version, override_usage = "dgl-reap [OPTIONS] <--list|--job NAME|--server-name \
-    NAME|--all>\n       dgl-reap [OPTIONS] \
-    <--stale-shm|--forget>", group = ArgGroup::new("what").required(true).args(["list", "job",
-        "server_name", "all", "stale_shm", "forget"]), after_long_help = "Examples:
+#[command(version, override_usage = "dgl-reap [OPTIONS] <--list|--job NAME|--all|--stale-shm>",
+    group = ArgGroup::new("what").required(true).args(["list", "job", "all", "stale_shm"]),
+    after_long_help = "Examples:
   ipconf-check ip_config.txt | dgl-reap --list
   ipconf-check ip_config.txt | dgl-reap --job try7
   ipconf-check ip_config.txt | dgl-reap --job try7 --role trainer --rank 3 --signal ABRT
@@ -30,17 +29,12 @@ pub struct Args {
 
     /// End this job
     ///
-    /// All jobs with exactly this name are ended. Their processes are looked up on all hosts first,
+    /// All jobs with exactly this name are ended; persistent graph servers are the job of their
+    /// `--server-name`. Their processes are looked up on all hosts first,
     /// and then ended everywhere at once; a host that needs more than 15 s for the lookup is
     /// reported, and left out.
     #[arg(long, value_name = "NAME")]
     pub job: Option<String>,
-
-    /// End persistent graph servers (dgl-env --keep-alive)
-    ///
-    /// The servers run as a job of this name.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["job", "all"])]
-    pub server_name: Option<String>,
 
     /// End all jobs of this user
     ///
@@ -55,13 +49,6 @@ pub struct Args {
     #[arg(long)]
     pub stale_shm: bool,
 
-    /// Remove the directories of detached jobs (dgl-spawn --detach) that have ended
-    ///
-    /// They are below `~/.local/state/dgl-tools` on the hosts. The directories of running jobs are
-    /// kept. Afterwards `dgl-spawn --attach` can no longer report how these jobs ended.
-    #[arg(long)]
-    pub forget: bool,
-
     /// Send a signal instead of ending the job; ABRT makes Python print its stacks
     ///
     /// The signal is given as ABRT, SIGABRT, abrt or 6. dgl-reap reaches all hosts before it sends
@@ -72,7 +59,7 @@ pub struct Args {
     /// If `PYTHONFAULTHANDLER` is set (dgl-env(1) sets it), ABRT makes a Python process print the
     /// stacks of all threads and end. Such a process has failed, so dgl-spawn(1) ends the job.
     /// dgl-stacks(1) shows the stacks without ending anything.
-    #[arg(long, requires = "job", conflicts_with_all = ["list", "all", "stale_shm", "forget"],
+    #[arg(long, requires = "job", conflicts_with_all = ["list", "all", "stale_shm"],
         value_name = "NAME", value_parser = signal_number)]
     pub signal: Option<SignalNumber>,
 
@@ -102,7 +89,7 @@ pub struct Args {
 impl Args {
     /// What is to be done.
     pub fn what(&self) -> What<'_> {
-        match (self.wanted_job(), self.signal) {
+        match (&self.job, self.signal) {
             (Some(job), Some(signal)) => What::Signal {
                 job,
                 role: self.role,
@@ -112,22 +99,15 @@ impl Args {
             (Some(job), None) => What::End(Some(job)),
             (None, _) if self.all => What::End(None),
             (None, _) if self.stale_shm => What::StaleShm,
-            (None, _) if self.forget => What::Forget,
             (None, _) => What::List,
         }
     }
 
-    /// The job that is meant; persistent graph servers are the job of their name.
-    pub fn wanted_job(&self) -> Option<&String> {
-        self.job.as_ref().or(self.server_name.as_ref())
-    }
-
     /// The subject in messages: `job try7`.
     pub fn of_what(&self) -> String {
-        match (&self.job, &self.server_name) {
-            (Some(name), _) => format!("job {name}"),
-            (None, Some(name)) => format!("graph servers {name}"),
-            (None, None) => "any job".to_owned(),
+        match &self.job {
+            Some(name) => format!("job {name}"),
+            None => "any job".to_owned(),
         }
     }
 }

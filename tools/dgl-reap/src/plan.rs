@@ -1,9 +1,9 @@
 //! The requests to a host, and the meaning of its answers.
 
 use record::exit::SignalNumber;
-use record::{Found, Host, Reaped, Role, term};
+use record::{Found, Reaped, Role, term};
 use std::time::Duration;
-use wire::reap::{EndJobs, Forget, Pick, Signal};
+use wire::reap::{EndJobs, Pick, Signal};
 use wire::{Event, Request, cut};
 
 /// How many characters of a command are shown.
@@ -35,15 +35,13 @@ pub enum What<'a> {
     },
     /// Remove unused shared memory.
     StaleShm,
-    /// Remove the directories of detached jobs that have ended.
-    Forget,
 }
 
 impl What<'_> {
     /// The requests to a host, in their order. Each is sent to all hosts before the next one is
     /// sent to any. The processes are picked first, so that a signal or the end reaches all hosts
     /// at once, before dgl-spawn ends the job on the others because of what ended on one.
-    pub fn requests(&self, host: &Host, grace: Duration) -> Vec<Request> {
+    pub fn requests(&self, grace: Duration) -> Vec<Request> {
         let grace_ms = term::millis(grace);
         match self {
             What::List => vec![Request::ListJobs],
@@ -75,7 +73,6 @@ impl What<'_> {
                 ]
             }
             What::StaleShm => vec![Request::RemoveStaleShm],
-            What::Forget => vec![Request::ForgetJobs(Forget { address: host.ip.0 })],
         }
     }
 }
@@ -123,7 +120,6 @@ pub fn merged(all: Vec<Reaped>) -> Vec<Reaped> {
                 other.ok &= result.ok;
                 other.processes = other.processes.saturating_add(result.processes);
                 other.shm_files = other.shm_files.saturating_add(result.shm_files);
-                other.folders = other.folders.saturating_add(result.folders);
                 other.error = other.error.take().or(result.error);
             }
             None => merged.push(result),
@@ -175,7 +171,6 @@ mod tests {
             What::End(Some("a")),
             What::End(None),
             SIGNAL,
-            What::Forget,
             What::StaleShm,
         ] {
             assert!(answer(0, &what, Event::Found(Found::default())).is_none());
@@ -185,11 +180,7 @@ mod tests {
 
     #[test]
     fn a_signal_and_the_end_wait_until_all_hosts_have_picked() {
-        let host = Host {
-            ip: record::IpAddr([10, 0, 0, 1].into()),
-            ..Host::default()
-        };
-        let picked = |what: &What<'_>| match &what.requests(&host, Duration::ZERO)[..] {
+        let picked = |what: &What<'_>| match &what.requests(Duration::ZERO)[..] {
             [Request::PickProcesses(pick), second] => (pick.job.clone(), second.clone()),
             requests => panic!("{requests:?}"),
         };

@@ -120,14 +120,10 @@ pub fn ended(reaped: &[Reaped]) -> String {
             term::count(result.shm_files.into(), "file")
         );
         let processes = term::count(result.processes.into(), "process");
-        let done = match (&result.signal, result.folders) {
-            (Some(signal), _) => format!("{processes} got SIG{signal}"),
-            (None, 1..) => "its directory was removed".to_owned(),
-            (None, 0) if result.job.is_empty() => files,
-            (None, 0) if result.processes == 0 && result.error.is_some() => {
-                result.error.clone().unwrap_or_default()
-            }
-            (None, 0) => format!(
+        let done = match &result.signal {
+            Some(signal) => format!("{processes} got SIG{signal}"),
+            None if result.job.is_empty() => files,
+            None => format!(
                 "{processes} ended, {files}; {}",
                 result.error.as_deref().unwrap_or("nothing is left")
             ),

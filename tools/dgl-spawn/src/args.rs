@@ -19,8 +19,6 @@ use std::time::Duration;
     after_long_help = "Examples:
   … | dgl-env --num-trainers 2 -- python3 code/train.py | dgl-spawn
   … | dgl-spawn --job try7 --log-dir logs
-  … | dgl-spawn --job try8 --detach
-  ipconf-check ip_config.txt | dgl-spawn --attach try8
   … | dgl-spawn --dry-run"
 )]
 pub struct Args {
@@ -106,10 +104,9 @@ pub struct Args {
     ///
     /// The *sample* records show what each host and each process uses. The interval is at least 1s.
     /// The numbers of a process include its children, such as the samplers of a trainer. If a host
-    /// has nvidia-smi, its GPUs are included. The records of a detached job are in its `run.jsonl`,
-    /// and `--attach` shows them.
+    /// has nvidia-smi, its GPUs are included.
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = pace,
-        conflicts_with_all = ["dry_run", "attach"])]
+        conflicts_with = "dry_run")]
     pub sample: Option<Duration>,
 
     /// Sample stacks for this time, as dgl-stacks --record does; begin a minute after the start, or
@@ -121,7 +118,7 @@ pub struct Args {
     /// earlier, the profile covers what was sampled. dgl-why(1) and dgl-report(1) show where the
     /// time went and for which process the others waited.
     #[arg(long, hide_short_help = true, value_name = "TIME[@AFTER]", value_parser = profile_times,
-        conflicts_with_all = ["dry_run", "attach"])]
+        conflicts_with = "dry_run")]
     pub profile: Option<ProfileTimes>,
 
     /// Start a failed job again from the beginning, up to N times
@@ -138,8 +135,7 @@ pub struct Args {
     ///
     /// A job is not started again if `dgl-reap --job` ended it, or after a signal to dgl-spawn,
     /// even one that comes while an attempt is ending. It is started again if dgl-reap(1) only sent
-    /// a signal to its processes. Between two attempts, Ctrl-C ends dgl-spawn, and `dgl-reap --job`
-    /// ends the launcher of a detached job.
+    /// a signal to its processes. Between two attempts, Ctrl-C ends dgl-spawn.
     ///
     /// `--timeout` applies to each attempt. *started* and *exited* records are written for each
     /// attempt; the *summary* record and the exit status are those of the last one.
@@ -148,33 +144,12 @@ pub struct Args {
 
     /// Wait up to this time for jobs that hold what this job needs
     ///
-    /// This can be its name, a port or `/dev/shm`. A message says what the job waits for. Without
-    /// this option the job is refused with status 74.
+    /// This can be its name, a port or `/dev/shm`. Trainers also wait for persistent graph servers
+    /// that do not listen yet. A message says what the job waits for. Without this option the job
+    /// is refused with status 74.
     #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME",
         conflicts_with = "dry_run")]
     pub wait: Option<Duration>,
-
-    /// Return as soon as all processes run, and leave the job running
-    ///
-    /// The launcher of the job, which is dgl-spawn itself without this option, runs on the first
-    /// host, and dgl-spawn exits with 0 as soon as all servers listen and all processes run; see [A
-    /// detached job]. A failure or a signal before that ends the job as without this option. If the
-    /// connection to the first host breaks before that, the exit status is 74 and the job goes on.
-    /// `--log-dir` names a directory on the first host, relative to the directory in which a login
-    /// begins there.
-    #[arg(long, conflicts_with = "dry_run")]
-    pub detach: bool,
-
-    /// Follow a detached job, with its output and exit status
-    ///
-    /// dgl-spawn shows, from the beginning, the output and the records of a job that was started
-    /// with `--detach`, waits for its end, and exits with its status. Only *host* records are read.
-    /// A job that has ended can be followed too, until its name is used again. A signal ends
-    /// dgl-spawn and not the job; use dgl-reap(1) to end the job.
-    #[arg(long, value_name = "JOB", value_parser = job_name, conflicts_with_all = ["job",
-        "dry_run", "detach", "restart", "timeout", "start_timeout", "stall_timeout",
-        "fail_on_exception", "private_shm", "wait"])]
-    pub attach: Option<String>,
 
     /// Give the job a /dev/shm of its own on each host: two jobs of DGL can share hosts, and
     /// nothing can be left there

@@ -4,7 +4,6 @@
 //! does the rest.
 
 mod args;
-mod attach;
 pub mod copied;
 mod pasted;
 mod sink;
@@ -12,21 +11,16 @@ mod sink;
 pub use args::Args;
 
 use job::{Limit, Rules};
-use launcher::detached::DetachedJob;
-use launcher::detached::follow;
-use launcher::detached::start::LauncherListen;
 use launcher::output::log_dir::LogDir;
 use launcher::plan;
-use launcher::run::launcher::{Launcher, ReachHosts, own_fault};
-use launcher::run::outcome;
+use launcher::run::launcher::{Launcher, own_fault};
 use launcher::run::signals::Signals;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{self, Stream};
 use record::{Host, Process, Summary};
-use remote::{HostFault, Remote, Session};
+use remote::Remote;
 use std::time::Instant;
-use wire::Text;
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
@@ -38,9 +32,6 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     }
     let hosts = stream.require("ipconf-check").map_err(noted)?;
     let hosts = args.connect.choose(hosts)?;
-    if let Some(name) = &args.attach {
-        return attach::attach(&args, &stream, &hosts, name);
-    }
     let processes: Vec<Process> = stream.require("dgl-env").map_err(noted)?;
     let processes = match args.connect.host.is_empty() {
         true => processes,
@@ -53,19 +44,21 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     if args.dry_run {
         return dry_run(&args.connect, &hosts, &processes);
     }
-    let split = plan::SplitProcesses::of(processes)?;
-    let mut named = args.job.clone();
-    if let Some(name) = split.servers.clone() {
-        check_servers(&args, &name, split.others().is_empty())?;
-        named = named.or_else(|| split.others().is_empty().then_some(name));
+    let servers = processes
+        .first()
+        .and_then(|process| process.server_name.clone());
+    // persistent servers are found by the name of their job
+    let serves = processes.first().is_some_and(plan::is_staying);
+    if let Some(name) = &servers {
+        check_servers(&args, name, serves)?;
     }
+    let named = args.job.clone().or(servers.filter(|_| serves));
     let token = remote::random_token()?;
     let job = plan::JobPlan {
         name: named.unwrap_or_else(|| format!("job-{}", &token[..8])),
         token,
         host_timeout: args.host_timeout,
         preflight: !args.no_preflight,
-        detach: args.detach,
         attempt: 0,
         sample: args.sample,
         profile: args.profile,
@@ -74,76 +67,35 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         wait: args.wait,
         restart: args.restart,
     };
-    launch(&args, &stream, &hosts, job, split)
+    launch(&args, &stream, &hosts, job, &processes)
 }
 
-/// Runs the job here, or detaches it.
+/// Runs the job.
 fn launch(
     args: &Args,
     stream: &Stream,
     hosts: &[Host],
     job: plan::JobPlan,
-    split: plan::SplitProcesses,
+    processes: &[Process],
 ) -> Result<Exit, Report> {
     let begun = Instant::now();
-    let log_dir = args.log_dir.as_deref().filter(|_| !args.detach);
-    let mut sink = sink::open(args, log_dir, stream, hosts, &split.processes)?;
+    let sink = sink::open(args, stream, hosts, processes)?;
     // from here on a signal ends the job in order; nothing has been started yet
     let signals = Signals::watch().map_err(|error| own_fault(&error))?;
-    let options = args.connect.options_until(&signals.stop());
-    let listening = LauncherListen {
-        port: options.dial_port,
-        patience: options.connect_timeout,
-    };
-    let logins = LoginsByOptions(Remote::new(options)?);
+    let remote = Remote::new(args.connect.options_until(&signals.stop()))?;
     let launcher = Launcher {
         hosts,
         graph: stream.one()?,
-        connect: &logins,
-        listening,
+        open_agents: &|hosts| remote.open_agents(hosts),
         signals,
     };
-    if !args.detach {
-        let (exit, _) = launcher.run(job, &split, sink, begun)?;
-        return Ok(exit);
-    }
-    let job = DetachedJob {
-        plan: job,
-        hosts: hosts.to_vec(),
-        graph: launcher.graph.clone(),
-        processes: split.processes,
-        log_dir: args.log_dir.as_deref().map(Text::from),
-    };
-    let signals = &launcher.signals;
-    Ok(match launcher.detach(&job, &mut sink) {
-        Ok(followed) => follow::conclude(followed, &job.plan.name, begun, sink, signals),
-        Err(stopped) => {
-            let outcome = stopped.outcome();
-            outcome::conclude(hosts, &job.plan, &outcome, begun, sink, signals).0
-        }
-    })
-}
-
-/// Reaches the hosts by the options of the command line.
-struct LoginsByOptions(Remote);
-
-impl ReachHosts for LoginsByOptions {
-    fn open_agents(&self, hosts: &[Host]) -> Vec<Result<Session, HostFault>> {
-        self.0.open_agents(hosts)
-    }
-
-    fn why_nothing_stays(&self) -> Option<String> {
-        self.0.why_nothing_stays()
-    }
+    launcher.run(job, processes, sink, begun)
 }
 
 /// Leaves a note in the directory of logs that nothing was started, so that the records of an
 /// earlier run there are not taken for those of this one.
 fn with_note(args: &Args, report: Report) -> Report {
-    let folder = args
-        .log_dir
-        .as_deref()
-        .filter(|_| !args.dry_run && args.attach.is_none());
+    let folder = args.log_dir.as_deref().filter(|_| !args.dry_run);
     if let Some(folder) = folder
         && let Ok(mut logs) = LogDir::open(Some(folder), &[])
     {
@@ -173,26 +125,14 @@ fn rules(args: &Args) -> Rules {
     }
 }
 
-/// Refuses options that cannot be combined with persistent graph servers.
-fn check_servers(args: &Args, name: &str, alone: bool) -> Result<(), Report> {
-    let fault = if alone && !args.detach {
-        Fault::usage(
-            "--detach",
-            format!(
-                "is missing: graph servers {name} are to \
-                stay"
-            ),
-        )
-        .fix("use --detach, or plan trainers too")
-    } else if alone && args.job.as_ref().is_some_and(|job| job != name) {
-        Fault::usage(
-            "--job",
-            format!(
-                "persistent graph servers have the name that \
-                --server-name of dgl-env gave them: {name}"
-            ),
-        )
-        .fix("leave out --job")
+/// Refuses options that cannot be combined with persistent graph servers; `serves` is whether these
+/// are to be started.
+fn check_servers(args: &Args, name: &str, serves: bool) -> Result<(), Report> {
+    let fault = if serves && args.job.as_ref().is_some_and(|job| job != name) {
+        let problem = format!(
+            "persistent graph servers have the name that --server-name of dgl-env gave them: {name}"
+        );
+        Fault::usage("--job", problem).fix("leave out --job")
     } else if !args.connect.host.is_empty() {
         Fault::usage(
             "--host",

@@ -5,12 +5,10 @@ use launcher::output::sink::OutputSink;
 use record::error::{Fault, Report};
 use record::jsonl::Stream;
 use record::{Host, Process};
-use std::path::Path;
 
 /// Opens stdout and the log files, and passes on the input.
 pub fn open(
     args: &Args,
-    log_dir: Option<&Path>,
     stream: &Stream,
     hosts: &[Host],
     processes: &[Process],
@@ -36,7 +34,7 @@ pub fn open(
     };
     let is_human = args.connect.format.human();
     let tags = is_human.then(|| processes.iter().filter(is_shown).map(tag).collect());
-    let sink = OutputSink::new(tags, log_dir, processes);
+    let sink = OutputSink::new(tags, args.log_dir.as_deref(), processes);
     let mut sink = sink.map_err(|error| {
         let fix = "name a directory of your own; raise the limit of open files (ulimit -n) if it \
             is too low";

@@ -129,16 +129,12 @@ pub enum HeldName {
 
 /// Everything that all jobs of all users hold in this network namespace.
 pub fn all_held() -> Vec<HeldName> {
-    // the name of a socket may be any bytes
-    let sockets = std::fs::read("/proc/net/unix").unwrap_or_default();
-    let text = String::from_utf8_lossy(&sockets);
-    text.lines().filter_map(held_name).collect()
+    let names = abstract_socket::names();
+    names.iter().filter_map(|name| held_name(name)).collect()
 }
 
-/// Parses `NUMBER: REFERENCES PROTOCOL FLAGS TYPE STATE INODE @NAME`.
-fn held_name(line: &str) -> Option<HeldName> {
-    let name = line.split_once(" @dgl-tools/")?.1;
-    match name.split_once('/')? {
+fn held_name(name: &str) -> Option<HeldName> {
+    match name.strip_prefix("dgl-tools/")?.split_once('/')? {
         ("job", name) if is_job_name(name) => Some(HeldName::Job(name.to_owned())),
         ("port", port) => Some(HeldName::Port(port.split('/').next()?.parse().ok()?)),
         _ => None,
@@ -382,25 +378,17 @@ mod tests {
 
     #[test]
     fn what_jobs_hold_is_read_from_proc() {
-        const SOCKET: &str = "0000000000000000: 00000002 00000000 00010000 0001 01 21077";
         let table = [
-            (
-                " @dgl-tools/job/try7",
-                Some(HeldName::Job("try7".to_owned())),
-            ),
-            (" @dgl-tools/port/30050/any", Some(HeldName::Port(30050))),
-            (
-                " @dgl-tools/port/30051/10.0.0.1",
-                Some(HeldName::Port(30051)),
-            ),
-            (" @dgl-tools/port/300500/any", None),
-            (" @dgl-tools/job/a\u{1b}[2J", None),
-            (" @dgl-tools/shm/26", None),
-            (" /run/x/@dgl-tools/job/try7", None),
-            ("", None),
+            ("dgl-tools/job/try7", Some(HeldName::Job("try7".to_owned()))),
+            ("dgl-tools/port/30050/any", Some(HeldName::Port(30050))),
+            ("dgl-tools/port/30051/10.0.0.1", Some(HeldName::Port(30051))),
+            ("dgl-tools/port/300500/any", None),
+            ("dgl-tools/job/a\u{1b}[2J", None),
+            ("dgl-tools/shm/26", None),
+            ("/run/x/@dgl-tools/job/try7", None),
         ];
         for (name, held) in table {
-            assert_eq!(held_name(&format!("{SOCKET}{name}")), held, "{name}");
+            assert_eq!(held_name(name), held, "{name}");
         }
     }
 }

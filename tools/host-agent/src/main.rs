@@ -6,7 +6,6 @@
 //! head.
 
 mod claim;
-mod detached;
 mod dial;
 mod environment;
 mod files;
@@ -25,6 +24,7 @@ mod servers;
 mod shell;
 mod stacks;
 mod supervise;
+mod supervisors;
 mod watcher;
 
 use job::DescribedJob;
@@ -35,7 +35,6 @@ use output::EventOutput;
 use preflight::{Preflight, needs};
 use requests::{Next, Requests};
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use wire::{Event, Failure, Request};
@@ -52,7 +51,6 @@ const USAGE: &str =
 Usage: host-agent                 serves requests until its stdin ends
        host-agent serve TOKEN     the same; prints `TOKEN runs` first, for the tool that started it
        host-agent dial [FILE]     dials in to a tool that waits, with the ticket in FILE or on stdin
-       host-agent follow FOLDER   sends what the launcher of a detached job has written and writes
        host-agent private-shm     exits with 0 if a job can have a private /dev/shm here
        host-agent stack PID TICKS prints the stacks of a Python process; TICKS is its start time
        host-agent record WANTED   samples the stacks of a job's Python processes for some time;
@@ -73,16 +71,12 @@ fn main() -> ExitCode {
         ["run", _, _, ..] => supervise::start::run(&args[1], &args[2], &args[3..]),
         ["fits", ..] => ExitCode::SUCCESS,
         ["engine", _, _, _] => dial::engine::watch(&args[1], &args[2], &args[3]),
-        ["follow", _] => detached::follow::run(Path::new(&args[1])),
         [] => watcher::watch(None),
         ["serve", token] => watcher::watch(Some(token)),
         ["session", notes, answers] => session(notes, answers, None),
         ["session", notes, answers, token] => session(notes, answers, Some(token)),
         ["dial"] => dial::dial(None),
         ["dial", source] => dial::dial(Some(source)),
-        ["apart", word @ ("launch" | "dial-back")] => detached::begin_session(word),
-        ["launch"] => detached::launch::launch(),
-        ["dial-back"] => dial::back::run(),
         ["supervise", description, notes] => supervise::supervise(description, notes),
         ["private-shm"] => private_shm(),
         ["stack", pid, start_ticks] => stacks::print(pid, start_ticks),
@@ -201,11 +195,6 @@ fn session(notes: &str, answers: &str, token: Option<&str>) -> ExitCode {
                 }
                 None => Err(Failure::new("there is no job to start")),
             },
-            Request::Detach => {
-                let rest = requests.into_rest();
-                let status = detached::relay::relay(&rest, &output, &mut state.watcher);
-                return handed_over(status, output);
-            }
             // not an answer to a request; it may be sent at any time
             Request::Alive => {
                 output.event(&Event::Alive);
@@ -247,15 +236,8 @@ fn carry_out(
             state.job = Some(DescribedJob { job, processes });
         }
         Request::Process(process) => described(&mut state.job)?.add(*process)?,
-        Request::ListRecords(wanted) => detached::follow::send_records(&wanted, output),
-        Request::Follow(wanted) => output.event(&detached::follow::follow(&wanted)?),
         Request::FindServers(wanted) => output.event(&servers::find(&wanted)?),
-        Request::ClaimServers(servers) => output.event(&servers::claim_start(&servers)?),
         Request::TakeGroup(servers) => output.event(&servers::take_group(&servers)?),
-        Request::Dial(ticket) => state.watcher.start_apart(|| dial::back::start(&ticket))?,
-        Request::Detach | Request::Plan(_) | Request::Launch(_) | Request::SignalLauncher(_) => {
-            return Err(Failure::new("no job is being detached here"));
-        }
         Request::Claim => {
             let DescribedJob { job, processes } = described(&mut state.job)?;
             let note = Note::Claim(job.clone(), needs::claim(job, processes));
@@ -277,6 +259,7 @@ fn carry_out(
         | Request::End(_)
         | Request::Kill
         | Request::ReportStacks
+        | Request::AwaitServersEnd
         | Request::Alive
         | Request::File(_) => {
             return Err(Failure::new("no job runs here"));
@@ -288,7 +271,6 @@ fn carry_out(
         Request::SignalPicked(wanted) => state.picked.signal(wanted.signal, output)?,
         Request::EndJobs(wanted) => state.picked.end(&wanted, output),
         Request::RemoveStaleShm => output.event(&reap::remove_stale_shm()),
-        Request::ForgetJobs(wanted) => reap::forget(&wanted, output)?,
     }
     Ok(())
 }

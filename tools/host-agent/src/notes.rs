@@ -34,8 +34,6 @@ pub enum Note {
     Shm(ShmFile),
     /// The session receives files.
     PushFolder(Receive),
-    /// Whether processes that are started from now on must outlive the session.
-    Apart(bool),
 }
 
 /// The link of a session to its watcher: its ends of the pipes.
@@ -61,17 +59,6 @@ impl WatcherLink {
         let asked = tell(&self.notes, note).and_then(|()| self.answers.read_line(&mut line));
         let answer = asked.and_then(|_| Ok(serde_json::from_str(&line)?));
         answer.unwrap_or_else(|_| Err(Failure::new("the watcher of this session is gone")))
-    }
-
-    /// Starts a process that must outlive the session; `start` returns when it runs.
-    pub fn start_apart<T>(
-        &mut self,
-        start: impl FnOnce() -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        self.ask(&Note::Apart(true))?;
-        let started = start();
-        self.ask(&Note::Apart(false))?;
-        started
     }
 }
 

@@ -1,8 +1,8 @@
 //! Shows, signals and ends the jobs on this host, and removes their remains. dgl-reap is used when
 //! the launcher of a job is gone or does not answer, so this only needs /proc.
 
-use crate::detached::folder::{self, JobFolder};
 use crate::output::EventOutput;
+use crate::servers;
 use crate::stacks::server;
 use host::job_processes::{JobProcess, job_processes, selected};
 use host::processes::{self, Finder, MemberProcess, ProcessHandle};
@@ -13,14 +13,9 @@ use nix::sys::signal::Signal;
 use record::exit::SignalNumber;
 use record::{Found, Reaped};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs;
-use std::io::{self, Write};
-use std::net::Ipv4Addr;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::time::Duration;
-use wire::reap::{EndJobs, Forget, Pick};
-use wire::{Event, Failure, Request, codec};
+use wire::reap::{EndJobs, Pick};
+use wire::{Event, Failure};
 
 /// Reports each process.
 pub fn list(output: &EventOutput) {
@@ -55,19 +50,10 @@ fn describe(process: JobProcess, listening: &HashMap<u64, u16>, now_ticks: u64) 
         rss_bytes: status.rss_bytes,
         shm_bytes: status.shm_bytes,
         ports: ports.into_iter().collect(),
-        groups: is_server.then(|| groups_of(&process.job)).flatten(),
+        groups: is_server.then(|| servers::groups(&process.job)).flatten(),
         command: procfs::command_line(pid)?,
         job: process.job,
     })
-}
-
-/// How many groups of trainers have used the graph servers of a job; they are counted on the first
-/// host.
-fn groups_of(job: &str) -> Option<u32> {
-    let addresses = fs::read_dir(folder::of_job(job)?).ok()?.flatten();
-    let counts = addresses
-        .filter_map(|address| Some(fs::read_dir(address.path().join("groups")).ok()?.count()));
-    counts.max().map(number)
 }
 
 /// Selected processes that will be signalled or ended.
@@ -152,15 +138,6 @@ impl Picked {
             found.iter().map(|member| member.process).collect()
         };
         let left = processes::end_processes(Duration::from_millis(wanted.grace_ms), find);
-        // a launcher ends with its processes
-        let is_ended = |job: &str| jobs.values().any(|(reaped, _)| reaped.job == job);
-        for job in end_launchers(wanted.job.as_deref(), is_ended) {
-            output.event(&Event::Reaped(Reaped {
-                job,
-                ok: true,
-                ..Reaped::default()
-            }));
-        }
         for (token, (mut reaped, files)) in jobs {
             let survivors = found
                 .iter()
@@ -173,31 +150,6 @@ impl Picked {
             output.event(&Event::Reaped(reaped));
         }
     }
-}
-
-/// Ends the launchers of detached jobs on this host that are between two attempts. Returns the
-/// names of the jobs.
-fn end_launchers(job: Option<&str>, is_ended: impl Fn(&str) -> bool) -> Vec<String> {
-    let folders = fs::read_dir(folder::of_all_jobs().unwrap_or_default());
-    let mut ended = Vec::new();
-    for entry in folders.into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let is_selected = job.is_none_or(|job| job == name) && !is_ended(&name);
-        if !is_selected || !is_own_folder(&entry.path()) {
-            continue;
-        }
-        let addresses = fs::read_dir(entry.path()).into_iter().flatten().flatten();
-        let end = |address: fs::DirEntry| {
-            let mut launcher = JobFolder::new(&address.path()).connect().ok()?;
-            let signal = SignalNumber::TERM;
-            let order = Request::SignalLauncher(wire::reap::Signal { signal });
-            launcher.write_all(&codec::encode(&order, &[])).ok()
-        };
-        if addresses.filter_map(end).count() > 0 {
-            ended.push(name);
-        }
-    }
-    ended
 }
 
 /// Notifies supervisors of what dgl-reap does. The kernel keeps the signal until it is read, so it
@@ -219,47 +171,4 @@ pub fn remove_stale_shm() -> Event {
         shm_files: shm::remove_unmapped(&shm::stale_files()),
         ..Reaped::default()
     })
-}
-
-/// Removes the directories of detached jobs that have ended on this host.
-pub fn forget(wanted: &Forget, output: &EventOutput) -> Result<(), Failure> {
-    let folder = folder::of_all_jobs().ok_or_else(|| {
-        Failure::new("its login shell does not set HOME, where the directories of jobs are")
-    })?;
-    let entries = match fs::read_dir(&folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Failure::new(format!("{}: {error}", folder.display()))),
-    };
-    for job in entries.flatten().filter(|job| is_own_folder(&job.path())) {
-        if let Some(removed) = forget_job(&job.path(), wanted.address) {
-            let error = removed.err();
-            output.event(&Event::Reaped(Reaped {
-                job: job.file_name().to_string_lossy().into_owned(),
-                ok: error.is_none(),
-                folders: u32::from(error.is_none()),
-                error: error.map(|error| format!("its directory could not be removed: {error}")),
-                ..Reaped::default()
-            }));
-        }
-    }
-    Ok(())
-}
-
-fn is_own_folder(path: &Path) -> bool {
-    fs::symlink_metadata(path)
-        .is_ok_and(|meta| meta.is_dir() && meta.uid() == nix::unistd::geteuid().as_raw())
-}
-
-/// Removes this host's directory of a job; `None` if there is none, or if the job is alive.
-fn forget_job(job: &Path, address: Ipv4Addr) -> Option<io::Result<()>> {
-    let folder = JobFolder::new(&job.join(address.to_string()));
-    if !is_own_folder(folder.path()) {
-        return None;
-    }
-    let token = folder.token();
-    if !token.is_empty() && !processes::find_by_token(&token).is_empty() {
-        return None;
-    }
-    folder.remove()
 }

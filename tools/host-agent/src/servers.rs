@@ -1,48 +1,50 @@
-//! Persistent graph servers on this host, which are a detached job. Their supervisor on each host
-//! listens on an abstract Unix socket. It sends each client the settings that trainers must share
-//! with the servers and, to clients that remain connected, the reason when the servers end. On the
-//! first host, the directory of the job has `groups`, with a directory for each group of trainers,
-//! and the reason of the servers' end.
+//! Persistent graph servers on this host. Their supervisor answers on its socket
+//! ([`crate::supervise::socket`]): with the settings that trainers must share with the servers, with
+//! the number of a new group of trainers and, to clients that wait for it, with the end of the
+//! servers.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "the user's own state, in directories of mode 0700"
+    reason = "the user's own partition config and ip_config, which are only read"
 )]
 
-use crate::detached::folder::{JobFolder, make_private};
-use host::readiness::readable;
-use host::side_thread::SideThread;
-use host::{netlink, procfs};
-use job::Loss;
-use launcher::run::records::first_failure;
+use crate::supervisors::{self, NoAnswer, SupervisorSocket};
+use host::{abstract_socket, netlink};
+use job::{Ending, Loss};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
 use parking_lot::Mutex;
-use record::{FirstFailure, Role, Summary};
-use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io::{self, BufRead, BufReader, PipeReader, Read, Write};
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::AsFd;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::symlink;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::Builder;
-use std::time::Duration;
-use wire::ending::{Ending, JobFailure};
-use wire::job::JobOnHost;
-use wire::servers::{Data, Find, ServersLiveness, ServersState, StartClaimed, TrainerGroup};
-use wire::{Event, Failure, Text};
+use std::time::{Duration, Instant};
+use wire::codec::{self, Decoder};
+use wire::servers::{
+    Data, Find, ServersEnded, ServersLiveness, ServersOnHost, ServersState, TrainerGroup,
+};
+use wire::{Event, Failure, Request, Text};
 
-/// How long the supervisor of servers may take to answer.
-const ANSWER_LIMIT: Duration = Duration::from_secs(2);
-/// The most bytes that are read of an answer.
-const MAX_ANSWER: u64 = 1 << 20;
+/// How long the supervisor of servers may take to answer. It may be starved by the threads of the
+/// servers, or stopped for a moment; as long as it lives, the answer comes on the same connection.
+/// Shorter than the launcher waits for this agent.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+/// How long to try to connect to it before another attempt.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// The most bytes of an answer, which has some hundred.
+const MAX_ANSWER: usize = 64 << 10;
 /// How long an ending job waits for the report that its servers have ended, too.
 const END_LIMIT: Duration = Duration::from_millis(200);
+/// The most clients that wait for the end of servers: one for each group of trainers that runs.
+/// Each keeps a descriptor of the supervisor.
+const MAX_WAITING: usize = 256;
 /// The first port for the rendezvous of a group; host-probe plans with lower ones.
 const FIRST_PORT: u32 = 29_500;
 /// The distance of the ports of two groups, so that groups that begin at the same moment choose
@@ -67,249 +69,190 @@ pub fn facts(data: &Data) -> Data {
     }
 }
 
-fn folder_of(servers: &JobOnHost) -> Result<JobFolder, Failure> {
-    JobFolder::of(&servers.name, servers.address).ok_or_else(|| {
-        Failure::new(
-            "graph servers of that name have no directory there: HOME is not \
-            set, or it is not a name of a job",
-        )
-    })
-}
-
 /// Reports whether servers for trainers with these settings run.
 pub fn find(wanted: &Find) -> Result<Event, Failure> {
-    let (life, theirs) = match ask(&wanted.servers) {
-        Some((answer, _)) => {
-            let life = match (answer.ending, answer.listens) {
-                (Some(ending), _) => ServersLiveness::Dead(ending.failure.as_ref().map(of_server)),
-                (None, true) => ServersLiveness::Alive,
-                (None, false) => ServersLiveness::Starting,
-            };
-            (life, Some(answer.facts))
-        }
-        None => (life_by_folder(&folder_of(&wanted.servers)?), None),
+    let request = Request::FindServers(Box::new(wanted.clone()));
+    let state = match ask(&wanted.servers, &request)? {
+        Some(Event::Servers(state)) => ServersState {
+            ours: facts(&wanted.data),
+            ..*state
+        },
+        _ => ServersState::default(),
     };
-    let ours = theirs.as_ref().map(|_| facts(&wanted.data));
-    Ok(Event::Servers(Box::new(ServersState {
-        life,
-        theirs: theirs.unwrap_or_default(),
-        ours: ours.unwrap_or_default(),
-    })))
+    Ok(Event::Servers(Box::new(state)))
 }
 
-/// The state by the directory of the first host, if no supervisor answers.
-fn life_by_folder(folder: &JobFolder) -> ServersLiveness {
-    let is_of_servers = |line: &String| line.contains("\"server_name\"");
-    let processes = folder.processes().unwrap_or_default();
-    match processes.first().is_some_and(is_of_servers) {
-        false => ServersLiveness::None,
-        true if folder.is_alive() => ServersLiveness::Starting,
-        true => {
-            let summary = folder.summary();
-            let summary = summary.and_then(|line| serde_json::from_str::<Summary>(&line).ok());
-            ServersLiveness::Dead(summary.and_then(|summary| summary.first_failure.map(Box::new)))
-        }
+/// Asks for a new group of trainers.
+pub fn take_group(servers: &ServersOnHost) -> Result<Event, Failure> {
+    let answer = ask(servers, &Request::TakeGroup(servers.clone()))?;
+    answer.ok_or_else(|| Failure::new(format!("its graph servers {} have ended", servers.name)))
+}
+
+/// How many groups of trainers have used the graph servers of a job, if it has assigned some here.
+pub fn groups(job: &str) -> Option<u32> {
+    let mut sockets = supervisors::all().into_iter();
+    let socket = sockets.find(|socket| socket.job == job)?;
+    let servers = ServersOnHost {
+        name: job.to_owned(),
+        address: socket.address,
+    };
+    let data = Data::default();
+    let request = Request::FindServers(Box::new(Find { servers, data }));
+    let events = socket.ask(&request, ANSWER_LIMIT, MAX_ANSWER).ok()?;
+    match events.first()? {
+        Event::Servers(state) => Some(state.groups).filter(|groups| *groups > 0),
+        _ => None,
     }
 }
 
-fn of_server(failure: &JobFailure) -> Box<FirstFailure> {
-    Box::new(FirstFailure {
-        role: failure.index.map(|_| Role::Server),
-        ..first_failure(failure, None)
-    })
+/// The supervisors of these servers. While servers end, there may be that of their successors, too.
+fn sockets_of(servers: &ServersOnHost) -> impl Iterator<Item = SupervisorSocket> {
+    let ServersOnHost { name, address } = servers.clone();
+    let sockets = supervisors::all().into_iter();
+    sockets.filter(move |socket| socket.job == name && socket.address == address)
 }
 
-/// The answer of the servers' supervisor.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct SupervisorAnswer {
-    facts: Data,
+/// The answer of the servers' supervisor; `None` if this user has none.
+fn ask(servers: &ServersOnHost, request: &Request) -> Result<Option<Event>, Failure> {
+    for socket in sockets_of(servers) {
+        match socket.ask(request, ANSWER_LIMIT, MAX_ANSWER) {
+            Ok(events) => return Ok(events.into_iter().next()),
+            Err(NoAnswer::Gone) => {}
+            Err(NoAnswer::Late) => {
+                return Err(Failure::new(format!(
+                    "the supervisor of its graph servers, process {}, has not answered within {} s",
+                    socket.pid,
+                    ANSWER_LIMIT.as_secs()
+                )));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// What the supervisor of a job tells about its persistent graph servers.
+#[derive(Debug, Default)]
+pub struct ServedServers {
+    state: Mutex<Option<ServedState>>,
+}
+
+/// Persistent graph servers, for their clients.
+#[derive(Debug, Default)]
+struct ServedState {
+    /// `None` until the files were read.
+    facts: Option<Data>,
     /// Whether all servers of this host listen.
     listens: bool,
     /// Why they end, once that has begun.
-    ending: Option<Ending>,
-}
-
-/// The name of the socket of servers.
-fn address_of(servers: &JobOnHost) -> io::Result<SocketAddr> {
-    let JobOnHost { name, address } = servers;
-    SocketAddr::from_abstract_name(format!("dgl-tools/servers/{}/{address}/{name}", geteuid()))
-}
-
-/// Asks the supervisor of servers; `None` if this user has none.
-fn ask(servers: &JobOnHost) -> Option<(SupervisorAnswer, BufReader<UnixStream>)> {
-    let stream = UnixStream::connect_addr(&address_of(servers).ok()?).ok()?;
-    let peer = getsockopt(&stream, PeerCredentials).ok()?;
-    stream.set_read_timeout(Some(ANSWER_LIMIT)).ok()?;
-    let is_own = peer.uid() == geteuid().as_raw();
-    let mut stream = BufReader::new(stream);
-    let mut line = String::new();
-    let read = (&mut stream).take(MAX_ANSWER).read_line(&mut line);
-    read.ok().filter(|_| is_own)?;
-    Some((serde_json::from_str(&line).ok()?, stream))
-}
-
-/// The socket of servers, in their supervisor.
-pub struct ServedServers {
-    answer: Arc<Mutex<SupervisorAnswer>>,
-    /// The clients that remain connected.
-    users: Arc<Mutex<Vec<UnixStream>>>,
-    _thread: SideThread,
+    ended: Option<ServersEnded>,
+    /// How many groups of trainers have got a number.
+    groups: u32,
+    /// The clients that wait for the end.
+    waiting: Vec<UnixStream>,
 }
 
 impl ServedServers {
-    /// Begins to answer; `None` if that fails, because the servers can run without it.
-    pub fn begin(served: &Find) -> Option<ServedServers> {
-        let listener = UnixListener::bind_addr(&address_of(&served.servers).ok()?).ok()?;
-        listener.set_nonblocking(true).ok()?;
-        let answer = Arc::new(Mutex::new(SupervisorAnswer {
-            facts: Data::default(),
-            listens: false,
-            ending: None,
-        }));
-        let users = Arc::<Mutex<Vec<UnixStream>>>::default();
-        let (data, known, connected) = (served.data.clone(), answer.clone(), users.clone());
-        let serve = move |stopped: &PipeReader| {
-            // in a thread, so that a file system that hangs only blocks the clients
-            let facts = facts(&data);
-            known.lock().facts = facts;
-            accept(&listener, &known, &connected, stopped);
-        };
-        Some(ServedServers {
-            answer,
-            users,
-            _thread: SideThread::begin("servers", serve).ok()?,
-        })
+    /// Those with these settings, or none.
+    pub fn begin(served: Option<&Find>) -> Arc<ServedServers> {
+        let servers = Arc::new(ServedServers {
+            state: Mutex::new(served.map(|_| ServedState::default())),
+        });
+        if let Some(data) = served.map(|served| served.data.clone()) {
+            let servers = Arc::clone(&servers);
+            // in a thread, so that a file system that hangs only delays trainers
+            let read = move || {
+                let _ = SigSet::all().thread_block();
+                let facts = facts(&data);
+                servers.with(|state| state.facts = Some(facts));
+            };
+            let _ = Builder::new().spawn(read);
+        }
+        servers
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut ServedState) -> T) -> Option<T> {
+        self.state.lock().as_mut().map(change)
     }
 
     /// Notes that all servers of this host listen.
     pub fn listen(&self) {
-        self.answer.lock().listens = true;
+        self.with(|state| state.listens = true);
     }
 
-    /// Notes why the servers end.
+    /// Notes why the servers end, and tells those that wait for it.
     pub fn end(&self, ending: &Ending) {
-        let mut answer = self.answer.lock();
-        if answer.ending.is_none() {
-            answer.ending = Some(ending.clone());
-            let line = line(&answer);
-            for user in self.users.lock().iter_mut() {
-                let _ = user.write_all(&line);
-            }
-        }
-    }
-}
-
-fn accept(
-    listener: &UnixListener,
-    answer: &Mutex<SupervisorAnswer>,
-    users: &Mutex<Vec<UnixStream>>,
-    stopped: &PipeReader,
-) {
-    loop {
-        if readable([stopped.as_fd(), listener.as_fd()], None)[0] {
-            return;
-        }
-        let Ok((mut stream, _)) = listener.accept() else {
-            continue;
+        let ended = ServersEnded {
+            failure: ending.failure.clone(),
         };
-        // locked until the client is added, so that it does not miss the end
-        let answer = answer.lock();
-        let is_own =
-            getsockopt(&stream, PeerCredentials).is_ok_and(|peer| peer.uid() == geteuid().as_raw());
-        let is_ready = is_own && stream.set_nonblocking(true).is_ok();
-        if is_ready && stream.write_all(&line(&answer)).is_ok() {
-            let mut users = users.lock();
-            users.retain(|user| !has_gone(user));
-            users.push(stream);
+        self.with(|state| {
+            if state.ended.is_none() {
+                let bytes = codec::encode(&Event::ServersEnded(ended.clone()), &[]);
+                for mut client in state.waiting.drain(..) {
+                    let _ = client.write_all(&bytes);
+                }
+                state.ended = Some(ended);
+            }
+        });
+    }
+
+    /// The answer to a request.
+    pub fn answer(&self, request: &Request) -> Event {
+        let answered = self.with(|state| match request {
+            Request::FindServers(_) => Ok(Event::Servers(Box::new(state.found()))),
+            Request::TakeGroup(_) => Ok(Event::Group(state.take_group())),
+            _ => Err(Failure::new("a supervisor does not serve this request")),
+        });
+        let none = || Err(Failure::new("no persistent graph servers run in this job"));
+        answered.unwrap_or_else(none).unwrap_or_else(Event::Failed)
+    }
+
+    /// Tells a client when the servers end.
+    pub fn await_end(&self, mut client: UnixStream) -> io::Result<()> {
+        // a client that does not read must not delay the end of the servers
+        client.set_nonblocking(true)?;
+        let added = self.with(|state| {
+            if let Some(ended) = &state.ended {
+                return client.write_all(&codec::encode(&Event::ServersEnded(ended.clone()), &[]));
+            }
+            state.waiting.retain(|other| !has_gone(other));
+            if state.waiting.len() < MAX_WAITING {
+                state.waiting.push(client);
+            }
+            Ok(())
+        });
+        added.unwrap_or(Ok(()))
+    }
+}
+
+impl ServedState {
+    fn found(&self) -> ServersState {
+        let life = match (&self.ended, &self.facts) {
+            (Some(_), _) => ServersLiveness::Ending,
+            (None, Some(_)) if self.listens => ServersLiveness::Alive,
+            (None, _) => ServersLiveness::Starting,
+        };
+        ServersState {
+            life,
+            theirs: self.facts.clone().unwrap_or_default(),
+            ours: Data::default(),
+            groups: self.groups,
         }
     }
-}
 
-fn line(answer: &SupervisorAnswer) -> Vec<u8> {
-    let mut line = serde_json::to_vec(answer).unwrap_or_default();
-    line.push(b'\n');
-    line
-}
-
-fn has_gone(mut user: &UnixStream) -> bool {
-    matches!(user.read(&mut [0; 16]), Ok(0))
-}
-
-/// Claims the right to start the servers for this launcher. Others wait as long as this agent
-/// lives.
-pub fn claim_start(servers: &JobOnHost) -> Result<Event, Failure> {
-    let folder = folder_of(servers)?;
-    let fault = |error: io::Error| Failure::new(format!("{}: {error}", folder.path().display()));
-    if let Some(parent) = folder.path().parent() {
-        make_private(parent).map_err(fault)?;
-    }
-    let claim = folder.starting();
-    drop_dead_claim(&claim);
-    let own_mark =
-        mark(std::process::id()).ok_or_else(|| Failure::new("/proc does not show this process"))?;
-    let alive = ask(servers).is_some() || folder.is_alive();
-    let ours = !alive && symlink(own_mark, &claim).is_ok();
-    Ok(Event::StartClaimed(StartClaimed { ours }))
-}
-
-/// The identity of a process: its number and its start time.
-fn mark(pid: u32) -> Option<String> {
-    Some(format!(
-        "{pid}-{}",
-        procfs::stat(pid.cast_signed())?.start_ticks
-    ))
-}
-
-/// Removes the claim of an agent that has ended. If another agent has just done the same and
-/// claimed the start, its claim is restored.
-fn drop_dead_claim(claim: &Path) {
-    let Ok(theirs) = fs::read_link(claim) else {
-        return;
-    };
-    if is_alive(&theirs) {
-        return;
-    }
-    let aside = PathBuf::from(format!("{}.{}", claim.display(), std::process::id()));
-    if fs::rename(claim, &aside).is_ok() {
-        let moved = fs::read_link(&aside).unwrap_or_default();
-        let _ = fs::remove_file(&aside);
-        if moved != theirs {
-            let _ = symlink(moved, claim);
-        }
+    /// Assigns a new group of trainers its number, and a port for torch's rendezvous.
+    fn take_group(&mut self) -> TrainerGroup {
+        let number = self.groups;
+        self.groups += 1;
+        let taken: Vec<u16> = netlink::listening_ports().into_values().collect();
+        let port = free_port(number, &taken);
+        TrainerGroup { number, port }
     }
 }
 
-fn is_alive(claim: &Path) -> bool {
-    let text = claim.to_string_lossy();
-    text.split_once('-')
-        .and_then(|(pid, _)| pid.parse().ok())
-        .and_then(mark)
-        .is_some_and(|mark| mark == text)
-}
-
-/// Assigns a new group of trainers a number, by creating the directory with that name, and a port
-/// for torch's rendezvous.
-pub fn take_group(servers: &JobOnHost) -> Result<Event, Failure> {
-    let folder = folder_of(servers)?;
-    let groups = folder.file("groups");
-    let fault = |error: io::Error| {
-        Failure::new(format!(
-            "this group of trainers gets no number: {} cannot be written: {error}",
-            folder.path().display()
-        ))
-    };
-    make_private(&groups).map_err(fault)?;
-    let mut number =
-        u32::try_from(fs::read_dir(&groups).map_err(fault)?.count()).unwrap_or(u32::MAX);
-    while let Err(error) = fs::create_dir(groups.join(number.to_string())) {
-        if error.kind() != io::ErrorKind::AlreadyExists {
-            return Err(fault(error));
-        }
-        number = number.saturating_add(1);
-    }
-    let taken: Vec<u16> = netlink::listening_ports().into_values().collect();
-    let port = free_port(number, &taken);
-    Ok(Event::Group(TrainerGroup { number, port }))
+/// Whether a client has closed its connection: it has closed one half of it already.
+fn has_gone(client: &UnixStream) -> bool {
+    let mut fds = [PollFd::new(client.as_fd(), PollFlags::empty())];
+    poll(&mut fds, PollTimeout::ZERO).is_ok() && fds[0].any().unwrap_or(true)
 }
 
 /// A port on which no process listens; if there is none, the last one that was tried.
@@ -323,50 +266,76 @@ fn free_port(group: u32, taken: &[u16]) -> u16 {
 }
 
 /// The graph servers that a job uses. A thread waits for their end.
-pub struct UsedServers(Receiver<Ending>);
+pub struct UsedServers(Receiver<ServersEnded>);
 
 impl UsedServers {
     /// Begins to use these servers, for a job on this host.
-    pub fn new(servers: &JobOnHost, host: u32) -> Option<UsedServers> {
+    pub fn new(servers: &ServersOnHost, host: u32) -> Option<UsedServers> {
         let (sender, ended) = channel();
         let servers = servers.clone();
         let wait = move || {
             // another thread handles signals
             let _ = SigSet::all().thread_block();
-            // without a report, the supervisor was lost
-            let lost = || Ending::lost(host, Loss::SupervisorGone);
-            let _ = sender.send(ending(&servers).unwrap_or_else(lost));
+            let _ = sender.send(ServersEnded {
+                failure: await_end(&servers).map_or_else(
+                    // without a report, the supervisor was lost
+                    || Ending::lost(host, Loss::SupervisorGone).failure,
+                    |ended| ended.failure,
+                ),
+            });
         };
         Builder::new().spawn(wait).ok()?;
         Some(UsedServers(ended))
     }
 
     /// Why they have ended or are about to end; `None` while they live.
-    pub fn ending(&self) -> Option<Ending> {
+    pub fn ending(&self) -> Option<ServersEnded> {
         self.0.try_recv().ok()
     }
 
     /// The same, for a job that has ended, perhaps because of them.
-    pub fn last_ending(&self) -> Option<Ending> {
+    pub fn last_ending(&self) -> Option<ServersEnded> {
         self.0.recv_timeout(END_LIMIT).ok()
     }
 }
 
-/// Waits for the end of servers; returns the reason, or `None` if it is not reported.
-fn ending(servers: &JobOnHost) -> Option<Ending> {
-    let (answer, mut stream) = ask(servers)?;
-    if answer.ending.is_some() {
-        return answer.ending;
-    }
-    stream.get_ref().set_read_timeout(None).ok()?;
-    let mut line = String::new();
-    (&mut stream).take(MAX_ANSWER).read_line(&mut line).ok()?;
-    serde_json::from_str::<SupervisorAnswer>(&line).ok()?.ending
+/// Waits for the end of servers, as long as their supervisor lives; returns `None` if it is not
+/// reported.
+fn await_end(servers: &ServersOnHost) -> Option<ServersEnded> {
+    sockets_of(servers).find_map(|socket| {
+        let mut stream = loop {
+            // while it accepts no connections, its queue may be full, but it lives
+            match abstract_socket::connect_until(&socket.name(), Instant::now() + CONNECT_LIMIT) {
+                Ok(Some(stream)) => break UnixStream::from(stream),
+                Ok(None) => {}
+                Err(_) => return None,
+            }
+        };
+        let peer = getsockopt(&stream, PeerCredentials).ok()?;
+        if peer.uid() != geteuid().as_raw() || peer.pid() != socket.pid {
+            return None;
+        }
+        stream
+            .write_all(&codec::encode(&Request::AwaitServersEnd, &[]))
+            .ok()?;
+        stream.shutdown(Shutdown::Write).ok()?;
+        let mut bytes = Vec::new();
+        let mut limited = (&mut stream).take(MAX_ANSWER as u64);
+        limited.read_to_end(&mut bytes).ok()?;
+        let mut decoder = Decoder::default();
+        decoder.push(&bytes);
+        match decoder.next_message::<Event>().ok()??.head {
+            Event::ServersEnded(ended) => Some(ended),
+            _ => None,
+        }
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::supervise::socket::JobSocket;
+    use wire::job::Job;
 
     #[test]
     fn files_are_compared_by_their_contents() {
@@ -391,35 +360,64 @@ mod tests {
 
     #[test]
     fn users_of_servers_are_notified_of_their_end() {
-        let servers = |name: &str| JobOnHost {
+        let job = |name: &str| Job {
             name: format!("used-{name}-{}", std::process::id()),
+            token: "0".repeat(32),
+            host: 0,
             address: std::net::Ipv4Addr::LOCALHOST,
+            hosts: 1,
+            grace_ms: 0,
+            host_timeout_ms: 0,
+            private_shm: false,
         };
         let reported = Ending {
             cause: Some(job::Cause::Process),
-            failure: None,
+            failure: Ending::lost(1, Loss::Silent(Duration::from_secs(1))).failure,
         };
-        for (name, ending) in [("reported", Some(&reported)), ("killed", None)] {
+        let lost = Ending::lost(3, Loss::SupervisorGone);
+        for (name, is_reported) in [("reported", true), ("killed", false)] {
+            let job = job(name);
             let find = Find {
-                servers: servers(name),
+                servers: ServersOnHost {
+                    name: job.name.clone(),
+                    address: job.address,
+                },
                 data: Data::default(),
             };
-            let served = ServedServers::begin(&find).unwrap();
-            assert!(!ask(&find.servers).unwrap().0.listens);
+            let served = ServedServers::begin(Some(&find));
+            let socket = JobSocket::open(&job, &served).unwrap();
+            let life = || match super::find(&find).unwrap() {
+                Event::Servers(state) => state.life,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(life(), ServersLiveness::Starting);
             served.listen();
+            while life() != ServersLiveness::Alive {}
             let used = UsedServers::new(&find.servers, 3).unwrap();
-            let is_connected = || !served.users.lock().is_empty();
-            while !is_connected() || !ask(&find.servers).unwrap().0.listens {}
-            std::thread::sleep(Duration::from_millis(100));
+            while served.with(|state| state.waiting.is_empty()).unwrap() {}
             assert_eq!(used.ending(), None);
-            ending.iter().for_each(|ending| served.end(ending));
-            // a supervisor that is killed closes its sockets
-            served.users.lock().clear();
-            let lost = Ending::lost(3, Loss::SupervisorGone);
-            assert_eq!(&used.0.recv().unwrap(), ending.unwrap_or(&lost));
+            let numbers = [0, 1].map(|_| match take_group(&find.servers).unwrap() {
+                Event::Group(group) => group.number,
+                other => panic!("{other:?}"),
+            });
+            assert_eq!((numbers, groups(&job.name)), ([0, 1], Some(2)));
+            if is_reported {
+                served.end(&reported);
+                assert_eq!(life(), ServersLiveness::Ending);
+            } else {
+                // a supervisor that is killed closes its sockets
+                drop(socket);
+                served.with(|state| state.waiting.clear());
+            }
+            let expected = if is_reported { &reported } else { &lost };
+            assert_eq!(used.0.recv().unwrap().failure, expected.failure);
         }
-        let none = UsedServers::new(&servers("none"), 3).unwrap();
-        assert_eq!(none.0.recv(), Ok(Ending::lost(3, Loss::SupervisorGone)));
+        let none = ServersOnHost {
+            name: "none".to_owned(),
+            address: std::net::Ipv4Addr::LOCALHOST,
+        };
+        let used = UsedServers::new(&none, 3).unwrap();
+        assert_eq!(used.0.recv().unwrap().failure, lost.failure);
     }
 
     #[test]

@@ -19,9 +19,6 @@
 //!   adopts those whose parents have ended, whatever they did to their environment. For a job, also
 //!   all processes with its token: TERM, and KILL after the job's grace time; for other sessions,
 //!   KILL at once. Then it removes the job's files in /dev/shm and the directory of a push.
-//! - **What it spares**: processes that were started while it was no subreaper ([`Note::Apart`]):
-//!   the launcher of a detached job and the agent that dials back to one. They are unrelated to
-//!   this session.
 //! - **Its own end**: it blocks the signals that ask a process to end, because an engine may signal
 //!   everything on the host, as Slurm does at a time limit; they are meant for the processes. If it
 //!   is killed nevertheless, the kernel sends TERM to the session. A supervisor, which blocks TERM,
@@ -148,8 +145,6 @@ impl Watcher {
             Note::Supervise(job) => self.job = Some(job),
             Note::Shm(file) => drop(self.shm.insert(file)),
             Note::PushFolder(receive) => self.push_folder = Some(receive),
-            Note::Apart(apart) => set_child_subreaper(!apart)
-                .map_err(|error| Failure::new(format!("subreaper: {error}")))?,
         }
         Ok(Vec::new())
     }

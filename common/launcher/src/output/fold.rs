@@ -1,7 +1,7 @@
 //! Decides which lines are left out on a terminal, because they hide the informative ones. Records
 //! and logs have all lines.
 
-use verdict::syntax::EXTENSION_MODULES;
+use evidence::syntax::EXTENSION_MODULES;
 
 /// Whether a line is left out on a terminal: stderr of a process that is being ended, C++ frames
 /// below an exception of torch or DGL, and Python's list of imported modules.

@@ -56,11 +56,6 @@ impl LineBuffer {
         }
     }
 
-    /// Whether a line has begun and not ended.
-    pub fn has_begun(&self) -> bool {
-        !self.line.is_empty()
-    }
-
     /// When to pass on the waiting bytes.
     pub fn due_at(&self) -> Option<Instant> {
         self.since.map(|since| since + HOLD)

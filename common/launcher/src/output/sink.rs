@@ -105,13 +105,6 @@ impl OutputSink {
         self.pass(stream.bytes_but("", &[]));
     }
 
-    /// Passes on a record of a detached job: the verdict uses the `full` record, and the `public`
-    /// one is written.
-    pub fn pass_public<T: Record>(&mut self, full: &T, public: &T) {
-        self.examine(jsonl::line(full).trim_ascii_end());
-        self.pass(jsonl::line(public));
-    }
-
     fn examine(&mut self, line: &[u8]) {
         if let Ok(head) = Head::of(line) {
             self.run.record(&head, line);
@@ -139,7 +132,7 @@ impl OutputSink {
     }
 
     /// Writes records unchanged.
-    pub fn pass(&mut self, records: Vec<u8>) {
+    fn pass(&mut self, records: Vec<u8>) {
         self.log_dir.write_records(&records);
         if !self.human {
             self.queue.push(QueueItem::Records(records));

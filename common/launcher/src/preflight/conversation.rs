@@ -11,9 +11,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
-/// Where users find the files of the launcher of a detached job.
-pub const SEE_FOLDER: &str = "see ~/.local/state/dgl-tools there: the first host of a detached \
-    job has a directory for it, with its records and logs";
+/// What to do if a host cannot carry out a request.
+const SEE_HOST: &str = "log in there: the host may be overloaded, or out of memory or descriptors";
 
 /// A conversation with all hosts; counts the requests that they have not answered yet.
 pub struct Conversation<'a, 'h> {
@@ -30,12 +29,6 @@ impl<'a, 'h> Conversation<'a, 'h> {
         let unanswered = sessions
             .map(|session| Some(1 + session.members.len()))
             .collect();
-        Conversation { hosts, unanswered }
-    }
-
-    /// Begins with hosts that were not asked anything.
-    pub fn begin(hosts: &'a ConnectedHosts<'h>) -> Conversation<'a, 'h> {
-        let unanswered = vec![Some(0); hosts.sessions.len()];
         Conversation { hosts, unanswered }
     }
 
@@ -100,7 +93,7 @@ impl<'a, 'h> Conversation<'a, 'h> {
         let mut faults: BTreeMap<usize, Problem> = BTreeMap::new();
         let late = self.listen(|host_index, event| match event {
             SessionEvent::Event(Event::Failed(failure), _) => {
-                let problem = Problem::new(failure.problem, SEE_FOLDER);
+                let problem = Problem::new(failure.problem, SEE_HOST);
                 faults.entry(host_index).or_insert(problem);
             }
             SessionEvent::Event(event, body) => take(host_index, event, body),

@@ -183,7 +183,7 @@ impl HostLoop {
         loop {
             match self.commands.try_recv() {
                 Ok(request) => {
-                    if matches!(request, Request::Start(_) | Request::Follow(_)) {
+                    if matches!(request, Request::Start(_)) {
                         self.started = Some(now);
                     }
                     self.beaten.get_or_insert(now);

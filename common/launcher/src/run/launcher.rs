@@ -5,20 +5,17 @@ use super::event_loop::EventLoop;
 use super::hosts::ConnectedHosts;
 use super::outcome::{JobOutcome, Stopped, conclude, explain};
 use super::signals::Signals;
-use crate::detached::DetachedJob;
-use crate::detached::follow::{Followed, Follower, Until};
-use crate::detached::start::{self, LauncherListen, on_host};
 use crate::output::sink::OutputSink;
-use crate::plan::{self, SplitProcesses};
+use crate::plan;
 use crate::preflight::conversation::Conversation;
 use crate::preflight::{self, JobUnderCheck};
-use crate::servers::{self, FoundServers};
+use crate::servers::{self, on_host};
 use crate::spec;
-use job::{Cause, Limit, Rules};
+use job::{Cause, Limit};
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::term;
-use record::{Graph, Host, Process, Summary};
+use record::{Graph, Host, Process};
 use session::{HostFault, Session};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -30,7 +27,7 @@ use wire::supervise::Start;
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 /// How often hosts report the resources in use without --sample; a report costs them about 5 ms.
 const USAGE_PACE: Duration = Duration::from_secs(5);
-/// How often to check graph servers that are starting.
+/// How often to check graph servers that do not listen yet.
 const CHECK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What follows an attempt.
@@ -93,40 +90,31 @@ fn is_worth_another_attempt(outcome: &JobOutcome, attempts: u32) -> bool {
     }
 }
 
-/// How the launcher reaches the hosts of a job.
-pub trait ReachHosts {
-    /// Opens a session with the agent of each host; the results are in the order of the hosts.
-    fn open_agents(&self, hosts: &[Host]) -> Vec<Result<Session, HostFault>>;
-
-    /// Why no process can outlive the agents; `None` if processes can.
-    fn why_nothing_stays(&self) -> Option<String> {
-        None
-    }
-}
+/// How the launcher reaches the hosts of a job: opens a session with the agent of each; the results
+/// are in the order of the hosts.
+pub type OpenAgents<'a> = dyn Fn(&[Host]) -> Vec<Result<Session, HostFault>> + 'a;
 
 /// Starts the attempts of a job.
 pub struct Launcher<'a> {
     pub hosts: &'a [Host],
     pub graph: Option<Graph>,
-    pub connect: &'a dyn ReachHosts,
-    /// The port of the launcher of a detached job.
-    pub listening: LauncherListen,
+    pub open_agents: &'a OpenAgents<'a>,
     pub signals: Signals,
 }
 
 impl<'a> Launcher<'a> {
-    /// Starts, watches and ends a job; returns the exit status of the first failure, and the
-    /// summary.
+    /// Starts, watches and ends a job; returns the exit status of the first failure.
     pub fn run(
         &self,
         mut plan: plan::JobPlan,
-        split: &SplitProcesses,
+        processes: &[Process],
         mut sink: OutputSink,
         begun: Instant,
-    ) -> Result<(Exit, Summary), Report> {
-        let outcome = self.all_attempts(&mut plan, split, &mut sink, begun)?;
-        if split.servers.is_some() && matches!(outcome.cause, Some(Cause::Process | Cause::Time(_)))
-        {
+    ) -> Result<Exit, Report> {
+        let outcome = self.all_attempts(&mut plan, processes, &mut sink, begun)?;
+        let has_failed = matches!(outcome.cause, Some(Cause::Process | Cause::Time(_)));
+        let of_servers = |process: &Process| process.server_name.is_some();
+        if has_failed && processes.iter().any(of_servers) {
             // with another one, clients never reach the servers again, or the servers end
             sink.notice(
                 "dgl-spawn: persistent servers need net_type='tensorpipe' in the script's \
@@ -147,13 +135,13 @@ impl<'a> Launcher<'a> {
     fn all_attempts(
         &self,
         plan: &mut plan::JobPlan,
-        split: &SplitProcesses,
+        processes: &[Process],
         sink: &mut OutputSink,
         begun: Instant,
     ) -> Result<JobOutcome, Report> {
         let mut attempts = 0;
         loop {
-            let outcome = self.one_attempt(plan, split, sink);
+            let outcome = self.one_attempt(plan, processes, sink);
             let pause = match NextAttempt::of(plan, &outcome, attempts) {
                 NextAttempt::None => return Ok(outcome),
                 NextAttempt::Refused(why) => {
@@ -189,14 +177,10 @@ impl<'a> Launcher<'a> {
     fn one_attempt(
         &self,
         plan: &plan::JobPlan,
-        split: &SplitProcesses,
+        processes: &[Process],
         sink: &mut OutputSink,
     ) -> JobOutcome {
-        let processes = match split.others() {
-            [] => split.persistent(),
-            others => others,
-        };
-        match self.start(plan, split, sink) {
+        match self.start(plan, processes, sink) {
             Ok(mut hosts) => {
                 sink.notice(&begun_notice(plan, processes, &hosts));
                 EventLoop::begin(plan, processes, &mut hosts, sink, Instant::now()).run()
@@ -205,126 +189,32 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Connects to the hosts, checks them, and starts all processes. Persistent graph servers are
-    /// started here only if the job has nothing else.
+    /// Connects to the hosts, checks them, and starts all processes.
     fn start(
         &self,
         plan: &plan::JobPlan,
-        split: &SplitProcesses,
+        processes: &[Process],
         sink: &mut OutputSink,
     ) -> Result<ConnectedHosts<'a>, Stopped> {
-        let processes = match (split.others(), split.servers.as_deref()) {
-            ([], _) => split.persistent(),
-            (others, None) => others,
-            (_, Some(name)) => return self.start_with_servers(plan, split, name, sink),
-        };
         let hosts = self.connect(plan, processes)?;
-        self.examine(&mut Conversation::with(&hosts), plan, processes, sink)?;
-        self.start_on(&hosts, plan, processes, None);
+        let mut talk = Conversation::with(&hosts);
+        let servers = plan::used_servers(processes);
+        if let Some(name) = servers {
+            await_servers(&mut talk, plan, processes, name, sink)?;
+        }
+        self.examine(&mut talk, plan, processes, sink)?;
+        let group = match servers {
+            Some(name) => Some((name, servers::take_group(&mut talk, name)?)),
+            None => None,
+        };
+        self.start_on(&hosts, plan, processes, group);
+        if let Some((name, group)) = group {
+            sink.notice(&format!(
+                "dgl-spawn: group {} of graph servers {name}",
+                group.number
+            ));
+        }
         Ok(hosts)
-    }
-
-    /// Starts a job that uses persistent graph servers; these may have to be started, or waited
-    /// for.
-    fn start_with_servers(
-        &self,
-        plan: &plan::JobPlan,
-        split: &SplitProcesses,
-        name: &str,
-        sink: &mut OutputSink,
-    ) -> Result<ConnectedHosts<'a>, Stopped> {
-        let processes = split.others();
-        let mut waits = false;
-        loop {
-            let hosts = self.connect(plan, processes)?;
-            let mut talk = Conversation::with(&hosts);
-            let found = servers::find(&mut talk, self.hosts, processes, name)?;
-            match found {
-                FoundServers::Ready => {
-                    self.examine(&mut talk, plan, processes, sink)?;
-                    let group = servers::take_group(&mut talk, name)?;
-                    self.start_on(&hosts, plan, processes, Some((name, group)));
-                    sink.notice(&format!(
-                        "dgl-spawn: group {} of graph servers {name}",
-                        group.number
-                    ));
-                    return Ok(hosts);
-                }
-                FoundServers::Missing(why) if split.persistent().is_empty() => {
-                    return Err(no_servers(name, why));
-                }
-                FoundServers::Missing(why) if servers::claim_start(&mut talk, name)? => {
-                    sink.notice(&format!("dgl-spawn: starting graph servers {name}: {why}"));
-                    self.start_servers(plan, split, name, sink)?;
-                }
-                FoundServers::Starting | FoundServers::Missing(_) => {
-                    if !std::mem::replace(&mut waits, true) {
-                        sink.notice(&format!(
-                            "dgl-spawn: waiting for graph servers {name}, which are starting"
-                        ));
-                    }
-                    if let Some(signal) = self.signals.within(CHECK_AGAIN) {
-                        return Err(Stopped::Signal(signal));
-                    }
-                }
-            }
-        }
-    }
-
-    /// Starts the persistent graph servers of a job, as a separate job.
-    fn start_servers(
-        &self,
-        plan: &plan::JobPlan,
-        split: &SplitProcesses,
-        name: &str,
-        sink: &mut OutputSink,
-    ) -> Result<(), Stopped> {
-        let limits = plan.rules.limits.iter().copied();
-        let plan = plan::JobPlan {
-            name: name.to_owned(),
-            token: session::random_token().map_err(|fault| Stopped::Hosts(fault.report()))?,
-            rules: Rules {
-                limits: limits
-                    .filter(|limit| matches!(limit, Limit::Start(_)))
-                    .collect(),
-                grace: plan.rules.grace,
-                ..Rules::default()
-            },
-            detach: true,
-            restart: 0,
-            ..plan.clone()
-        };
-        let job = DetachedJob {
-            plan,
-            hosts: self.hosts.to_vec(),
-            graph: self.graph.clone(),
-            processes: split.persistent().to_vec(),
-            log_dir: None,
-        };
-        let followed = self.detach(&job, sink)?;
-        let Some(summary) = followed.summary else {
-            return match (followed.signal, followed.faults.0.is_empty()) {
-                (Some(signal), _) => Err(Stopped::Signal(signal)),
-                (None, true) => Ok(()),
-                (None, false) => Err(Stopped::Hosts(followed.faults)),
-            };
-        };
-        Err(Stopped::Servers(Box::new(summary)))
-    }
-
-    /// Starts a launcher on the first host, which runs the job, and follows it until the job is up
-    /// or has ended.
-    pub fn detach(&self, job: &DetachedJob, sink: &mut OutputSink) -> Result<Followed, Stopped> {
-        let members = members(&job.processes);
-        let sessions = self.open(&members)?;
-        if let Some(why) = self.connect.why_nothing_stays() {
-            return Err(Stopped::Preflight(nothing_stays(&why)));
-        }
-        let sessions = sessions.into_iter();
-        let sessions = sessions.map(|(host, session)| (host, members[&host.id].clone(), session));
-        let mut hosts = self.hold(&job.plan, sessions.collect())?;
-        start::start(&mut hosts, job, self.listening)?;
-        Ok(Follower::begin(Until::Up, &job.plan.name, &job.processes, &mut hosts, sink).run())
     }
 
     /// Claims what the job needs, and checks whether it can start.
@@ -363,18 +253,13 @@ impl<'a> Launcher<'a> {
                     servers: on_host(name, session.host),
                     data: servers::data(process),
                 };
-                servers::is_staying(process).then(|| Box::new(find()))
+                plan::is_staying(process).then(|| Box::new(find()))
             });
             let start = Start {
                 serves,
                 uses: group.map(|(name, _)| on_host(name, session.host)),
                 env: group.map_or_else(Vec::new, |(_, group)| spec::group_env(group)),
-                usage_ms: match plan.sample {
-                    Some(interval) => term::millis(interval),
-                    // a detached job has no status line
-                    None if plan.detach => 0,
-                    None => term::millis(USAGE_PACE),
-                },
+                usage_ms: term::millis(plan.sample.unwrap_or(USAGE_PACE)),
                 gpus: plan.sample.is_some(),
                 stall_ms: plan
                     .rules
@@ -411,7 +296,7 @@ impl<'a> Launcher<'a> {
     fn open(&self, members: &Members) -> Result<Vec<(&'a Host, Session)>, Stopped> {
         let is_busy = |host: &&Host| members.contains_key(&host.id);
         let busy: Vec<Host> = self.hosts.iter().filter(is_busy).cloned().collect();
-        let opened = self.connect.open_agents(&busy);
+        let opened = (self.open_agents)(&busy);
         if let Some(signal) = self.signals.first() {
             return Err(Stopped::Signal(signal));
         }
@@ -451,23 +336,32 @@ fn begun_notice(plan: &plan::JobPlan, processes: &[Process], hosts: &ConnectedHo
     )
 }
 
-fn no_servers(name: &str, why: String) -> Stopped {
-    let fault = Fault::unreachable(format!("graph servers {name}"), why);
-    let fix = format!(
-        "start them: … | dgl-env --role server --keep-alive --server-name {name} … | dgl-spawn \
-         --detach"
-    );
-    Stopped::Preflight(fault.fix(fix).report())
-}
-
-fn nothing_stays(why: &str) -> Report {
-    let fault = Fault::usage(
-        "--detach",
-        format!("the job would end with this tool: {why}"),
-    );
-    fault
-        .fix("leave this tool running, as in a script of sbatch, or reach the hosts by ssh")
-        .report()
+/// Waits until the graph servers that the job uses listen, if the plan says for how long.
+fn await_servers(
+    talk: &mut Conversation<'_, '_>,
+    plan: &plan::JobPlan,
+    processes: &[Process],
+    name: &str,
+    sink: &OutputSink,
+) -> Result<(), Stopped> {
+    let until = plan.wait.map(|wait| Instant::now() + wait);
+    let mut waits = false;
+    while let Some(not_ready) = servers::find(talk, processes, name)? {
+        let fault = not_ready.fault(name);
+        if until.is_none_or(|until| Instant::now() >= until) {
+            return Err(Stopped::Preflight(fault.report()));
+        }
+        if let (false, Some(wait)) = (std::mem::replace(&mut waits, true), plan.wait) {
+            sink.notice(&format!(
+                "dgl-spawn: waiting for {} at most: {}: {}",
+                term::seconds(wait),
+                fault.location,
+                fault.problem
+            ));
+        }
+        talk.pause(CHECK_AGAIN)?;
+    }
+    Ok(())
 }
 
 /// The fault of this machine having too few processes or descriptors.

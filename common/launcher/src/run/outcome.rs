@@ -43,8 +43,6 @@ pub enum Stopped {
     Preflight(Report),
     /// A signal arrived.
     Signal(SignalNumber),
-    /// The graph servers that the job uses did not start.
-    Servers(Box<Summary>),
 }
 
 /// The cause in the summary record.
@@ -64,18 +62,6 @@ impl Stopped {
     /// The outcome of an attempt that started nothing.
     pub fn outcome(self) -> JobOutcome {
         let (exit, cause, cause_label, report) = match self {
-            Stopped::Servers(summary) => {
-                let exit = Exit::Process(summary.code.max(1));
-                let outcome = Stopped::Hosts(Report::default()).outcome();
-                return JobOutcome {
-                    exit,
-                    cause: Some(Cause::Process),
-                    cause_label: Some("servers"),
-                    failure: summary.first_failure,
-                    started: true,
-                    ..outcome
-                };
-            }
             Stopped::Signal(signal) => (
                 Exit::Signal(signal),
                 Some(Cause::Signal(signal)),
@@ -101,7 +87,7 @@ impl Stopped {
     }
 }
 
-/// Reports how the job ended; returns the exit status and the summary.
+/// Reports how the job ended; returns the exit status.
 pub fn conclude(
     hosts: &[Host],
     plan: &plan::JobPlan,
@@ -109,7 +95,7 @@ pub fn conclude(
     begun: Instant,
     mut sink: OutputSink,
     signals: &Signals,
-) -> (Exit, Summary) {
+) -> Exit {
     let mut exit = outcome.exit;
     if sink.has_lost_something() {
         exit = exit.worst(Exit::Unreachable);
@@ -133,8 +119,8 @@ pub fn conclude(
     sink.record(&summary);
     explain(hosts, plan, outcome, begun, &sink);
     match sink.finish(signals.since_now()) {
-        true => (exit, summary),
-        false => (exit.worst(Exit::Unreachable), summary),
+        true => exit,
+        false => exit.worst(Exit::Unreachable),
     }
 }
 
@@ -171,8 +157,7 @@ pub fn explain(
     }
     if outcome.graph_servers_lost {
         notice(
-            "the graph servers that it used have ended; this shows why: ipconf-check \
-             ip_config.txt | dgl-spawn --attach NAME"
+            "the graph servers that it used have ended; the output of their dgl-spawn shows why"
                 .to_owned(),
         );
     }

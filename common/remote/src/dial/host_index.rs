@@ -150,7 +150,6 @@ mod tests {
             names: names.iter().map(|name| (*name).to_owned()).collect(),
             addresses: addresses.iter().map(|ip| Ipv4Addr::from(*ip)).collect(),
             position: None,
-            ender: None,
         }
     }
 

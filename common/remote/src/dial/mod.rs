@@ -31,7 +31,6 @@ use record::Host;
 use server::{AgentId, DialServer, DialedHost};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use wire::dial::Ender;
 
 /// How many agents are greeted at once, on threads that only wait.
 const GREETED_AT_ONCE: usize = 64;
@@ -93,11 +92,6 @@ impl Dial {
             Ok(pool.install(|| agents.into_par_iter().map(open).collect()))
         });
         opened.unwrap_or_else(|fault| hosts.iter().map(|_| Err(fault.clone())).collect())
-    }
-
-    /// The engine that ends the processes that agents leave behind, if there is one.
-    pub(crate) fn ender(&self) -> Option<Ender> {
-        self.state.lock().server.as_ref()?.ender()
     }
 
     /// The agent of each host, or why there is none.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tls::{Entrance, Guests, Identity, Limits, Link, PeerGreeting, ServedPort};
 use wire::codec::{self, Decoder};
-use wire::dial::{DialMessage, Ender, Hello, Ticket};
+use wire::dial::{DialMessage, Hello, Ticket};
 
 /// The largest report of an agent about itself: its names, and 16 bytes for each address. A node of
 /// Kubernetes has an address in each of its networks, some hundreds.
@@ -430,13 +430,6 @@ impl DialServer {
         }
     }
 
-    /// The engine that ends the processes that agents leave behind, if there is one.
-    pub(crate) fn ender(&self) -> Option<Ender> {
-        let waiting = self.waiting.lock();
-        let mut agents = waiting.agents.values();
-        agents.find_map(|agent| agent.hello.ender)
-    }
-
     /// Notices about unexpected agents, once for each agent.
     pub(crate) fn notices(&self, index: &HostIndex) -> Vec<String> {
         let mut waiting = self.waiting.lock();
@@ -592,7 +585,6 @@ mod tests {
             names: vec![name.to_owned()],
             addresses: Vec::new(),
             position: None,
-            ender: None,
         }
     }
 

@@ -7,7 +7,6 @@
 //! One connection waits at a time; when a conversation takes it, this agent dials again. It ends
 //! when the tool asks for that or is gone, and all conversations have ended.
 
-pub mod back;
 pub mod engine;
 mod hello;
 mod relay;
@@ -64,9 +63,6 @@ struct Dialer {
     signals: Option<SignalFd>,
     /// Whether a signal has asked this agent to end.
     asked_to_end: bool,
-    /// Whether this agent ends if a connection breaks after the last conversation, because the
-    /// other side is the launcher of a single job.
-    ends_with_job: bool,
 }
 
 /// The result of waiting.
@@ -102,7 +98,6 @@ impl Dialer {
             conversations: Vec::new(),
             signals: None,
             asked_to_end: false,
-            ends_with_job: false,
         })
     }
 
@@ -124,7 +119,6 @@ impl Dialer {
             match waited {
                 Waited::Serve(token, rest) => self.serve(link, rest, &token)?,
                 Waited::Leave => return Ok(()),
-                Waited::Broken if self.ends_with_job && self.has_served() => return Ok(()),
                 // too many agents connected at once, or the network fails; a running tool accepts
                 // another connection
                 Waited::Broken => std::thread::sleep(FIRST_PAUSE),
@@ -135,12 +129,6 @@ impl Dialer {
                 Err(_) => return Ok(()),
             };
         }
-    }
-
-    /// Whether there were conversations, and all have ended.
-    fn has_served(&self) -> bool {
-        let mut conversations = self.conversations.iter();
-        !self.conversations.is_empty() && conversations.all(JoinHandle::is_finished)
     }
 
     fn serve(&mut self, link: Link, received: Vec<u8>, token: &str) -> Result<(), String> {

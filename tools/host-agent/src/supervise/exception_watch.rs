@@ -5,12 +5,11 @@
 //! the main thread of a Python is in its script, its stack has a `<module>`; when it has left the
 //! script and runs its exit handlers, it has none.
 
+use evidence::{Evidence, Raiser, syntax};
 use record::stacks;
 use record::term::millis;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use verdict::evidence::{Evidence, Raiser};
-use verdict::syntax;
 use wire::stacks::ProcessStacks;
 use wire::supervise::{ProcessStream, Raised};
 

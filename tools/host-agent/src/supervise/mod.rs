@@ -18,6 +18,7 @@ pub mod private_shm;
 mod profiling;
 mod shm_watch;
 mod signals;
+pub mod socket;
 mod stack_jobs;
 pub mod start;
 mod supervisor;

@@ -6,6 +6,7 @@ use super::members::{self, Running};
 use super::oom_watch::OomWatch;
 use super::profiling::Profiling;
 use super::shm_watch::ShmWatch;
+use super::socket::JobSocket;
 use super::start::{self, Pipes};
 use super::usage_watch::UsageWatch;
 use crate::job::HostProcess;
@@ -28,6 +29,7 @@ use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Child;
+use std::sync::Arc;
 use std::time::Instant;
 use wait4::Wait4;
 use wire::job::Job;
@@ -80,8 +82,9 @@ pub struct ThisHost {
     used_servers: Option<UsedServers>,
     /// Whether the processes are persistent graph servers.
     stays: bool,
-    /// Answers their clients.
-    served: Option<ServedServers>,
+    served: Arc<ServedServers>,
+    /// Answers agents on this host.
+    _socket: Option<JobSocket>,
     /// The index of the process whose pipes are read first, which changes in each round.
     first_pipe: usize,
 }
@@ -112,7 +115,9 @@ impl ThisHost {
         signals: SignalFd,
     ) -> ThisHost {
         let servers = start.uses.as_ref();
+        let served = ServedServers::begin(start.serves.as_deref());
         ThisHost {
+            _socket: JobSocket::open(&job, &served),
             stack_server: StackServer::open(&job.token),
             used_servers: servers.and_then(|servers| UsedServers::new(servers, job.host)),
             job,
@@ -126,7 +131,7 @@ impl ThisHost {
             liveness: Liveness::begin(start, Instant::now()),
             profiling: None,
             stays: start.serves.is_some(),
-            served: start.serves.as_deref().and_then(ServedServers::begin),
+            served,
             first_pipe: 0,
         }
     }
@@ -240,15 +245,14 @@ impl ThisHost {
             .iter()
             .all(|supervised| supervised.awaited.is_none())
         {
-            self.served.iter().for_each(ServedServers::listen);
+            self.served.listen();
         }
     }
 
-    fn servers_ended(&mut self, ending: fn(&UsedServers) -> Option<Ending>) -> Option<Event> {
-        let ending = self.used_servers.as_ref().and_then(ending)?;
+    fn servers_ended(&mut self, ending: fn(&UsedServers) -> Option<ServersEnded>) -> Option<Event> {
+        let ended = self.used_servers.as_ref().and_then(ending)?;
         self.used_servers = None;
-        let failure = ending.failure;
-        Some(Event::ServersEnded(ServersEnded { failure }))
+        Some(Event::ServersEnded(ended))
     }
 
     fn examine_liveness(&mut self, has_room: bool, events: &mut Vec<Event>) {
@@ -438,7 +442,7 @@ impl SupervisedHost for ThisHost {
     }
 
     fn note_ending(&mut self, ending: &Ending) {
-        self.served.iter().for_each(|served| served.end(ending));
+        self.served.end(ending);
     }
 
     fn begin_end(&mut self) {

@@ -3,11 +3,13 @@
 //! errors that loggers mark; and the last lines. It takes one line after the other, and keeps a
 //! bounded amount, because a launcher keeps this for every process of a job.
 
-use crate::syntax::{self, LineStart};
+pub mod syntax;
+
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use syntax::LineStart;
 
-pub use crate::syntax::Raiser;
+pub use syntax::Raiser;
 
 /// The limit for the statements of a process: 4,000 processes that write nothing but tracebacks
 /// fill 128 MB.

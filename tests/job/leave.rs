@@ -1,0 +1,81 @@
+//! The recipes of "Leave a job running" in dgl-tools-jobs(7): each is started by ssh, the login
+//! ends, and the job goes on to its end.
+
+use std::path::Path;
+use support::{Cluster, read, recipe_commands, recipes_of, soon, write};
+
+/// The command of the recipe that begins with this word.
+fn recipe(program: &str, folder: &Path) -> String {
+    let recipes = recipes_of("dgl-tools-jobs", "EXAMPLES");
+    let shown = recipes
+        .iter()
+        .find(|(name, _)| name == "Leave a job running");
+    let (_, shown) = shown.expect("the section");
+    let commands = shown
+        .split("$ ")
+        .map(|shown| recipe_commands(shown, folder));
+    let mut found = commands.filter(|command| command.starts_with(program));
+    found.next().expect(program)
+}
+
+/// Whether a user's services can be started on the second host.
+fn has_user_services(cluster: &Cluster) -> bool {
+    let has = cluster.on(2, "systemd-run --user --wait true").status == 0;
+    if !has {
+        println!("skipped: systemd-run --user does not work here");
+    }
+    has
+}
+
+#[test]
+fn a_job_that_is_left_on_one_of_real_hosts_outlives_the_login() {
+    let (folder, cluster) = Cluster::listed(2);
+    let plan = format!(
+        "ipconf-check ip.txt | dgl-env --role worker --workspace '{}' -- sh -c \
+         'echo begins; until [ -e go ]; do sleep 0.2; done; echo ends; [ $RANK = 0 ] || exit 3' \
+         >job.jsonl",
+        folder.display()
+    );
+    cluster.sh(&folder, &plan).ends(0);
+    for program in ["tmux", "nohup", "systemd-run"] {
+        if program == "systemd-run" && !has_user_services(&cluster) {
+            continue;
+        }
+        cluster.sh(&folder, "rm -rf go logs status").ends(0);
+        let begin = format!(
+            "cd '{}'; PATH='{}'; {}\n",
+            folder.display(),
+            support::path(),
+            recipe(program, &folder)
+        );
+        write(&folder, "begin", begin);
+        // the terminal of this login is gone when ssh returns
+        let login = format!(
+            "ssh -tt h2 'sh {}/begin; sleep 2' </dev/null",
+            folder.display()
+        );
+        cluster.sh(&folder, &login).ends(0);
+        soon("both workers run", || {
+            let logs = ["logs/worker-0.log", "logs/worker-1.log"];
+            logs.iter().all(|log| folder.join(log).exists())
+        });
+        cluster.sh(&folder, ": >go").ends(0);
+        soon("the job has ended", || match program {
+            "systemd-run" => {
+                let show = "systemctl --user show -p ExecMainStatus try8";
+                cluster.on(2, show).out.trim() == "ExecMainStatus=3"
+            }
+            _ => folder.join("status").exists() && read(&folder, "status") == "status 3\n",
+        });
+        for (rank, status) in [(0, 0), (1, 3)] {
+            let log = read(&folder, format!("logs/worker-{rank}.log"));
+            assert_eq!(log, "begins\nends\n", "{program}");
+            let exited = format!("\"rank\":{rank},\"code\":{status}");
+            assert!(
+                read(&folder, "logs/run.jsonl").contains(&exited),
+                "{program}"
+            );
+        }
+        cluster.assert_clean();
+    }
+}
