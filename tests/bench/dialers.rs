@@ -9,14 +9,14 @@
 use nix::poll::{PollFd, PollTimeout, poll};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
-use tls::{Identity, Link, PublicKey};
+use tls::{Identity, PublicKey, TlsConnection};
 use wire::codec::{Decoder, encode};
 use wire::dial::{DialMessage, Hello, Ticket};
 use wire::{Event, Request};
 
 struct Agent {
     number: usize,
-    link: Link,
+    link: TlsConnection,
     decoder: Decoder,
     serves: bool,
 }
@@ -30,7 +30,7 @@ struct Engine {
 impl Engine {
     fn dial(&self, number: usize) -> Option<Agent> {
         let stream = TcpStream::connect(self.ticket.addresses[0]).ok()?;
-        let mut link = Link::connect(stream, &self.identity, self.key).ok()?;
+        let mut link = TlsConnection::connect(stream, &self.identity, self.key).ok()?;
         let hello = Hello {
             agent: format!("agent {number}"),
             names: vec![format!("n{number}")],
@@ -96,7 +96,7 @@ fn main() {
     while !agents.is_empty() {
         let mut fds: Vec<PollFd<'_>> = agents
             .iter()
-            .map(|agent| PollFd::new(agent.link.as_fd(), agent.link.wait_for()))
+            .map(|agent| PollFd::new(agent.link.as_fd(), agent.link.poll_flags()))
             .collect();
         poll(&mut fds, PollTimeout::NONE).unwrap();
         let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();

@@ -44,7 +44,7 @@ impl<'a, A: Send> HostAnswers<'a, A> {
     /// Collects answers until the request is answered, at most for `limit`.
     fn listen(&mut self, read: ReadAnswer<'_, A>, limit: Duration) {
         let answers = &mut self.answers;
-        let answered = self.session.take_answer(limit, |event| {
+        let answered = self.session.read_answer(limit, |event| {
             let answer = read(self.host.id, event).ok_or("protocol error: unexpected answer")?;
             if answers.len() >= MOST_ANSWERS {
                 return Err(format!("it reports more than {MOST_ANSWERS} processes"));

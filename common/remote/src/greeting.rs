@@ -4,8 +4,8 @@
 use super::bootstrap::{Agents, no_agent};
 use super::openssh;
 use super::options::{RemoteOptions, STOP_CHECKED};
+use session::buffered_channel::{Body, BufferedChannel, SSH_FAILED};
 use session::channel::Channel;
-use session::transport::{Body, SSH_FAILED, Transport};
 use session::{HostFault, Session, reasons, session_token};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ pub(crate) fn begin(
 ) -> Result<Session, HostFault> {
     let token = session_token()?;
     let agents = Agents::found()?;
-    let mut transport = Transport::new(channel);
+    let mut transport = BufferedChannel::new(channel);
     transport.send(Body::Bytes(agents.script(&token)));
     greet(transport, token, agents, options)
 }
@@ -44,7 +44,7 @@ pub(crate) fn begin(
 pub(crate) fn begin_here(options: &RemoteOptions) -> Result<Session, HostFault> {
     let token = session_token()?;
     let agents = Agents::found()?;
-    let transport = Transport::new(super::program::run(
+    let transport = BufferedChannel::new(super::program::run(
         agents.for_this_machine()?,
         &["serve", &token],
     )?);
@@ -57,11 +57,16 @@ pub(crate) fn begin_dialed(
     token: String,
     options: &RemoteOptions,
 ) -> Result<Session, HostFault> {
-    greet(Transport::new(channel), token, Agents::found()?, options)
+    greet(
+        BufferedChannel::new(channel),
+        token,
+        Agents::found()?,
+        options,
+    )
 }
 
 fn greet(
-    transport: Transport,
+    transport: BufferedChannel,
     token: String,
     agents: &Agents,
     options: &RemoteOptions,
@@ -81,7 +86,7 @@ fn greet(
         Ok(rest) => {
             // the output of the login shell does not explain later failures
             greeting.transport.forget_stderr();
-            Ok(Session::continued(greeting.transport, &rest))
+            Ok(Session::resumed(greeting.transport, &rest))
         }
         Err(fault) => {
             greeting.transport.channel.give_up();
@@ -92,7 +97,7 @@ fn greet(
 
 /// What was received before the agent runs.
 struct Greeting {
-    transport: Transport,
+    transport: BufferedChannel,
     token: String,
     /// The incomplete last line.
     line: Vec<u8>,
@@ -158,8 +163,9 @@ impl Greeting {
     ) -> Result<Option<Vec<u8>>, HostFault> {
         self.transport.write_some();
         let received = self.transport.receive();
-        let received = received
-            .map_err(|error| HostFault::unreachable(reasons::of_libssh2(&error.to_string())))?;
+        let received = received.map_err(|error| {
+            HostFault::unreachable(reasons::explain_libssh2(&error.to_string()))
+        })?;
         if let Some(count) = received {
             let bytes = self.transport.buffer[..count].to_vec();
             return self.read(&bytes, agents, limit);
@@ -203,7 +209,7 @@ impl Greeting {
                 "took" => self.bring_on(limit)?,
                 "refused" => return Err(refused(about)),
                 "instead" => {
-                    if let Some(command) = self.transport.channel.engine() {
+                    if let Some(command) = self.transport.channel.command() {
                         return Err(joined(command));
                     }
                     self.instead = Some((first.to_owned(), second.to_owned()));
@@ -281,7 +287,7 @@ impl Greeting {
         }
         let why = self.transport.why_ended();
         let stderr_tail =
-            match self.transport.engine_stderr().is_empty() && !self.shell_output.is_empty() {
+            match self.transport.command_stderr().is_empty() && !self.shell_output.is_empty() {
                 true => format!("; its login shell printed: {}", self.shell_output),
                 false => String::new(),
             };
@@ -297,7 +303,7 @@ impl Greeting {
 
     /// The fault of a login shell that a start-up file ends or replaces by another program.
     fn of_start_up_files(&mut self) -> Option<HostFault> {
-        if self.transport.channel.engine().is_some() {
+        if self.transport.channel.command().is_some() {
             return None;
         }
         let said = self.transport.last_words();
@@ -313,7 +319,7 @@ impl Greeting {
         if !said.is_empty() || !self.shell_output.is_empty() {
             return None;
         }
-        let status = self.transport.channel.ended()?;
+        let status = self.transport.channel.exit_status()?;
         if status.code() == Some(SSH_FAILED) {
             return None;
         }
@@ -328,7 +334,7 @@ impl Greeting {
     /// The fault of a host that has not answered in time. A shell that reads its stdin completely
     /// before it runs any of it prints its name afterwards.
     fn silent(&mut self, limit: Duration, agents: &Agents) -> HostFault {
-        if self.transport.channel.engine().is_none() {
+        if self.transport.channel.command().is_none() {
             self.transport.close_stdin();
             let until = Instant::now() + LAST_WORDS;
             let left = || until.saturating_duration_since(Instant::now());
@@ -341,8 +347,8 @@ impl Greeting {
         if let Some((shell, login_shell)) = &self.instead {
             return start_up_file_starts(shell, login_shell);
         }
-        let stderr_tail = if self.transport.channel.engine().is_some() {
-            self.transport.engine_stderr()
+        let stderr_tail = if self.transport.channel.command().is_some() {
+            self.transport.command_stderr()
         } else {
             String::new()
         };
@@ -449,7 +455,7 @@ mod tests {
     #[test]
     fn a_host_that_takes_nothing_is_not_waited_for_without_end() {
         let sleeps = crate::program::run("sleep".as_ref(), &["30"]).unwrap();
-        let mut session = Session::over(sleeps);
+        let mut session = Session::new(sleeps);
         let ip = record::IpAddr::default();
         let mut process = record::Process::new(0, 0, ip, record::Role::Worker, 0);
         process.cwd = Some("x".repeat(codec::MAX_LINE / 2));

@@ -16,13 +16,13 @@ use crate::limit::RateLimit;
 use crate::{Body, HostFault, Session, SessionEvent};
 use parking_lot::{Mutex, MutexGuard};
 use record::exit::SignalNumber;
-use session::LinkChannel;
+use session::TlsChannel;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use tls::{Identity, Link, PublicKey};
+use tls::{Identity, PublicKey, TlsConnection};
 use transfer::source;
 use wire::files::{FileEvent, FileRequest, FolderReport, Listen};
 
@@ -231,7 +231,8 @@ impl HostLink {
         self.listens = Some((port, key));
         let location = SocketAddr::from((address, port));
         // the host's first event shows that it has accepted this tool's key
-        let (link, plain) = match Link::open(location, &identity, key, wire.limit(), true) {
+        let (link, plain) = match TlsConnection::open(location, &identity, key, wire.limit(), true)
+        {
             Ok(opened) => opened,
             Err(error) if tls::is_wrong_key(&error) => {
                 let why = "the port answers with a different key than the host announced";
@@ -239,7 +240,7 @@ impl HostLink {
             }
             Err(error) => return Ok(Some((format!("{location}: {error}"), false))),
         };
-        let session = Session::over(Box::new(LinkChannel::over(link, plain)));
+        let session = Session::new(Box::new(TlsChannel::new(link, plain)));
         self.sessions().direct = Some(FileSession::new(session, true));
         self.send(self.first.clone());
         Ok(None)
@@ -451,7 +452,7 @@ mod tests {
     use transfer::beat_interval;
 
     fn session(program: &str) -> Session {
-        Session::over(crate::program::run(Path::new("sh"), &["-c", program]).unwrap())
+        Session::new(crate::program::run(Path::new("sh"), &["-c", program]).unwrap())
     }
 
     fn link(program: &str) -> HostLink {

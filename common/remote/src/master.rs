@@ -181,7 +181,7 @@ fn wait(
             };
             return Err(HostFault::silent(
                 limit,
-                &session::transport::last_words(&said),
+                &session::buffered_channel::last_words(&said),
             ));
         }
         std::thread::sleep(Duration::from_millis(5).min(STOP_CHECKED));

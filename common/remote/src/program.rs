@@ -193,7 +193,7 @@ pub(crate) fn fill_in(template: &str, values: &[(&str, String)]) -> Result<Strin
     Ok(text)
 }
 
-struct LoginProgram {
+struct ProgramChannel {
     /// The name of the program, if it is the user's.
     engine: Option<String>,
     /// The process. Drop takes it and waits for it, so that no zombie remains.
@@ -284,7 +284,7 @@ fn start(
         long: SHORTEST_REST,
         until: None,
     };
-    Ok(Box::new(LoginProgram {
+    Ok(Box::new(ProgramChannel {
         engine,
         child: Some(child),
         hopeless: false,
@@ -338,7 +338,7 @@ pub(crate) fn unblock(fd: BorrowedFd<'_>) -> nix::Result<()> {
     fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).map(|_| ())
 }
 
-impl LoginProgram {
+impl ProgramChannel {
     /// Enlarges the pipe when it is full for the first time.
     fn stdin_is_full(&mut self) {
         let first = !std::mem::replace(&mut self.full[0], true);
@@ -354,7 +354,7 @@ impl LoginProgram {
     }
 }
 
-impl Channel for LoginProgram {
+impl Channel for ProgramChannel {
     fn read(&mut self, stream: ChannelStream, buffer: &mut [u8]) -> io::Result<usize> {
         let count = match stream {
             ChannelStream::Stdout => self.stdout.read(buffer)?,
@@ -418,11 +418,11 @@ impl Channel for LoginProgram {
         Ok(())
     }
 
-    fn engine(&self) -> Option<&str> {
+    fn command(&self) -> Option<&str> {
         self.engine.as_deref()
     }
 
-    fn ended(&mut self) -> Option<ExitStatus> {
+    fn exit_status(&mut self) -> Option<ExitStatus> {
         let child = self.child.as_mut()?;
         ends_within(child, LEAVE);
         child.try_wait().ok().flatten()
@@ -432,7 +432,7 @@ impl Channel for LoginProgram {
         self.hopeless = true;
     }
 
-    fn wait_for(&self, reading: [bool; 2], writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+    fn poll_fds(&self, reading: [bool; 2], writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         let outs = [self.stdout.as_fd(), self.stderr.as_fd()];
         let mut fds: Vec<_> = outs
             .into_iter()
@@ -443,19 +443,19 @@ impl Channel for LoginProgram {
         if let Some(stdin) = self
             .stdin
             .as_ref()
-            .filter(|_| writing && self.rest().is_none())
+            .filter(|_| writing && self.write_pause().is_none())
         {
             fds.push((stdin.as_fd(), PollFlags::POLLOUT));
         }
         fds
     }
 
-    fn rest(&self) -> Option<Duration> {
+    fn write_pause(&self) -> Option<Duration> {
         self.rest.left()
     }
 }
 
-impl Drop for LoginProgram {
+impl Drop for ProgramChannel {
     fn drop(&mut self) {
         // The end of stdin ends the script and thereby the program. A program that does not end (a
         // lost network, a queue) is killed.

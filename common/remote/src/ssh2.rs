@@ -49,7 +49,7 @@ pub(crate) fn open(
         timed_out: is_timeout(&error),
         ..HostFault::unreachable(format!(
             "no channel: {}",
-            reasons::of_libssh2(error.message())
+            reasons::explain_libssh2(error.message())
         ))
     };
     let mut channel = session.channel_session().map_err(failed)?;
@@ -183,7 +183,7 @@ fn handshake(
     session.handshake().map_err(|error| {
         let fault = HostFault::unreachable(format!(
             "{location}: no SSH handshake: {}",
-            reasons::of_libssh2(error.message())
+            reasons::explain_libssh2(error.message())
         ));
         HostFault {
             again: !is_in_vain(&error),
@@ -538,12 +538,12 @@ impl Channel for Ssh2 {
         self.channel.send_eof().map_err(io::Error::from)
     }
 
-    fn ended(&mut self) -> Option<ExitStatus> {
+    fn exit_status(&mut self) -> Option<ExitStatus> {
         let status = self.channel.exit_status().ok()?;
         Some(ExitStatus::from_raw(status << 8))
     }
 
-    fn wait_for(&self, _reading: [bool; 2], _writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+    fn poll_fds(&self, _reading: [bool; 2], _writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         // a write that waits for the window of the other side waits for incoming data
         let out = if self.full {
             PollFlags::POLLOUT
@@ -553,7 +553,7 @@ impl Channel for Ssh2 {
         vec![(self.socket.as_fd(), PollFlags::POLLIN | out)]
     }
 
-    fn tick(&mut self) -> io::Result<()> {
+    fn keep_alive(&mut self) -> io::Result<()> {
         match self.session.keepalive_send() {
             Ok(_) => Ok(()),
             Err(error) => match io::Error::from(error) {

@@ -8,64 +8,63 @@ use std::os::unix::fs::FileExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// How many bytes of a file are written at once where it has to be copied through memory.
+/// How many bytes of a file go through memory at once.
 pub const COPIED: usize = 64 << 10;
 
-/// One of the two output streams of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelStream {
     Stdout,
     Stderr,
 }
 
-/// A connection to a program on a host: three streams that never block. `WouldBlock` means that the
-/// caller must wait, 0 the end.
+/// What carries the three streams of a program on a host. They never block: `WouldBlock` means that
+/// the caller must wait, 0 the end.
 pub trait Channel: Send {
     fn read(&mut self, stream: ChannelStream, buffer: &mut [u8]) -> io::Result<usize>;
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
-    /// Writes bytes that will be followed by more at once, so that a channel may delay them.
+    /// Writes bytes that more follow at once, so that a channel may delay them.
     fn write_beginning(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write(bytes)
     }
-    /// Writes at most `length` bytes of a file from `offset` on; returns 0 at its end. A channel
-    /// avoids the copy through memory if it can.
+    /// Writes at most `length` bytes of a file from `offset` on, without a copy through memory if
+    /// it can; returns 0 at the end of the file.
     fn write_file(&mut self, file: &File, offset: u64, length: u64) -> Result<usize, Unsent> {
         copy_file(self, file, offset, length)
     }
     /// Ends the program's stdin. `WouldBlock` while that cannot be sent yet.
     fn close_stdin(&mut self) -> io::Result<()>;
     /// The descriptors to wait for until stdout, stderr or stdin may continue.
-    fn wait_for(&self, reading: [bool; 2], writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)>;
+    fn poll_fds(&self, reading: [bool; 2], writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)>;
     /// How long the caller must wait before it writes; `None` if it may write now.
-    fn rest(&self) -> Option<Duration> {
+    fn write_pause(&self) -> Option<Duration> {
         None
     }
-    /// The name of the user's program that carries the streams; it may write to stderr itself.
-    fn engine(&self) -> Option<&str> {
+    /// The user's command that carries the streams; it may write to stderr itself.
+    fn command(&self) -> Option<&str> {
         None
     }
-    /// The exit status of the program that carries the streams, once they have ended.
-    fn ended(&mut self) -> Option<ExitStatus> {
+    /// The exit status of the program that carries the streams, after their end.
+    fn exit_status(&mut self) -> Option<ExitStatus> {
         None
     }
-    /// What the end of the channel means, if it is not a login.
-    fn end_means(&self) -> Option<&'static str> {
+    /// What the end of a channel means that is not a login.
+    fn meaning_of_end(&self) -> Option<&'static str> {
         None
     }
-    /// Notes that the script will not run, so that nothing on the host needs time to end.
+    /// Notes that no agent will run, so that nothing on the host needs time to end.
     fn give_up(&mut self) {}
     /// Whether every byte of a file is copied in any case, so that the caller should read it only
     /// once.
     fn is_direct(&self) -> bool {
         false
     }
-    /// Called from time to time, to send keep-alives.
-    fn tick(&mut self) -> io::Result<()> {
+    /// Called from time to time.
+    fn keep_alive(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// Writes bytes of a file by reading them into memory first.
+/// Writes bytes of a file through memory.
 pub fn copy_file<C: Channel + ?Sized>(
     channel: &mut C,
     file: &File,
@@ -74,21 +73,16 @@ pub fn copy_file<C: Channel + ?Sized>(
 ) -> Result<usize, Unsent> {
     let mut buffer = [0; COPIED];
     let room = COPIED.min(usize::try_from(length).unwrap_or(usize::MAX));
-    let count = file
-        .read_at(&mut buffer[..room], offset)
-        .map_err(Unsent::Unreadable)?;
-    if count == 0 {
-        Ok(0)
-    } else {
-        channel.write(&buffer[..count]).map_err(Unsent::Unwritable)
+    match file.read_at(&mut buffer[..room], offset) {
+        Ok(0) => Ok(0),
+        Ok(count) => channel.write(&buffer[..count]).map_err(Unsent::Unwritable),
+        Err(error) => Err(Unsent::Unreadable(error)),
     }
 }
 
-/// Why nothing of a file was written.
+/// Why nothing of a file was written: the file or the channel failed.
 pub enum Unsent {
-    /// The file could not be read.
     Unreadable(io::Error),
-    /// The channel could not be written.
     Unwritable(io::Error),
 }
 

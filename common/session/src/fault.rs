@@ -9,23 +9,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use wire::files::FileEvent;
 
-/// Why a host cannot be used.
 #[derive(Clone, Debug)]
 pub struct HostFault {
-    /// The problem in one line.
+    /// In one line.
     pub problem: String,
-    /// The fix.
     pub fix: Option<String>,
-    /// The key of a host that known_hosts does not have.
     pub unknown_key: Option<Box<UnknownKey>>,
-    /// Whether the fault affects the way to every host, so that it is reported once.
+    /// Whether it concerns all hosts, so that it is reported once.
     pub affects_all: bool,
     /// Whether the host cannot be reached, or was lost; otherwise the host or this tool found the
     /// fault.
     pub is_unreachable: bool,
     /// Whether to try again: the connection was dropped before the login.
     pub again: bool,
-    /// Whether the host did not answer in time, as a busy one may do.
+    /// Whether the host did not answer in time, perhaps because it is busy.
     pub timed_out: bool,
     /// Whether the host refused the user.
     pub is_refused: bool,
@@ -38,11 +35,11 @@ pub struct HostFault {
 pub struct UnknownKey {
     /// The name for known_hosts: `10.0.0.1`, `[10.0.0.1]:2222`.
     pub name: String,
-    /// The type of the key: `ssh-ed25519`.
+    /// `ssh-ed25519`.
     pub kind: String,
-    /// The fingerprint as ssh-keygen -l shows it: `SHA256:…`.
+    /// As ssh-keygen -l shows it: `SHA256:…`.
     pub fingerprint: String,
-    /// The known_hosts file to which the user's ssh adds new keys, and the line for this key.
+    /// The known_hosts file to which ssh adds new keys, and the line for this key.
     pub entry: Option<(PathBuf, String)>,
 }
 
@@ -54,7 +51,6 @@ impl HostFault {
         self.timed_out || errors.iter().any(|error| self.problem.contains(error))
     }
 
-    /// The host cannot be reached, or was lost.
     pub fn unreachable(problem: impl Into<String>) -> HostFault {
         HostFault {
             is_unreachable: true,
@@ -62,7 +58,6 @@ impl HostFault {
         }
     }
 
-    /// A fault that the host or this tool found.
     pub fn reported(problem: impl Into<String>) -> HostFault {
         HostFault {
             problem: problem.into(),
@@ -77,14 +72,11 @@ impl HostFault {
         }
     }
 
-    /// The host did not answer within this time. `last_words` are of the program that connects to
-    /// it.
+    /// The host did not answer in time. `last_words` are those of the program that connects to it.
     pub fn silent(limit: Duration, last_words: &str) -> HostFault {
         let colon = if last_words.is_empty() { "" } else { ": " };
-        let problem = format!(
-            "no answer within {} s{colon}{last_words}",
-            limit.as_secs_f32()
-        );
+        let seconds = limit.as_secs_f32();
+        let problem = format!("no answer within {seconds} s{colon}{last_words}");
         let fault = HostFault {
             timed_out: true,
             ..HostFault::unreachable(problem)
@@ -92,7 +84,7 @@ impl HostFault {
         fault.fix("check that the host is up, or allow more time with DGL_TOOLS_CONNECT_TIMEOUT")
     }
 
-    /// The event does not match the request.
+    /// An event that does not match the request.
     pub fn unexpected(event: &FileEvent) -> HostFault {
         let text: String = format!("{event:?}").chars().take(100).collect();
         HostFault::reported(format!("protocol error: unexpected answer: {text}"))
@@ -116,9 +108,11 @@ impl HostFault {
 
     /// The fault of this host for a report.
     pub fn fault(&self, host: &Host) -> Fault {
-        let fault = match self.is_unreachable {
-            true => Fault::unreachable(host.location(), self.problem.clone()),
-            false => Fault::item(host.location(), self.problem.clone()),
+        let (location, problem) = (host.location(), self.problem.clone());
+        let fault = if self.is_unreachable {
+            Fault::unreachable(location, problem)
+        } else {
+            Fault::item(location, problem)
         };
         Fault {
             fix: self.fix.clone(),
@@ -126,7 +120,6 @@ impl HostFault {
         }
     }
 
-    /// Adds the fix.
     pub fn fix(self, fix: impl Into<String>) -> HostFault {
         HostFault {
             fix: Some(fix.into()),
@@ -135,8 +128,8 @@ impl HostFault {
     }
 }
 
-/// The faults among the results of hosts as one report. All unknown keys are in one fault, with the
-/// one command that accepts them.
+/// The faults among the results of hosts. All unknown keys are in one fault, with one command that
+/// accepts them.
 pub fn report<T>(hosts: &[Host], results: &[Result<T, HostFault>]) -> Report {
     let mut report = Report::default();
     let mut unknown = Vec::new();

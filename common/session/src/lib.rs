@@ -1,23 +1,23 @@
-//! A conversation with the agent of a host. A [`channel::Channel`] carries its bytes: a login,
-//! which the crate `remote` makes, or a connection that the agent made itself.
+//! A session with the agent of a host. A [`channel::Channel`] carries its bytes: a login, which the
+//! crate `remote` makes, or a connection that the agent made itself.
 
+pub mod buffered_channel;
 pub mod channel;
 mod fault;
-mod link_channel;
 pub mod reasons;
 mod session;
 pub mod signal;
+mod tls_channel;
 mod token;
-pub mod transport;
 
+pub use buffered_channel::{Body, Waker};
 pub use fault::{HostFault, UnknownKey, report};
-pub use link_channel::LinkChannel;
 pub use session::{Session, SessionEvent};
+pub use tls_channel::TlsChannel;
 pub use token::{random_token, session_token};
-pub use transport::{Body, Waker};
 
 use std::time::Duration;
 
-/// How long a tool waits for an answer: longer than any working agent needs, and not for ever,
-/// because a file system of the host may hang.
+/// How long a tool waits for an answer: longer than any working agent needs, but not for ever: a
+/// file system of the host may hang.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(60);

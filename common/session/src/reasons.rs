@@ -1,11 +1,11 @@
-//! Words for users in place of the messages of libssh2 and of shells about the end of a connection.
-//! Unknown messages stay unchanged.
+//! What libssh2, shells and srun say about the end of a connection, in words for users. Unknown
+//! messages stay unchanged.
 
 pub const CLOSED: &str = "the connection was closed, by the host or on the way to it";
 const LATE: &str = "it did not answer in time";
 
-/// Translates libssh2's message, which names the function that failed.
-pub fn of_libssh2(message: &str) -> &str {
+/// libssh2's messages name the function that failed.
+pub fn explain_libssh2(message: &str) -> &str {
     match message {
         "transport read"
         | "socket disconnect"
@@ -43,9 +43,8 @@ pub fn of_libssh2(message: &str) -> &str {
     }
 }
 
-/// Translates a shell's message about a program that a signal ended. The shell does not name the
-/// program, and repeats the message for each one.
-pub fn of_shell(line: &str) -> &str {
+/// A shell does not name the program that a signal ended.
+pub fn explain_shell(line: &str) -> &str {
     match line {
         "Killed" => {
             "a program there was killed, by a user or because memory ran out (see dmesg there)"
@@ -123,9 +122,9 @@ mod tests {
             ("", ""),
         ];
         for (message, reason) in table {
-            assert_eq!(of_libssh2(message), reason);
+            assert_eq!(explain_libssh2(message), reason);
         }
-        assert!(of_shell("Killed").contains("memory ran out"));
-        assert_eq!(of_shell("sh: x: not found"), "sh: x: not found");
+        assert!(explain_shell("Killed").contains("memory ran out"));
+        assert_eq!(explain_shell("sh: x: not found"), "sh: x: not found");
     }
 }

@@ -1,60 +1,57 @@
-//! A conversation with the `host-agent` of a host.
+//! A session with the `host-agent` of a host: requests and events.
 
+use super::buffered_channel::{Body, BufferedChannel, Waker};
 use super::channel::Channel;
 use super::fault::HostFault;
-use super::transport::{Body, Transport, Waker};
 use std::io;
 use std::time::{Duration, Instant};
 use wire::codec::{self, Decoder};
 use wire::{Event, Failure, Request};
 
-/// While this many events wait, no more are read from the host, so that a host that never stops
-/// sending blocks itself.
+/// While this many events wait, no more are read, so that a host that never stops sending blocks
+/// itself.
 const MAX_EVENTS: usize = 256;
 /// The same in bytes; part of one more message may be held.
 const MAX_EVENT_BYTES: u64 = 2 << 20;
-/// The most bytes of the answer to one request, many times the stacks of all threads of a host. In
-/// memory an answer takes up to seven times as much.
+/// The largest answer: many times the stacks of all threads of a host. It takes up to seven times
+/// as much memory.
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
 
-/// What a session receives from a host.
 #[derive(Debug, PartialEq)]
 pub enum SessionEvent {
     /// An event, and the bytes behind it.
     Event(Event, Vec<u8>),
-    /// Why the connection is lost: it broke, or the host sent something other than an event.
-    /// Nothing follows.
+    /// Why nothing follows: the connection broke, or the host sent something other than an event.
     Lost(String),
 }
 
 /// A `host-agent` that runs on a host and waits for requests. Dropping it ends the agent and
 /// everything that it holds.
 pub struct Session {
-    transport: Transport,
+    transport: BufferedChannel,
     decoder: Decoder,
     /// How many bytes of events were received.
     received: u64,
     /// Whether the connection has ended or is lost.
-    over: bool,
-    /// Whether the agent is a child of this process, connected by pipes.
+    is_over: bool,
     is_local: bool,
 }
 
 impl Session {
-    /// Begins a session over a channel on which an agent already runs.
-    pub fn over(channel: Box<dyn Channel>) -> Session {
-        Session::continued(Transport::new(channel), &[])
+    /// A session over a channel on which an agent already runs.
+    pub fn new(channel: Box<dyn Channel>) -> Session {
+        Session::resumed(BufferedChannel::new(channel), &[])
     }
 
-    /// Continues over streams from which some bytes were already received.
-    pub fn continued(transport: Transport, received: &[u8]) -> Session {
+    /// Continues a channel from which some bytes were already received.
+    pub fn resumed(transport: BufferedChannel, received: &[u8]) -> Session {
         let mut decoder = Decoder::default();
         decoder.push(received);
         Session {
             transport,
             decoder,
             received: 0,
-            over: false,
+            is_over: false,
             is_local: false,
         }
     }
@@ -67,7 +64,6 @@ impl Session {
         }
     }
 
-    /// Queues a request.
     pub fn send(&mut self, request: &Request) {
         self.send_with(request, Body::Bytes(Vec::new()));
     }
@@ -109,13 +105,12 @@ impl Session {
         self.transport.write_some();
     }
 
-    /// Announces that no request follows. The agent ends after it has answered those that were
-    /// sent.
+    /// Announces that no request follows. The agent answers those that were sent, then ends.
     pub fn close_stdin(&mut self) {
         self.transport.close_stdin();
     }
 
-    /// How many bytes of events were received so far.
+    /// How many bytes of events were received.
     pub fn received(&self) -> u64 {
         self.received
     }
@@ -130,15 +125,15 @@ impl Session {
         self.transport.last_words()
     }
 
-    /// Sends and receives, and waits for either up to `limit` or until `wake` is woken. Returns
-    /// when an event has arrived, when all pending bytes are sent, or at the limit.
+    /// Sends and receives until an event has arrived, all pending bytes are sent, or `wake` is
+    /// woken, for at most `limit`.
     pub fn step(&mut self, wake: Option<&Waker>, limit: Duration) -> Vec<SessionEvent> {
         let until = Instant::now() + limit;
         let mut events = Vec::new();
         loop {
             let had_pending = self.pending() > 0;
             let progress = self.exchange(&mut events);
-            if !events.is_empty() || self.over || (had_pending && self.pending() == 0) {
+            if !events.is_empty() || self.is_over || (had_pending && self.pending() == 0) {
                 return events;
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -148,23 +143,23 @@ impl Session {
         }
     }
 
-    /// Sends one request and returns all events up to its end, which must arrive within `limit`.
+    /// Sends a request and returns the events that answer it.
     pub fn ask(&mut self, request: &Request, limit: Duration) -> Result<Vec<Event>, HostFault> {
         let mut events = Vec::new();
         self.send(request);
-        self.take_answer(limit, |event| {
+        self.read_answer(limit, |event| {
             events.push(event);
             Ok(())
         })?;
         Ok(events)
     }
 
-    /// Passes each event that answers a request to `take`. The end of the answer must arrive within
-    /// `limit`. `take` returns an error for an event that is wrong.
-    pub fn take_answer(
+    /// Passes each event that answers a request to `handle`, which returns an error for an
+    /// unexpected one. The whole answer must arrive within `limit`.
+    pub fn read_answer(
         &mut self,
         limit: Duration,
-        mut take: impl FnMut(Event) -> Result<(), String>,
+        mut handle: impl FnMut(Event) -> Result<(), String>,
     ) -> Result<(), HostFault> {
         let wrong = |why: String| {
             HostFault::unreachable(why).fix("check that the host is up, then run this again")
@@ -173,7 +168,7 @@ impl Session {
         let most = self.received.saturating_add(MAX_ANSWER_BYTES);
         loop {
             // the loss was reported before
-            if self.over {
+            if self.is_over {
                 return Err(wrong(self.transport.why_lost("the connection has ended")));
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -191,7 +186,7 @@ impl Session {
                     SessionEvent::Event(Event::Failed(Failure { problem }), _) => {
                         return Err(HostFault::reported(problem));
                     }
-                    SessionEvent::Event(event, _) => take(event).map_err(wrong)?,
+                    SessionEvent::Event(event, _) => handle(event).map_err(wrong)?,
                     SessionEvent::Lost(why) => return Err(wrong(why)),
                 }
             }
@@ -200,23 +195,21 @@ impl Session {
                 return Err(wrong(format!("its answer is larger than {megabytes} MB")));
             }
             if left.is_zero() {
-                let seconds = limit.as_secs();
-                return Err(wrong(format!(
-                    "its answer was not complete within {seconds} s"
-                )));
+                let problem = "its answer was not complete within";
+                return Err(wrong(format!("{problem} {} s", limit.as_secs())));
             }
         }
     }
 
-    /// Writes and reads once on each stream; returns whether anything was transferred.
+    /// Writes and reads what is possible now; returns whether anything was transferred.
     fn exchange(&mut self, events: &mut Vec<SessionEvent>) -> bool {
-        if self.over {
+        if self.is_over {
             return false;
         }
         let mut progress = self.transport.write_some();
         self.decode(events);
         let until = self.received.saturating_add(MAX_EVENT_BYTES);
-        while events.len() < MAX_EVENTS && self.received < until && !self.over {
+        while events.len() < MAX_EVENTS && self.received < until && !self.is_over {
             match self.transport.receive() {
                 // stderr may have data without end, so the caller checks the time
                 Ok(Some(0)) => {
@@ -244,12 +237,12 @@ impl Session {
     }
 
     fn decode(&mut self, events: &mut Vec<SessionEvent>) {
-        while events.len() < MAX_EVENTS && !self.over {
+        while events.len() < MAX_EVENTS && !self.is_over {
             match self.decoder.next_message() {
                 Ok(Some(message)) => events.push(SessionEvent::Event(message.head, message.body)),
                 Ok(None) => return,
                 Err(malformed) => {
-                    self.over = true;
+                    self.is_over = true;
                     events.push(SessionEvent::Lost(format!(
                         "it sends something other than host-agent does: {malformed}"
                     )));
@@ -259,7 +252,7 @@ impl Session {
     }
 
     fn lose(&mut self, events: &mut Vec<SessionEvent>, why: String) {
-        if !std::mem::replace(&mut self.over, true) {
+        if !std::mem::replace(&mut self.is_over, true) {
             events.push(SessionEvent::Lost(why));
         }
     }

@@ -19,8 +19,8 @@ pub fn ending() -> io::Result<Vec<i32>> {
         .collect())
 }
 
-/// A shared counter that holds the number of the signal that requested the end; 0 before. The first
-/// signal ends a tool in order, the second one at once.
+/// A shared number: that of the signal that asked for the end, or 0. The first signal ends a tool
+/// in order, the second one at once.
 pub fn stop() -> Result<Arc<AtomicUsize>, Fault> {
     register_stop().map_err(|error| {
         Fault::unreachable("signals", error.to_string())
@@ -28,7 +28,6 @@ pub fn stop() -> Result<Arc<AtomicUsize>, Fault> {
     })
 }
 
-/// The signal that the counter holds, if any.
 pub fn received(stop: &AtomicUsize) -> Option<SignalNumber> {
     i32::try_from(stop.load(Ordering::Relaxed))
         .ok()

@@ -1,10 +1,9 @@
-//! Decides who may connect, on every port that tools and agents open. Anybody who reaches a port
-//! may try, so connections that are not authenticated yet are limited in number, also for each
-//! source address, in time and in bytes. When a limit is reached, the oldest connection is dropped:
-//! an honest peer proves its key within milliseconds, so connections that wait on purpose are the
-//! oldest.
+//! Decides who may connect, on every port that tools and agents open. Connections that are not
+//! authenticated yet are limited in number, also for each source address, in time and in bytes. At
+//! a limit, the oldest connection is dropped: an honest peer proves its key within milliseconds, so
+//! connections that wait on purpose are the oldest.
 
-use crate::link::{Guests, Link};
+use crate::connection::{Guests, TlsConnection};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -21,29 +20,27 @@ use std::time::{Duration, Instant};
 /// How many connections are accepted before those that have sent something are served, so that a
 /// flood of connections delays neither accepted ones nor the rest of a program's only loop.
 const ACCEPTED_AT_ONCE: usize = 64;
-/// How many connections are served in a turn.
 const SERVED_AT_ONCE: usize = 256;
 /// How long nothing is accepted if all descriptors are used and none of ours can be freed.
-const REST: Duration = Duration::from_millis(100);
-/// The most that is read from a peer that has not proved its key: the two flights of a handshake
-/// with raw keys have less than 1 KiB.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The most that is read from a peer that has not proved its key; a handshake with raw keys has
+/// less than 1 KiB.
 const MAX_UNPROVED: u64 = 16 << 10;
 
-/// What connections that have not proved who they are may take of this process.
+/// Limits for connections that were not admitted yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How many of them there may be. It is never more than half of the descriptors of the process.
+    /// Their number; never more than half of the descriptors of the process.
     pub in_all: usize,
-    /// How many of them may have the same source address.
+    /// Their number from one source address.
     pub per_source: usize,
-    /// How long one may take for everything up to its admission.
+    /// The time up to the admission of one.
     pub time: Duration,
 }
 
 impl Limits {
-    /// For a port to which the agents of a job connect. Thousands may connect in the same second,
-    /// from one address if they are behind a router. Each takes milliseconds; one that was dropped
-    /// in favour of another connects again.
+    /// For a port to which the agents of a job connect: thousands in the same second, perhaps from
+    /// one address behind a router. An agent that was dropped connects again.
     pub const FOR_AGENTS: Limits = Limits {
         in_all: 4096,
         per_source: 1024,
@@ -55,28 +52,25 @@ impl Limits {
 /// line.
 #[derive(Debug)]
 pub struct Entrance {
-    /// The keys.
     pub guests: Guests,
     /// What is sent to a peer that has proved its key.
     pub welcome: Vec<u8>,
-    /// The most bytes of its line.
     pub max_line: usize,
 }
 
 /// A connection up to its admission.
 #[derive(Debug)]
 pub struct PeerGreeting {
-    /// The connection.
-    pub link: Link,
-    /// The bytes received after the proof of the key: the line and more.
+    pub connection: TlsConnection,
+    /// The line, and what was received after it.
     pub received: Vec<u8>,
     from: IpAddr,
     is_welcomed: bool,
     until: Instant,
 }
 
-/// Gets the address of each peer, with its connection if it is admitted.
-type Take = dyn FnMut(IpAddr, Option<PeerGreeting>) + Send;
+/// Receives the address of each peer, with its connection if it is admitted.
+type PeerHandler = dyn FnMut(IpAddr, Option<PeerGreeting>) + Send;
 
 /// Listeners, and the connections that were not admitted yet. The descriptor of `epoll` becomes
 /// readable when [`Admission::turn`] has something to do.
@@ -85,21 +79,20 @@ struct Admission {
     listeners: Vec<TcpListener>,
     limits: Limits,
     entrance: Entrance,
-    take: Box<Take>,
-    /// By number, so the oldest first. The numbers below that of the first belong to listeners.
+    handle_peer: Box<PeerHandler>,
+    /// By number, so the oldest first. The lowest numbers belong to listeners.
     waiting: BTreeMap<u64, PeerGreeting>,
     next: u64,
     /// Until when nothing is accepted, because no descriptor is left.
-    resting: Option<Instant>,
+    paused_until: Option<Instant>,
 }
 
 impl Admission {
-    /// Serves these listeners from now on.
     fn new(
         listeners: Vec<TcpListener>,
         limits: Limits,
         entrance: Entrance,
-        take: Box<Take>,
+        handle_peer: Box<PeerHandler>,
     ) -> io::Result<Admission> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         for (number, listener) in (0..).zip(&listeners) {
@@ -117,11 +110,11 @@ impl Admission {
                 ..limits
             },
             entrance,
-            take,
+            handle_peer,
             next: listeners.len() as u64,
             listeners,
             waiting: BTreeMap::new(),
-            resting: None,
+            paused_until: None,
         })
     }
 
@@ -146,18 +139,18 @@ impl Admission {
         {
             self.refuse_oldest(None);
         }
-        if self.resting.is_some_and(|until| until <= now) {
-            self.rest(None);
+        if self.paused_until.is_some_and(|until| until <= now) {
+            self.pause_accepting(None);
         }
         for number in &ready[..listening] {
             self.accept(*number as usize);
         }
     }
 
-    /// After how long [`Admission::turn`] has something to do although nothing becomes readable.
+    /// When [`Admission::turn`] has something to do although nothing becomes readable.
     fn timeout(&self) -> PollTimeout {
         let oldest = self.waiting.first_key_value().map(|(_, peer)| peer.until);
-        let Some(until) = oldest.into_iter().chain(self.resting).min() else {
+        let Some(until) = oldest.into_iter().chain(self.paused_until).min() else {
             return PollTimeout::NONE;
         };
         // poll(2) counts whole milliseconds, and would wake us too early
@@ -173,33 +166,35 @@ impl Admission {
         if !matches!(advanced, Ok(false))
             && let Some(peer) = self.remove(number)
         {
-            (self.take)(peer.from, advanced.is_ok().then_some(peer));
+            (self.handle_peer)(peer.from, advanced.is_ok().then_some(peer));
         }
     }
 
     fn remove(&mut self, number: u64) -> Option<PeerGreeting> {
         let peer = self.waiting.remove(&number)?;
         // closing is not enough if others have a copy of the descriptor
-        let _ = self.epoll.delete(&peer.link);
+        let _ = self.epoll.delete(&peer.connection);
         Some(peer)
     }
 
-    /// Makes room: refuses the oldest connection, of all or of this source. Returns whether there
-    /// was one.
-    fn refuse_oldest(&mut self, of: Option<IpAddr>) -> bool {
+    /// Refuses the oldest connection, of all or of this source. Returns whether there was one.
+    fn refuse_oldest(&mut self, source: Option<IpAddr>) -> bool {
         let mut waiting = self.waiting.iter();
-        let oldest = waiting.find(|(_, peer)| of.is_none_or(|from| from == peer.from));
+        let oldest = waiting.find(|(_, peer)| source.is_none_or(|from| from == peer.from));
         let oldest = oldest.map(|(number, _)| *number);
-        let refused = oldest.and_then(|number| self.remove(number));
-        refused.map(|peer| (self.take)(peer.from, None)).is_some()
+        let Some(refused) = oldest.and_then(|number| self.remove(number)) else {
+            return false;
+        };
+        (self.handle_peer)(refused.from, None);
+        true
     }
 
     fn accept(&mut self, listener: usize) {
         for _ in 0..ACCEPTED_AT_ONCE {
             match self.listeners[listener].accept() {
                 Ok((stream, from)) => {
-                    if self.begin(stream, from.ip()).is_err() {
-                        (self.take)(from.ip(), None);
+                    if self.add(stream, from.ip()).is_err() {
+                        (self.handle_peer)(from.ip(), None);
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -209,39 +204,35 @@ impl Admission {
                         ErrorKind::Interrupted | ErrorKind::ConnectionAborted
                     ) => {}
                 Err(_) if self.refuse_oldest(None) => {}
-                Err(_) => return self.rest(Some(Instant::now() + REST)),
+                Err(_) => return self.pause_accepting(Some(Instant::now() + ACCEPT_PAUSE)),
             }
         }
     }
 
-    fn begin(&mut self, stream: TcpStream, from: IpAddr) -> io::Result<()> {
+    fn add(&mut self, stream: TcpStream, from: IpAddr) -> io::Result<()> {
         let peer = PeerGreeting {
-            link: Link::accept(stream, &self.entrance.guests)?,
+            connection: TlsConnection::accept(stream, &self.entrance.guests)?,
             received: Vec::new(),
             from,
             is_welcomed: false,
             until: Instant::now() + self.limits.time,
         };
-        let of_source = self
-            .waiting
-            .values()
-            .filter(|peer| peer.from == from)
-            .count();
-        if of_source >= self.limits.per_source {
+        let same_source = self.waiting.values().filter(|peer| peer.from == from);
+        if same_source.count() >= self.limits.per_source {
             self.refuse_oldest(Some(from));
         } else if self.waiting.len() >= self.limits.in_all {
             self.refuse_oldest(None);
         }
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLET;
         self.epoll
-            .add(&peer.link, EpollEvent::new(flags, self.next))?;
+            .add(&peer.connection, EpollEvent::new(flags, self.next))?;
         self.waiting.insert(self.next, peer);
         self.next += 1;
         Ok(())
     }
 
-    /// Stops or begins to listen for new connections.
-    fn rest(&mut self, until: Option<Instant>) {
+    /// Accepts nothing until then; `None` ends the pause.
+    fn pause_accepting(&mut self, until: Option<Instant>) {
         let flags = match until {
             Some(_) => EpollFlags::empty(),
             None => EpollFlags::EPOLLIN,
@@ -251,28 +242,28 @@ impl Admission {
                 .epoll
                 .modify(listener, &mut EpollEvent::new(flags, number));
         }
-        self.resting = until;
+        self.paused_until = until;
     }
 }
 
-/// Listeners that a separate thread serves. Dropping it closes them.
+/// Listeners that a thread serves. Dropping it closes them.
 #[derive(Debug)]
 pub struct ServedPort {
-    /// Closing it ends the thread; this needs no descriptor, so it succeeds even if none is left.
+    /// Closing it ends the thread, which works even if no descriptor is left.
     open: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ServedPort {
-    /// Serves these listeners until this is dropped. `take` gets each admitted peer, and `None` for
-    /// one that has no key, took too long, or had to make room.
+    /// `handle_peer` gets each admitted peer, and `None` for one that has no key, took too long, or
+    /// had to make room.
     pub fn serve(
         listeners: Vec<TcpListener>,
         limits: Limits,
         entrance: Entrance,
-        take: impl FnMut(IpAddr, Option<PeerGreeting>) + Send + 'static,
+        handle_peer: impl FnMut(IpAddr, Option<PeerGreeting>) + Send + 'static,
     ) -> io::Result<ServedPort> {
-        let mut admission = Admission::new(listeners, limits, entrance, Box::new(take))?;
+        let mut admission = Admission::new(listeners, limits, entrance, Box::new(handle_peer))?;
         let (open, is_open) = UnixStream::pair()?;
         let thread = std::thread::Builder::new().spawn(move || {
             loop {
@@ -302,16 +293,16 @@ impl Drop for ServedPort {
 }
 
 impl PeerGreeting {
-    /// Continues as far as possible without waiting; returns whether it is admitted. It reads until
-    /// nothing is left to read, because it is not called again for that. An error refuses it.
+    /// Continues as far as possible without waiting; returns whether it is admitted. An error
+    /// refuses it. It reads all that has arrived, because epoll reports that only once.
     fn advance(&mut self, entrance: &Entrance) -> io::Result<bool> {
-        self.link.flush()?;
-        let open = self.link.receive(&mut self.received)?;
-        let may_go_on = match self.link.peer() {
-            None => self.link.received_bytes() <= MAX_UNPROVED,
+        self.connection.flush()?;
+        let open = self.connection.receive(&mut self.received)?;
+        let may_go_on = match self.connection.peer() {
+            None => self.connection.received_bytes() <= MAX_UNPROVED,
             Some(_) => {
                 if !std::mem::replace(&mut self.is_welcomed, true) {
-                    self.link.send(&entrance.welcome)?;
+                    self.connection.send(&entrance.welcome)?;
                 }
                 let line = self.received.iter().position(|byte| *byte == b'\n');
                 if line.is_some_and(|end| end <= entrance.max_line) {
@@ -320,10 +311,10 @@ impl PeerGreeting {
                 line.is_none() && self.received.len() <= entrance.max_line
             }
         };
-        match open && may_go_on {
-            true => Ok(false),
-            false => Err(ErrorKind::InvalidData.into()),
+        if open && may_go_on {
+            return Ok(false);
         }
+        Err(ErrorKind::InvalidData.into())
     }
 }
 
@@ -353,7 +344,7 @@ mod tests {
         let served = ServedPort::serve(vec![listener], LIMITS, entrance, |_, greeting| {
             if let Some(mut greeting) = greeting {
                 let answer = greeting.received.clone();
-                greeting.link.send(&answer).unwrap();
+                greeting.connection.send(&answer).unwrap();
             }
         });
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -386,14 +377,15 @@ mod tests {
     /// Introduces itself, and returns what the port answers.
     fn introduce(to: SocketAddr, ours: &Identity, theirs: PublicKey, line: &[u8]) -> Vec<u8> {
         let limit = Duration::from_secs(20);
-        let (mut link, mut received) = Link::open(to, ours, theirs, limit, true).unwrap();
-        let _ = link.send(line);
+        let (mut connection, mut received) =
+            TlsConnection::open(to, ours, theirs, limit, true).unwrap();
+        let _ = connection.send(line);
         let until = Instant::now() + limit;
         while Instant::now() < until && !received.ends_with(line) {
-            let mut fds = [PollFd::new(link.as_fd(), link.wait_for())];
+            let mut fds = [PollFd::new(connection.as_fd(), connection.poll_flags())];
             poll(&mut fds, 1000u16).unwrap();
-            let _ = link.flush();
-            if !link.receive(&mut received).unwrap_or(false) {
+            let _ = connection.flush();
+            if !connection.receive(&mut received).unwrap_or(false) {
                 break;
             }
         }
@@ -432,7 +424,7 @@ mod tests {
         }
         assert!(Instant::now() < until);
         assert!(
-            Link::open(
+            TlsConnection::open(
                 address,
                 &other,
                 theirs.public_key(),

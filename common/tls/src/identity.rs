@@ -57,7 +57,7 @@ pub fn token() -> io::Result<String> {
     Ok(hex::encode(&bits))
 }
 
-/// A key pair of Ed25519.
+/// An Ed25519 key pair.
 #[derive(Clone)]
 pub struct Identity {
     pub(crate) key: Arc<CertifiedKey>,
@@ -65,19 +65,17 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Creates a key pair from the system's randomness.
     pub fn new() -> io::Result<Identity> {
         Identity::from_pkcs8(&new_pkcs8()?)
     }
 
-    /// Creates a key pair, and returns its private half as hexadecimal digits for
-    /// [`Identity::from_secret`]. Whoever gets those is let in as this identity.
+    /// A new key pair, and its private half for [`Identity::from_secret`]. Whoever has that is
+    /// admitted as this identity.
     pub fn with_secret() -> io::Result<(Identity, String)> {
         let pkcs8 = new_pkcs8()?;
         Ok((Identity::from_pkcs8(&pkcs8)?, hex::encode(&pkcs8)))
     }
 
-    /// The key pair with this private half.
     pub fn from_secret(text: &str) -> io::Result<Identity> {
         let wrong = || io::Error::other("the secret is not a private key");
         Identity::from_pkcs8(&hex::decode(text).ok_or_else(wrong)?).map_err(|_| wrong())

@@ -6,10 +6,10 @@
 //! without that key is refused.
 
 mod admission;
+mod connection;
 mod identity;
-mod link;
 mod pinned;
 
 pub use admission::{Entrance, Limits, PeerGreeting, ServedPort};
+pub use connection::{Guests, TlsConnection, is_wrong_key};
 pub use identity::{Identity, PublicKey, token};
-pub use link::{Guests, Link, is_wrong_key};

@@ -226,7 +226,7 @@ impl Channel for LauncherEnd {
         Ok(())
     }
 
-    fn wait_for(&self, _reading: [bool; 2], _writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+    fn poll_fds(&self, _reading: [bool; 2], _writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         Vec::new()
     }
 }

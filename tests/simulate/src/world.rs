@@ -375,7 +375,7 @@ impl World {
             state.now = self.now;
             let latency = self.random.magnitude(30 * MS);
             let connection = Connection::new(latency, &mut self.random, self.now);
-            let session = Session::over(Box::new(LauncherEnd(connection.clone())));
+            let session = Session::new(Box::new(LauncherEnd(connection.clone())));
             sessions.push(session);
             let clock = self.hosts.get(position).map(|host| host.clock);
             let clock = clock.unwrap_or(Clock::new(self.base));

@@ -7,14 +7,14 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
-use tls::Link;
+use tls::TlsConnection;
 use transfer::silence;
 use wire::files::FileEvent;
 use wire::{Event, codec};
 
 /// A direct connection: one thread reads from it, and others sometimes write. The lock is held only
 /// for a moment, never while waiting for the other side.
-pub type SharedLink = Arc<Mutex<Link>>;
+pub type SharedLink = Arc<Mutex<TlsConnection>>;
 
 /// The output for events: stdout or a direct connection. Several threads may write to it. Once the
 /// other side no longer reads, nothing more is written.
@@ -102,7 +102,7 @@ pub fn write(link: &SharedLink, bytes: &[u8], limit: Option<Duration>) -> io::Re
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
-        is_full = locked.wait_for().contains(PollFlags::POLLOUT);
+        is_full = locked.poll_flags().contains(PollFlags::POLLOUT);
         if !is_full {
             continue;
         }
@@ -119,7 +119,7 @@ pub fn write(link: &SharedLink, bytes: &[u8], limit: Option<Duration>) -> io::Re
 }
 
 /// How many bytes have arrived so far, including unread ones.
-fn received(link: &Link) -> io::Result<u64> {
+fn received(link: &TlsConnection) -> io::Result<u64> {
     Ok(link.received_bytes() + rustix::io::ioctl_fionread(link.as_fd())?)
 }
 
@@ -130,13 +130,13 @@ mod tests {
     use tls::{Guests, Identity};
 
     /// Both ends of an authenticated connection.
-    fn connected() -> (SharedLink, Link) {
+    fn connected() -> (SharedLink, TlsConnection) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let identity = Identity::new().unwrap();
         let guests = Guests::new(&identity, vec![identity.public_key()]).unwrap();
-        let mut server = Link::accept(listener.accept().unwrap().0, &guests).unwrap();
-        let mut client = Link::connect(stream, &identity, identity.public_key()).unwrap();
+        let mut server = TlsConnection::accept(listener.accept().unwrap().0, &guests).unwrap();
+        let mut client = TlsConnection::connect(stream, &identity, identity.public_key()).unwrap();
         while client.peer().is_none() || server.peer().is_none() {
             client.receive(&mut Vec::new()).unwrap();
             server.receive(&mut Vec::new()).unwrap();

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
-use tls::{Identity, Link, PublicKey};
+use tls::{Identity, PublicKey, TlsConnection};
 use wire::codec::{self, Decoder};
 use wire::files::{Block, FileAttributes, FileEvent, FileRequest, Give, Listen, Open, Receive};
 use wire::{Event, Request};
@@ -108,14 +108,14 @@ fn strangers_keep_nobody_from_direct_connections_and_a_key_has_so_many() {
     let _strangers = strangers(address, 300);
     let mut links = Vec::new();
     for _ in 0..100 {
-        let opened = Link::open(address, &tool, key, LIMIT, true);
+        let opened = TlsConnection::open(address, &tool, key, LIMIT, true);
         let (mut link, received) = opened.expect("the tool is admitted");
         assert_eq!(received, codec::encode(&Event::Alive, &[]));
         link.send(&codec::encode(&give, &[])).unwrap();
         links.push(link);
     }
     // all are answered or closed
-    let is_served = |link: &mut Link| {
+    let is_served = |link: &mut TlsConnection| {
         let until = Instant::now() + LIMIT;
         let mut received = Vec::new();
         while received.is_empty() && Instant::now() < until {
@@ -177,7 +177,7 @@ fn what_came_beside_the_login_is_there_for_the_login_when_that_has_ended() {
     agent.send(&receive(false));
     let tool = Identity::new().unwrap();
     let (address, agent_key) = agent.listen(&tool);
-    let (mut link, _) = Link::open(address, &tool, agent_key, LIMIT, true).unwrap();
+    let (mut link, _) = TlsConnection::open(address, &tool, agent_key, LIMIT, true).unwrap();
     let key = format!("{:016x}.{:016x}", 1, 2);
     let mut requests = codec::encode(&receive(true), &[]);
     requests.extend(half_a_file(&base.join("file"), &key));
@@ -206,5 +206,5 @@ fn what_came_beside_the_login_is_there_for_the_login_when_that_has_ended() {
     while link.receive(&mut received).unwrap_or(false) {
         assert!(Instant::now() < until, "it is still open");
     }
-    Link::open(address, &tool, agent_key, LIMIT, true).unwrap();
+    TlsConnection::open(address, &tool, agent_key, LIMIT, true).unwrap();
 }

@@ -2,21 +2,21 @@
 
 use super::engine::Engine;
 use nix::poll::PollFlags;
-use session::LinkChannel;
+use session::TlsChannel;
 use session::channel::{Channel, ChannelStream};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use tls::Link;
+use tls::TlsConnection;
 use wire::codec;
 use wire::dial::DialMessage;
 
 /// The channel of a session with the agent. At its end, the output of the command that started the
 /// agent serves as stderr, because it may have the reason.
-pub(crate) struct Dialed {
-    direct: LinkChannel,
+pub(crate) struct DialedChannel {
+    direct: TlsChannel,
     engine: Arc<Engine>,
     /// How many bytes the command had written when the conversation began; they do not explain its
     /// end.
@@ -24,14 +24,18 @@ pub(crate) struct Dialed {
     explained: bool,
 }
 
-impl Dialed {
+impl DialedChannel {
     /// Asks the agent to serve under a token.
-    pub(crate) fn begin(mut link: Link, token: &str, engine: Arc<Engine>) -> io::Result<Dialed> {
-        link.be_patient()?;
+    pub(crate) fn begin(
+        mut connection: TlsConnection,
+        token: &str,
+        engine: Arc<Engine>,
+    ) -> io::Result<DialedChannel> {
+        connection.allow_silence()?;
         let token = token.to_owned();
-        link.send(&codec::encode(&DialMessage::Serve { token }, &[]))?;
-        Ok(Dialed {
-            direct: LinkChannel::dialed(link),
+        connection.send(&codec::encode(&DialMessage::Serve { token }, &[]))?;
+        Ok(DialedChannel {
+            direct: TlsChannel::dialed(connection),
             written_before: engine.written_bytes(),
             engine,
             explained: false,
@@ -39,7 +43,7 @@ impl Dialed {
     }
 }
 
-impl Channel for Dialed {
+impl Channel for DialedChannel {
     fn read(&mut self, stream: ChannelStream, buffer: &mut [u8]) -> io::Result<usize> {
         match stream {
             ChannelStream::Stdout => self.direct.read(stream, buffer),
@@ -66,22 +70,22 @@ impl Channel for Dialed {
         self.direct.close_stdin()
     }
 
-    fn wait_for(&self, reading: [bool; 2], writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        self.direct.wait_for(reading, writing)
+    fn poll_fds(&self, reading: [bool; 2], writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        self.direct.poll_fds(reading, writing)
     }
 
-    fn engine(&self) -> Option<&str> {
+    fn command(&self) -> Option<&str> {
         Some(self.engine.name())
     }
 
-    fn ended(&mut self) -> Option<ExitStatus> {
+    fn exit_status(&mut self) -> Option<ExitStatus> {
         self.engine
             .status()
             .map(|code| ExitStatus::from_raw(code << 8))
     }
 
-    fn end_means(&self) -> Option<&'static str> {
-        self.direct.end_means()
+    fn meaning_of_end(&self) -> Option<&'static str> {
+        self.direct.meaning_of_end()
     }
 
     fn is_direct(&self) -> bool {

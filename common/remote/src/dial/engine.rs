@@ -6,7 +6,7 @@ use crate::{HostFault, program};
 use parking_lot::Mutex;
 use record::Host;
 use record::quote;
-use session::transport::last_words;
+use session::buffered_channel::last_words;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};

@@ -204,10 +204,11 @@ impl Dial {
     ) -> Result<Session, HostFault> {
         let engine = self.state.lock().engines.last().cloned().ok_or_else(gone)?;
         let token = session_token()?;
-        let link = server.take(agent, until).ok_or_else(gone)?;
-        let dialed = channel::Dialed::begin(link, &token, engine).map_err(|error| {
-            HostFault::unreachable(format!("its connection is lost: {error}")).fix(AGAIN)
-        })?;
+        let connection = server.take(agent, until).ok_or_else(gone)?;
+        let dialed =
+            channel::DialedChannel::begin(connection, &token, engine).map_err(|error| {
+                HostFault::unreachable(format!("its connection is lost: {error}")).fix(AGAIN)
+            })?;
         greeting::begin_dialed(Box::new(dialed), token, &self.options).map_err(|fault| {
             // another attempt needs another agent
             server.forget(agent);

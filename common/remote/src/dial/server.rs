@@ -18,7 +18,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tls::{Entrance, Guests, Identity, Limits, Link, PeerGreeting, ServedPort};
+use tls::{Entrance, Guests, Identity, Limits, PeerGreeting, ServedPort, TlsConnection};
 use wire::codec::{self, Decoder};
 use wire::dial::{DialMessage, Hello, Ticket};
 
@@ -111,7 +111,7 @@ struct DialedAgent {
     from: IpAddr,
     /// How many bytes it has reported about itself.
     bytes: usize,
-    parked: VecDeque<Link>,
+    parked: VecDeque<TlsConnection>,
     /// When its last connection was taken.
     taken: Instant,
     /// Whether a conversation has begun with it.
@@ -124,7 +124,7 @@ struct DialedAgent {
 
 impl DialedAgent {
     /// Adds a waiting connection.
-    fn park(&mut self, parked: Link) {
+    fn park(&mut self, parked: TlsConnection) {
         while self.parked.len() >= MOST_PARKED {
             self.parked.pop_front();
         }
@@ -159,9 +159,9 @@ impl DialedAgent {
 
 /// Whether a waiting connection is still open. An agent that sends anything on it is dropped,
 /// because the data would never be read.
-fn is_waiting(link: &mut Link) -> bool {
+fn is_waiting(connection: &mut TlsConnection) -> bool {
     let mut received = Vec::new();
-    matches!(link.receive(&mut received), Ok(true)) && received.is_empty()
+    matches!(connection.receive(&mut received), Ok(true)) && received.is_empty()
 }
 
 /// Limits of the number of agents, and of the bytes of their reports.
@@ -251,17 +251,17 @@ impl WaitingAgents {
         if let Some(greeting) = greeting
             && let Some(hello) = hello_of(&greeting.received)
         {
-            return self.admit(hello, greeting.received.len(), greeting.link, from);
+            return self.admit(hello, greeting.received.len(), greeting.connection, from);
         }
         self.strangers += 1;
         self.last_stranger = Some(from);
     }
 
-    fn admit(&mut self, hello: Hello, bytes: usize, link: Link, from: IpAddr) {
-        let _ = link.notice_silence();
+    fn admit(&mut self, hello: Hello, bytes: usize, connection: TlsConnection, from: IpAddr) {
+        let _ = connection.detect_silence();
         let known = self.by_name.get(&hello.agent);
         if let Some(agent) = known.and_then(|id| self.agents.get_mut(id)) {
-            return agent.park(link);
+            return agent.park(connection);
         }
         if !self.has_room_for(from, bytes) {
             self.turned_away += 1;
@@ -275,7 +275,7 @@ impl WaitingAgents {
             hello,
             from,
             bytes,
-            parked: VecDeque::from([link]),
+            parked: VecDeque::from([connection]),
             taken: Instant::now(),
             has_served: false,
             gone: false,
@@ -403,7 +403,7 @@ impl DialServer {
     }
 
     /// Takes a waiting connection of an agent for a session; `None` if the agent has disconnected.
-    pub(crate) fn take(&self, id: AgentId, until: Instant) -> Option<Link> {
+    pub(crate) fn take(&self, id: AgentId, until: Instant) -> Option<TlsConnection> {
         let mut waiting = self.waiting.lock();
         loop {
             let agent = waiting.agents.get_mut(&id.0)?;
@@ -571,12 +571,12 @@ mod tests {
     use std::net::TcpStream;
 
     /// Both ends of a connection over loopback, the first as an agent's.
-    fn connected() -> (Link, TcpStream) {
+    fn connected() -> (TlsConnection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let identity = Identity::new().unwrap();
-        let link = Link::connect(stream, &identity, identity.public_key()).unwrap();
-        (link, listener.accept().unwrap().0)
+        let connection = TlsConnection::connect(stream, &identity, identity.public_key()).unwrap();
+        (connection, listener.accept().unwrap().0)
     }
 
     fn hello(name: &str) -> Hello {
@@ -599,18 +599,18 @@ mod tests {
         let [greedy, honest] = [1, 2].map(|last| IpAddr::from([10, 0, 0, last]));
         // disconnected agents make room, however many connect
         for number in 0..20 {
-            let (link, _gone) = connected();
+            let (connection, _gone) = connected();
             waiting.tidied = None;
-            waiting.admit(hello(&format!("gone{number}")), 100, link, greedy);
+            waiting.admit(hello(&format!("gone{number}")), 100, connection, greedy);
         }
         assert_eq!(waiting.turned_away, 0);
         let mut stays = Vec::new();
         for (from, bytes) in [(greedy, 100), (honest, 10)] {
             for number in 0..6 {
-                let (link, other_end) = connected();
+                let (connection, other_end) = connected();
                 stays.push(other_end);
                 waiting.tidied = None;
-                waiting.admit(hello(&format!("{from}-{number}")), bytes, link, from);
+                waiting.admit(hello(&format!("{from}-{number}")), bytes, connection, from);
             }
         }
         let mut live_of = |source| {

@@ -20,7 +20,7 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tls::{Identity, Link, PublicKey};
+use tls::{Identity, PublicKey, TlsConnection};
 use wire::codec::{self, Decoder};
 use wire::dial::{DialMessage, Hello, TICKET_VARIABLE, Ticket};
 
@@ -102,7 +102,7 @@ impl Dialer {
     }
 
     /// Waits on this connection, and on those that follow it, until the tool is gone.
-    fn run(mut self, link: Link) -> Result<(), String> {
+    fn run(mut self, link: TlsConnection) -> Result<(), String> {
         let result = self.wait_and_serve(link);
         for conversation in self.conversations {
             let _ = conversation.join();
@@ -110,7 +110,7 @@ impl Dialer {
         result
     }
 
-    fn wait_and_serve(&mut self, mut link: Link) -> Result<(), String> {
+    fn wait_and_serve(&mut self, mut link: TlsConnection) -> Result<(), String> {
         loop {
             let waited = match link.send(&codec::encode(&self.hello, &[])) {
                 Ok(()) => self.wait_for_word(&mut link),
@@ -131,7 +131,7 @@ impl Dialer {
         }
     }
 
-    fn serve(&mut self, link: Link, received: Vec<u8>, token: &str) -> Result<(), String> {
+    fn serve(&mut self, link: TlsConnection, received: Vec<u8>, token: &str) -> Result<(), String> {
         self.block_signals().map_err(|error| error.to_string())?;
         let relay = DialRelay::begin(link, received, token)
             .map_err(|error| format!("host-agent serve cannot be started: {error}"))?;
@@ -154,7 +154,7 @@ impl Dialer {
         Ok(())
     }
 
-    fn wait_for_word(&mut self, link: &mut Link) -> Waited {
+    fn wait_for_word(&mut self, link: &mut TlsConnection) -> Waited {
         let mut decoder = Decoder::default();
         loop {
             match decoder.next_message::<DialMessage>() {
@@ -181,8 +181,8 @@ impl Dialer {
         }
     }
 
-    fn wait(&mut self, link: &Link) {
-        let mut fds = vec![PollFd::new(link.as_fd(), link.wait_for())];
+    fn wait(&mut self, link: &TlsConnection) {
+        let mut fds = vec![PollFd::new(link.as_fd(), link.poll_flags())];
         if let Some(signals) = &self.signals {
             fds.push(PollFd::new(signals.as_fd(), PollFlags::POLLIN));
         }
@@ -198,7 +198,7 @@ impl Dialer {
         }
     }
 
-    fn connect(&self) -> Result<Link, String> {
+    fn connect(&self) -> Result<TlsConnection, String> {
         let until = Instant::now() + Duration::from_millis(self.ticket.patience_ms);
         let mut pause = FIRST_PAUSE;
         loop {
@@ -225,7 +225,7 @@ impl Dialer {
         }
     }
 
-    fn try_address(&self, address: SocketAddr) -> Result<Link, Failed> {
+    fn try_address(&self, address: SocketAddr) -> Result<TlsConnection, Failed> {
         // the tool listens before an agent is started, so it has ended if the port is closed
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::ConnectionRefused => {
@@ -236,9 +236,9 @@ impl Dialer {
             }
             _ => Failed::Again(error.to_string()),
         };
-        let opened = Link::open(address, &self.identity, self.key, TRY_LIMIT, false);
+        let opened = TlsConnection::open(address, &self.identity, self.key, TRY_LIMIT, false);
         let (link, _) = opened.map_err(failed)?;
-        link.notice_silence().map_err(failed)?;
+        link.detect_silence().map_err(failed)?;
         Ok(link)
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::Builder;
 use std::time::{Duration, Instant};
-use tls::Link;
+use tls::TlsConnection;
 use wire::dial::TICKET_VARIABLE;
 
 /// How much is read at once from the serving agent: the size of its enlarged pipe.
@@ -23,7 +23,7 @@ const PACE: Duration = Duration::from_millis(10);
 
 /// The connection and the serving agent.
 pub struct DialRelay {
-    link: Link,
+    link: TlsConnection,
     /// Bytes that were read from the connection already.
     received: Vec<u8>,
     child: Child,
@@ -33,8 +33,8 @@ pub struct DialRelay {
 
 impl DialRelay {
     /// Starts the serving agent; `received` was read from the connection already.
-    pub fn begin(link: Link, received: Vec<u8>, token: &str) -> io::Result<DialRelay> {
-        link.be_patient()?;
+    pub fn begin(link: TlsConnection, received: Vec<u8>, token: &str) -> io::Result<DialRelay> {
+        link.allow_silence()?;
         let mut child = Command::new("/proc/self/exe")
             .arg0("host-agent")
             .args(["serve", token])

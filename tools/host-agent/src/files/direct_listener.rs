@@ -145,7 +145,7 @@ impl Connections {
     ) -> io::Result<()> {
         let mut connections = self.0.lock();
         connections.retain(|connection| !connection.thread.is_finished());
-        let Some(key) = greeting.link.peer() else {
+        let Some(key) = greeting.connection.peer() else {
             return Ok(());
         };
         if connections
@@ -160,7 +160,7 @@ impl Connections {
             true => Caller::Tool,
             false => Caller::Host(key),
         };
-        let stream = TcpStream::from(greeting.link.as_fd().try_clone_to_owned()?);
+        let stream = TcpStream::from(greeting.connection.as_fd().try_clone_to_owned()?);
         let files = Arc::clone(files);
         let thread = std::thread::Builder::new().spawn(move || serve(greeting, caller, &files))?;
         connections.push(DirectConnection {
@@ -174,8 +174,12 @@ impl Connections {
 
 /// Serves a connection to its end.
 fn serve(greeting: PeerGreeting, caller: Caller, files: &Arc<IncomingFiles>) {
-    let PeerGreeting { link, received, .. } = greeting;
-    let link: SharedLink = Arc::new(Mutex::new(link.widen()));
+    let PeerGreeting {
+        connection: link,
+        received,
+        ..
+    } = greeting;
+    let link: SharedLink = Arc::new(Mutex::new(link.with_large_buffer()));
     converse_over(&link, &received, caller, files);
     // a duplicate of the descriptor stays open until the other connections end
     link.lock().shutdown();

@@ -2,13 +2,13 @@
 //! so a slow host delays only itself.
 
 use super::incoming_file::{Available, IncomingFile, IncomingFiles};
-use session::{Body, LinkChannel, Session, SessionEvent};
+use session::{Body, Session, SessionEvent, TlsChannel};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tls::{Link, PublicKey};
+use tls::{PublicKey, TlsConnection};
 use transfer::source::Pieces;
 use transfer::{content, silence};
 use wire::files::{BLOCK, Block, FileEvent, FileRequest, HandOn};
@@ -116,10 +116,10 @@ impl NextHost {
     fn connect(to: &HandOn, files: &IncomingFiles) -> io::Result<(NextHost, TcpStream)> {
         let peer = PublicKey::try_from(to.public_key.clone()).map_err(io::Error::other)?;
         let location = SocketAddr::from((to.address, to.port));
-        let (link, received) = Link::open(location, &files.identity, peer, REACHED, true)?;
+        let (link, received) = TlsConnection::open(location, &files.identity, peer, REACHED, true)?;
         let stream = TcpStream::from(link.as_fd().try_clone_to_owned()?);
         let next = NextHost {
-            session: Session::over(Box::new(LinkChannel::over(link, received))),
+            session: Session::new(Box::new(TlsChannel::new(link, received))),
             is_done: false,
         };
         Ok((next, stream))

@@ -1,5 +1,4 @@
-//! The bytes to and from a program on a host: what is queued and received, and why the connection
-//! ended.
+//! A channel with a queue of bytes to send, what it received, and why it ended.
 
 use super::channel::{Channel, ChannelStream, Unsent};
 use super::reasons;
@@ -11,17 +10,16 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// How much of the other side's stderr is kept; enough for its last lines.
+/// How much of stderr is kept; enough for its last lines.
 const STDERR_KEPT: usize = 8 << 10;
 
-/// The exit status of `ssh` when its connection fails; otherwise it is that of the command.
+/// The exit status of `ssh` whose connection failed.
 pub const SSH_FAILED: i32 = 255;
 
 /// Bytes to be sent.
 pub enum Body {
-    /// Bytes in memory.
     Bytes(Vec<u8>),
-    /// Exactly `length` bytes of a file, without a copy if the connector supports that. If the file
+    /// Exactly `length` bytes of a file, without a copy if the channel can do that. If the file
     /// ends earlier, zeros replace the rest, and [`crate::Session::source_fault`] reports it.
     File {
         file: File,
@@ -39,8 +37,7 @@ impl Body {
     }
 }
 
-/// The streams of a program on a host.
-pub struct Transport {
+pub struct BufferedChannel {
     pub channel: Box<dyn Channel>,
     outbox: VecDeque<Body>,
     /// How many bytes of the first entry of the outbox were sent.
@@ -48,14 +45,14 @@ pub struct Transport {
     /// How many bytes of the outbox were not sent yet.
     pending: u64,
     source_fault: Option<io::Error>,
-    closing: bool,
+    is_closing: bool,
     stderr: Vec<u8>,
     /// Whether more may arrive on stdout and on stderr.
     open: [bool; 2],
     last_received: Instant,
-    /// The bytes that [`Transport::receive`] read last.
+    /// The bytes that [`BufferedChannel::receive`] read last.
     pub buffer: Vec<u8>,
-    /// Large buffers whose bytes were sent, kept for reuse: new ones cost page faults.
+    /// Large buffers whose bytes were sent, for reuse: new ones cost page faults.
     pub spare: Vec<Vec<u8>>,
 }
 
@@ -63,15 +60,15 @@ pub struct Transport {
 const SPARE: usize = 4;
 const SPARE_BYTES: usize = 256 << 10;
 
-impl Transport {
-    pub fn new(channel: Box<dyn Channel>) -> Transport {
-        Transport {
+impl BufferedChannel {
+    pub fn new(channel: Box<dyn Channel>) -> BufferedChannel {
+        BufferedChannel {
             channel,
             outbox: VecDeque::new(),
             sent: 0,
             pending: 0,
             source_fault: None,
-            closing: false,
+            is_closing: false,
             stderr: Vec::new(),
             open: [true, true],
             last_received: Instant::now(),
@@ -80,7 +77,6 @@ impl Transport {
         }
     }
 
-    /// Queues bytes.
     pub fn send(&mut self, body: Body) {
         if body.length() > 0 {
             self.pending += body.length() as u64;
@@ -100,7 +96,7 @@ impl Transport {
 
     /// Ends the program's stdin after everything is sent.
     pub fn close_stdin(&mut self) {
-        self.closing = true;
+        self.is_closing = true;
     }
 
     /// When the host itself last sent anything, on stdout.
@@ -118,13 +114,12 @@ impl Transport {
         last_words(&self.stderr)
     }
 
-    /// Forgets the stderr received so far.
     pub fn forget_stderr(&mut self) {
         self.stderr.clear();
     }
 
-    /// Reads once. Returns how many bytes of stdout are in `buffer`, 0 if only something else
-    /// happened, `None` if there is nothing to read.
+    /// Reads once. Returns how many bytes of stdout are in `buffer`, 0 if something else happened,
+    /// `None` if there is nothing to read.
     pub fn receive(&mut self) -> io::Result<Option<usize>> {
         let mut progress = None;
         for stream in [ChannelStream::Stderr, ChannelStream::Stdout] {
@@ -136,16 +131,16 @@ impl Transport {
                     self.open[stream as usize] = false;
                     progress = Some(0);
                 }
+                Ok(count) if stream == ChannelStream::Stdout => {
+                    // stderr does not count, because it may be that of the connector
+                    self.last_received = Instant::now();
+                    return Ok(Some(count));
+                }
                 Ok(count) => {
                     progress = Some(0);
-                    match stream {
-                        ChannelStream::Stdout => {
-                            // stderr does not count, because it may be that of the connector
-                            self.last_received = Instant::now();
-                            return Ok(Some(count));
-                        }
-                        ChannelStream::Stderr => self.keep_stderr(count),
-                    }
+                    self.stderr.extend_from_slice(&self.buffer[..count]);
+                    let surplus = self.stderr.len().saturating_sub(STDERR_KEPT);
+                    self.stderr.drain(..surplus);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => progress = Some(0),
@@ -155,21 +150,15 @@ impl Transport {
         Ok(progress)
     }
 
-    fn keep_stderr(&mut self, count: usize) {
-        self.stderr.extend_from_slice(&self.buffer[..count]);
-        let surplus = self.stderr.len().saturating_sub(STDERR_KEPT);
-        self.stderr.drain(..surplus);
-    }
-
     /// Why the connection ended, where no call has failed.
     pub fn why_ended(&mut self) -> String {
-        let Some(meaning) = self.channel.end_means() else {
+        let Some(meaning) = self.channel.meaning_of_end() else {
             return self.why_lost("the connection ended unexpectedly");
         };
-        match (self.engine_stderr(), self.channel.ended()) {
+        match (self.command_stderr(), self.channel.exit_status()) {
             (stderr_tail, _) if !stderr_tail.is_empty() => format!("{meaning}; {stderr_tail}"),
             (_, Some(status)) => {
-                let name = self.channel.engine().unwrap_or("the command");
+                let name = self.channel.command().unwrap_or("the command");
                 format!("{meaning}; {name} has ended, {status}")
             }
             (_, None) => meaning.to_owned(),
@@ -178,13 +167,13 @@ impl Transport {
 
     /// Why the connection is lost: the last lines of the program that carries it, or else `error`.
     pub fn why_lost(&mut self, error: &str) -> String {
-        let reason = reasons::of_libssh2(error);
-        let stderr_tail = self.engine_stderr();
+        let reason = reasons::explain_libssh2(error);
+        let stderr_tail = self.command_stderr();
         if !stderr_tail.is_empty() {
             return stderr_tail;
         }
-        let ended = self.channel.ended();
-        match (self.channel.engine(), ended) {
+        let ended = self.channel.exit_status();
+        match (self.channel.command(), ended) {
             (Some(name), Some(status)) => format!("{name}: {reason}; {status}"),
             (Some(name), None) => format!("{name}: {reason}"),
             (None, Some(status)) if status.code() == Some(SSH_FAILED) => reasons::CLOSED.to_owned(),
@@ -192,6 +181,7 @@ impl Transport {
         }
     }
 
+    /// Writes what is possible now; returns whether that was anything.
     pub fn write_some(&mut self) -> bool {
         let mut progress = false;
         loop {
@@ -234,19 +224,19 @@ impl Transport {
                 Err(_) => {
                     self.outbox.clear();
                     (self.pending, self.sent) = (0, 0);
-                    self.closing = false;
+                    self.is_closing = false;
                     return true;
                 }
             }
         }
-        if self.closing {
-            self.closing = matches!(self.channel.close_stdin(),
+        if self.is_closing {
+            self.is_closing = matches!(self.channel.close_stdin(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         }
         progress
     }
 
-    /// Notes that this many more bytes of the first entry were sent.
+    /// Counts sent bytes of the first entry.
     fn advance(&mut self, count: usize) {
         self.pending -= count as u64;
         self.sent += count;
@@ -262,35 +252,30 @@ impl Transport {
         }
     }
 
-    /// The last lines on stderr, after the name of the user's program that carries the streams, so
-    /// that they are not taken for output of the job.
-    pub fn engine_stderr(&self) -> String {
+    /// The last lines on stderr, after the name of the user's command that carries the streams, so
+    /// that they are not mistaken for output of the job.
+    pub fn command_stderr(&self) -> String {
         let stderr_tail = self.last_words();
-        match self.channel.engine() {
-            Some(name)
-                if !stderr_tail.is_empty()
-                    && !stderr_tail.contains(name.rsplit('/').next().unwrap_or(name)) =>
-            {
-                format!("{name}: {stderr_tail}")
-            }
-            _ => stderr_tail,
+        if let Some(name) = self.channel.command()
+            && !stderr_tail.is_empty()
+            && !stderr_tail.contains(name.rsplit('/').next().unwrap_or(name))
+        {
+            return format!("{name}: {stderr_tail}");
         }
+        stderr_tail
     }
 
     /// Waits until a stream may continue; returns whether it was woken.
     pub fn wait(&mut self, wake: Option<&Waker>, limit: Duration) -> bool {
         // the channel sends keep-alives every few seconds, when they are due
         let limit = limit.min(Duration::from_secs(5));
-        let writing = !self.outbox.is_empty() || self.closing;
+        let writing = !self.outbox.is_empty() || self.is_closing;
         // asked before the descriptors, because the pause may end in between
-        let limit = self
-            .channel
-            .rest()
-            .filter(|_| writing)
-            .map_or(limit, |rest| limit.min(rest));
+        let pause = self.channel.write_pause().filter(|_| writing);
+        let limit = pause.map_or(limit, |pause| limit.min(pause));
         let mut fds: Vec<PollFd<'_>> = self
             .channel
-            .wait_for(self.open, writing)
+            .poll_fds(self.open, writing)
             .into_iter()
             .map(|(fd, flags)| PollFd::new(fd, flags))
             .collect();
@@ -300,17 +285,17 @@ impl Transport {
         let result = ppoll(&mut fds, Some(limit.into()), None);
         let woken = wake.is_some() && fds.last().and_then(PollFd::any).unwrap_or(false);
         if woken && let Some(wake) = wake {
-            wake.drain();
+            let _ = wake.0.read();
         }
-        if result == Ok(0) && self.channel.tick().is_err() {
+        if result == Ok(0) && self.channel.keep_alive().is_err() {
             self.open = [false, false];
         }
         woken
     }
 }
 
-/// The last lines of stderr, joined into one line, without repetitions. Open MPI frames its
-/// messages with lines of dashes; the first line of such a message says what is wrong.
+/// The last lines of stderr as one line, without repetitions. Open MPI frames its messages with
+/// lines of dashes; the first line in a frame says what is wrong.
 pub fn last_words(stderr: &[u8]) -> String {
     const FRAME: &str = "--------------------";
     let text = String::from_utf8_lossy(stderr);
@@ -322,7 +307,7 @@ pub fn last_words(stderr: &[u8]) -> String {
             has_first = false;
         } else if !(is_framed && has_first) {
             has_first = true;
-            lines.push(reasons::of_shell(line));
+            lines.push(reasons::explain_shell(line));
         }
     }
     lines.dedup();
@@ -333,19 +318,13 @@ pub fn last_words(stderr: &[u8]) -> String {
 pub struct Waker(EventFd);
 
 impl Waker {
-    /// Creates a waker.
     pub fn new() -> io::Result<Waker> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         Ok(Waker(EventFd::from_flags(flags)?))
     }
 
-    /// Wakes the thread, unless it has been woken already.
     pub fn wake(&self) {
         let _ = self.0.write(1);
-    }
-
-    fn drain(&self) {
-        let _ = self.0.read();
     }
 }
 

@@ -17,23 +17,21 @@ use std::time::{Duration, Instant};
 const MAX_WAITING: usize = 4 << 20;
 /// How much is read at once, so that a side that sends without end leaves the others their turn.
 const MAX_READ: usize = 256 << 10;
-/// How much [`Link::write_some`] takes at once. Larger writes save system calls and wake-ups of the
-/// other side; with this size the encrypted copy still fits a processor's cache.
+/// How much [`TlsConnection::write_some`] takes at once. Larger writes save system calls and
+/// wake-ups of the other side; with this size the encrypted copy still fits a processor's cache.
 const MAX_WRITTEN: usize = 512 << 10;
-/// How many bytes are read from the socket at once if little arrives.
+/// The read buffer of a connection that carries little.
 const LITTLE: usize = 16 << 10;
 /// The same for a connection at a port, which has proved nothing yet.
 const LEAST: usize = 4 << 10;
-/// How many bytes are read from the socket at once if much arrives; rustls itself reads 4 KiB.
+/// The same for one that carries much; rustls itself reads 4 KiB.
 const MUCH: usize = 512 << 10;
 
-/// The interval of the kernel's keep-alive probes, in seconds.
-const PROBE_PACE: u32 = 10;
-/// The number of unanswered probes after which the other side counts as lost: 30 s in all, as with
-/// ssh.
+const PROBE_PACE_S: u32 = 10;
+/// With this many unanswered probes the other side is lost: after 30 s, as with ssh.
 const PROBES: u32 = 3;
 
-/// Whether a connection was given up because the other side has another key than the expected one.
+/// Whether a connection failed because the other side has another key than the expected one.
 pub fn is_wrong_key(error: &io::Error) -> bool {
     let cause = error
         .get_ref()
@@ -41,99 +39,97 @@ pub fn is_wrong_key(error: &io::Error) -> bool {
     matches!(cause, Some(rustls::Error::InvalidCertificate(_)))
 }
 
-/// The keys that a listener lets in.
+/// The keys that a listener admits.
 #[derive(Clone, Debug)]
 pub struct Guests(Arc<ServerConfig>);
 
 impl Guests {
-    /// Admits peers with one of these keys.
     pub fn new(identity: &Identity, keys: Vec<PublicKey>) -> io::Result<Guests> {
         pinned::server(identity, keys).map(Guests)
     }
 }
 
-/// Makes glibc keep the memory of records that were sent, for the next ones. By default it returns
-/// free memory at the end of the heap to the kernel, at first from 128 KiB on, and then from twice
-/// the size of the largest block that was freed (mallopt(3), `M_MMAP_THRESHOLD`). Memory that was
-/// returned costs page faults: a fiftieth of the time of a copy.
+/// Makes glibc keep the memory of sent records. By default it returns free memory at the end of the
+/// heap to the kernel, from 128 KiB on or twice the largest block that was ever freed (mallopt(3),
+/// `M_MMAP_THRESHOLD`). The page faults cost a fiftieth of the time of a copy.
 fn keep_freed_memory() {
     drop(black_box(Vec::<u8>::with_capacity(2 * MAX_WRITTEN)));
 }
 
 /// One side of a connection.
 #[derive(Debug)]
-pub struct Link {
-    /// Its buffer has bytes that rustls has not taken yet.
+pub struct TlsConnection {
     stream: BufReader<TcpStream>,
     tls: Connection,
-    /// How many bytes rustls has taken.
+    /// How many encrypted bytes rustls has read.
     received_bytes: u64,
-    /// Whether nothing more arrives.
-    ended: bool,
+    is_at_end: bool,
     /// Whether all queued bytes are the beginning of bytes that follow at once.
-    begun: bool,
+    has_beginning: bool,
 }
 
-impl Link {
+impl TlsConnection {
     /// Connects to the listening side, which must have this key.
-    pub fn connect(stream: TcpStream, identity: &Identity, server: PublicKey) -> io::Result<Link> {
+    pub fn connect(
+        stream: TcpStream,
+        identity: &Identity,
+        server: PublicKey,
+    ) -> io::Result<TlsConnection> {
         // no name is sent for an address, and none is checked
         let name = ServerName::from(IpAddr::from(Ipv4Addr::UNSPECIFIED));
         let tls = ClientConnection::new(pinned::client(identity, server)?, name)
             .map_err(io::Error::other)?;
-        Link::new(stream, tls.into(), LITTLE)
+        TlsConnection::new(stream, tls.into(), LITTLE)
     }
 
-    /// Connects within the time, and returns when the listening side has proved its key; with
-    /// `welcomed`, when it has also sent something, which shows that it has admitted this side.
-    /// Returns the connection and the received bytes.
+    /// Connects, and returns when the listening side has proved its key; with `welcomed`, when it
+    /// has also admitted this side, which any data of its shows. Also returns that data.
     pub fn open(
         address: SocketAddr,
         identity: &Identity,
         server: PublicKey,
         limit: Duration,
         welcomed: bool,
-    ) -> io::Result<(Link, Vec<u8>)> {
+    ) -> io::Result<(TlsConnection, Vec<u8>)> {
         let until = Instant::now() + limit;
         let stream = TcpStream::connect_timeout(&address, limit)?;
-        let mut link = Link::connect(stream, identity, server)?;
+        let mut connection = TlsConnection::connect(stream, identity, server)?;
         let mut received = Vec::new();
-        while link.peer().is_none() || (welcomed && received.is_empty()) {
+        while connection.peer().is_none() || (welcomed && received.is_empty()) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(ErrorKind::TimedOut.into());
             }
-            let mut fds = [PollFd::new(link.as_fd(), link.wait_for())];
-            // one millisecond more than what poll(2) rounds down
+            let mut fds = [PollFd::new(connection.as_fd(), connection.poll_flags())];
+            // poll(2) rounds down
             let left = PollTimeout::try_from(left + Duration::from_millis(1));
             let _ = poll(&mut fds, left.unwrap_or(PollTimeout::MAX));
-            link.flush()?;
-            if !link.receive(&mut received)? && received.is_empty() {
+            connection.flush()?;
+            if !connection.receive(&mut received)? && received.is_empty() {
                 return Err(ErrorKind::ConnectionReset.into());
             }
         }
-        Ok((link, received))
+        Ok((connection, received))
     }
 
-    /// Accepts a connection.
-    pub fn accept(stream: TcpStream, guests: &Guests) -> io::Result<Link> {
+    pub fn accept(stream: TcpStream, guests: &Guests) -> io::Result<TlsConnection> {
         let tls = ServerConnection::new(Arc::clone(&guests.0)).map_err(io::Error::other)?;
-        Link::new(stream, tls.into(), LEAST)
+        TlsConnection::new(stream, tls.into(), LEAST)
     }
 
-    fn new(stream: TcpStream, mut tls: Connection, buffer: usize) -> io::Result<Link> {
+    fn new(stream: TcpStream, mut tls: Connection, buffer: usize) -> io::Result<TlsConnection> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         tls.set_buffer_limit(Some(MAX_WAITING));
-        let mut link = Link {
+        let mut connection = TlsConnection {
             stream: BufReader::with_capacity(buffer, stream),
             tls,
             received_bytes: 0,
-            ended: false,
-            begun: false,
+            is_at_end: false,
+            has_beginning: false,
         };
-        link.flush()?;
-        Ok(link)
+        connection.flush()?;
+        Ok(connection)
     }
 
     /// The key of the other side, after it has proved that it has it.
@@ -144,49 +140,43 @@ impl Link {
         PublicKey::from_spki(self.tls.peer_certificates()?.first()?)
     }
 
-    /// Queues bytes and sends what can be sent now. An error means that the other side accepts
-    /// nothing.
+    /// Queues bytes and sends what can be sent now. Fails if the other side accepts nothing.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let taken = self.tls.writer().write(bytes)?;
-        if taken < bytes.len() {
-            return Err(io::Error::new(
-                ErrorKind::TimedOut,
-                "too much waits to be sent",
-            ));
+        if self.tls.writer().write(bytes)? < bytes.len() {
+            let problem = "too much waits to be sent";
+            return Err(io::Error::new(ErrorKind::TimedOut, problem));
         }
         self.flush()
     }
 
-    /// Makes the kernel probe the other side even while nothing is sent. If that side disappears
-    /// without closing, or accepts nothing of the sent data for that long, the connection breaks,
-    /// and waiting callers are woken. For connections that wait until they are used.
-    pub fn notice_silence(&self) -> io::Result<()> {
+    /// Has the kernel break the connection, and wake its callers, if the other side disappears
+    /// without closing it or accepts none of the sent data. For connections that wait for their
+    /// use.
+    pub fn detect_silence(&self) -> io::Result<()> {
         setsockopt(self, sockopt::KeepAlive, &true)?;
-        setsockopt(self, sockopt::TcpKeepIdle, &PROBE_PACE)?;
-        setsockopt(self, sockopt::TcpKeepInterval, &PROBE_PACE)?;
+        setsockopt(self, sockopt::TcpKeepIdle, &PROBE_PACE_S)?;
+        setsockopt(self, sockopt::TcpKeepInterval, &PROBE_PACE_S)?;
         setsockopt(self, sockopt::TcpKeepCount, &PROBES)?;
-        // data that was sent and is not acknowledged counts as a probe too
-        let limit_ms = (PROBES + 1) * PROBE_PACE * 1000;
+        // data that was not acknowledged counts as a probe, too
+        let limit_ms = (PROBES + 1) * PROBE_PACE_S * 1000;
         setsockopt(self, sockopt::TcpUserTimeout, &limit_ms)?;
         Ok(())
     }
 
-    /// Allows the other side to be slow, because of its disk or reader: from now on the users of
-    /// the connection decide how long they wait. The kernel does not distinguish a slow side from a
-    /// lost one: its limit counts while the other side has no room, even though that side answers
-    /// all probes.
-    pub fn be_patient(&self) -> io::Result<()> {
+    /// Lets the users of the connection decide how long to wait for a slow disk or reader. The
+    /// kernel does not distinguish a slow side from a lost one: its limit also counts while the
+    /// other side has no room but answers all probes.
+    pub fn allow_silence(&self) -> io::Result<()> {
         setsockopt(self, sockopt::TcpUserTimeout, &0)?;
         Ok(())
     }
 
-    /// How many encrypted bytes were read from the socket.
     pub fn received_bytes(&self) -> u64 {
         self.received_bytes
     }
 
-    /// Enlarges the read buffer, before much data.
-    pub fn widen(mut self) -> Link {
+    /// Prepares for much data.
+    pub fn with_large_buffer(mut self) -> TlsConnection {
         keep_freed_memory();
         if self.stream.buffer().is_empty() {
             self.stream = BufReader::with_capacity(MUCH, self.stream.into_inner());
@@ -195,43 +185,43 @@ impl Link {
     }
 
     /// Sends as many of these bytes as possible now. `WouldBlock` if that is none; see
-    /// [`Link::wait_for`].
+    /// [`TlsConnection::poll_flags`].
     pub fn write_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if !self.begun {
-            self.make_room()?;
+        if !self.has_beginning {
+            self.send_queued()?;
         }
         let bytes = &bytes[..bytes.len().min(MAX_WRITTEN)];
-        let taken = self.tls.writer().write(bytes)?;
+        let count = self.tls.writer().write(bytes)?;
         self.flush()?;
-        Ok(taken)
+        Ok(count)
     }
 
-    /// As [`Link::write_some`] for bytes that others follow at once, such as the line in front of a
-    /// body: if they are few, they are sent together with those, which saves a system call and the
-    /// other side's waking up for them.
+    /// As [`TlsConnection::write_some`], for bytes that others follow at once, such as the line in
+    /// front of a body. A few bytes are sent together with those that follow, which saves a system
+    /// call and does not wake the other side twice.
     pub fn write_beginning(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.begun || bytes.len() > LITTLE {
+        if self.has_beginning || bytes.len() > LITTLE {
             return self.write_some(bytes);
         }
-        self.make_room()?;
-        let taken = self.tls.writer().write(bytes)?;
-        self.begun = true;
-        Ok(taken)
+        self.send_queued()?;
+        let count = self.tls.writer().write(bytes)?;
+        self.has_beginning = true;
+        Ok(count)
     }
 
     /// Sends queued bytes; `WouldBlock` if that is not possible now.
-    fn make_room(&mut self) -> io::Result<()> {
+    fn send_queued(&mut self) -> io::Result<()> {
         self.flush()?;
-        match self.tls.wants_write() {
-            true => Err(ErrorKind::WouldBlock.into()),
-            false => Ok(()),
+        if self.tls.wants_write() {
+            return Err(ErrorKind::WouldBlock.into());
         }
+        Ok(())
     }
 
-    /// Tells the other side that nothing follows. `WouldBlock` while that cannot be sent.
+    /// Announces that nothing follows. `WouldBlock` while that cannot be sent.
     pub fn close(&mut self) -> io::Result<()> {
         self.tls.send_close_notify();
-        self.make_room()?;
+        self.send_queued()?;
         self.stream.get_ref().shutdown(Shutdown::Write)
     }
 
@@ -240,20 +230,19 @@ impl Link {
         let _ = self.stream.get_ref().shutdown(Shutdown::Both);
     }
 
-    /// Writes the available bytes to `received`; returns whether more may arrive. An error ends the
-    /// connection.
+    /// Writes the available bytes to `received`; returns whether more may arrive.
     pub fn receive(&mut self, received: &mut impl Write) -> io::Result<bool> {
         let mut count = 0;
         let until = self.received_bytes + MAX_READ as u64;
         // bytes that were read from the socket do not make poll report it again
-        while !self.ended
+        while !self.is_at_end
             && ((count < MAX_READ && self.received_bytes < until)
                 || !self.stream.buffer().is_empty())
         {
             match self.tls.read_tls(&mut self.stream) {
                 Ok(count) => {
                     self.received_bytes += count as u64;
-                    self.ended = count == 0;
+                    self.is_at_end = count == 0;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -264,28 +253,23 @@ impl Link {
             let flushed = self.flush();
             let state = state.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
             flushed?;
-            count += self.take(state.plaintext_bytes_to_read(), received)?;
+            let mut left = state.plaintext_bytes_to_read();
+            count += left;
+            while left > 0 {
+                let mut reader = self.tls.reader();
+                let bytes = reader.fill_buf()?;
+                let read = bytes.len().min(left);
+                received.write_all(&bytes[..read])?;
+                reader.consume(read);
+                left -= read;
+            }
         }
-        Ok(!self.ended)
-    }
-
-    /// Takes up to this many decrypted bytes; returns their number.
-    fn take(&mut self, count: usize, received: &mut impl Write) -> io::Result<usize> {
-        let mut left = count;
-        while left > 0 {
-            let mut reader = self.tls.reader();
-            let bytes = reader.fill_buf()?;
-            let taken = bytes.len().min(left);
-            received.write_all(&bytes[..taken])?;
-            reader.consume(taken);
-            left -= taken;
-        }
-        Ok(count)
+        Ok(!self.is_at_end)
     }
 
     /// Sends queued bytes, as far as possible now.
     pub fn flush(&mut self) -> io::Result<()> {
-        self.begun = false;
+        self.has_beginning = false;
         while self.tls.wants_write() {
             match self.tls.write_tls(self.stream.get_mut()) {
                 Ok(_) => {}
@@ -297,18 +281,17 @@ impl Link {
         Ok(())
     }
 
-    /// What to wait for before the next [`Link::receive`] or [`Link::flush`].
-    pub fn wait_for(&self) -> PollFlags {
-        let writing = if self.tls.wants_write() {
-            PollFlags::POLLOUT
+    /// What to wait for before the next [`TlsConnection::receive`] or [`TlsConnection::flush`].
+    pub fn poll_flags(&self) -> PollFlags {
+        if self.tls.wants_write() {
+            PollFlags::POLLIN | PollFlags::POLLOUT
         } else {
-            PollFlags::empty()
-        };
-        PollFlags::POLLIN | writing
+            PollFlags::POLLIN
+        }
     }
 }
 
-impl AsFd for Link {
+impl AsFd for TlsConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.get_ref().as_fd()
     }
@@ -332,13 +315,13 @@ mod tests {
         let (ours, theirs) = (Identity::new().unwrap(), Identity::new().unwrap());
         let (client, server) = connected();
         let guests = Guests::new(&theirs, vec![ours.public_key()]).unwrap();
-        let mut client = Link::connect(client, &ours, theirs.public_key()).unwrap();
-        let mut server = Link::accept(server, &guests).unwrap();
+        let mut client = TlsConnection::connect(client, &ours, theirs.public_key()).unwrap();
+        let mut server = TlsConnection::accept(server, &guests).unwrap();
         turns(&mut client, &mut server, |client, server, _| {
             client.peer().is_some() && server.peer().is_some()
         })
         .unwrap();
-        let mut server = server.widen();
+        let mut server = server.with_large_buffer();
         let text: Vec<u8> = (0..8_000_000u32).map(|n| (n >> 3) as u8).collect();
         let (mut sent, mut got, mut open) = (0, Vec::new(), true);
         let until = Instant::now() + Duration::from_secs(60);
@@ -367,9 +350,9 @@ mod tests {
 
     /// Both ends take turns until `done`, or one of them fails.
     fn turns(
-        client: &mut Link,
-        server: &mut Link,
-        done: impl Fn(&Link, &Link, &[u8]) -> bool,
+        client: &mut TlsConnection,
+        server: &mut TlsConnection,
+        done: impl Fn(&TlsConnection, &TlsConnection, &[u8]) -> bool,
     ) -> io::Result<Vec<u8>> {
         let (mut at_server, mut at_client) = (Vec::new(), Vec::new());
         let until = Instant::now() + Duration::from_secs(10);
@@ -394,8 +377,8 @@ mod tests {
         );
         let (client, server) = connected();
         let guests = Guests::new(&theirs, vec![other.public_key(), ours.public_key()]).unwrap();
-        let mut client = Link::connect(client, &ours, theirs.public_key()).unwrap();
-        let mut server = Link::accept(server, &guests).unwrap();
+        let mut client = TlsConnection::connect(client, &ours, theirs.public_key()).unwrap();
+        let mut server = TlsConnection::accept(server, &guests).unwrap();
         assert_eq!((client.peer(), server.peer()), (None, None));
         // more than both sockets hold
         let text: Vec<u8> = (0..3_000_000u32).map(|n| n as u8).collect();
@@ -422,12 +405,12 @@ mod tests {
         use nix::sys::socket::getsockopt;
         let identity = Identity::new().unwrap();
         let (client, _server) = connected();
-        let link = Link::connect(client, &identity, identity.public_key()).unwrap();
-        link.notice_silence().unwrap();
-        assert_eq!(getsockopt(&link, sockopt::TcpUserTimeout), Ok(40_000));
-        link.be_patient().unwrap();
-        assert_eq!(getsockopt(&link, sockopt::TcpUserTimeout), Ok(0));
-        assert_eq!(getsockopt(&link, sockopt::KeepAlive), Ok(true));
+        let connection = TlsConnection::connect(client, &identity, identity.public_key()).unwrap();
+        connection.detect_silence().unwrap();
+        assert_eq!(getsockopt(&connection, sockopt::TcpUserTimeout), Ok(40_000));
+        connection.allow_silence().unwrap();
+        assert_eq!(getsockopt(&connection, sockopt::TcpUserTimeout), Ok(0));
+        assert_eq!(getsockopt(&connection, sockopt::KeepAlive), Ok(true));
     }
 
     #[test]
@@ -454,8 +437,8 @@ mod tests {
         for (case, client_identity, expected, server_identity) in cases {
             let (client, server) = connected();
             let guests = Guests::new(server_identity, vec![ours.public_key()]).unwrap();
-            let mut client = Link::connect(client, client_identity, expected).unwrap();
-            let mut server = Link::accept(server, &guests).unwrap();
+            let mut client = TlsConnection::connect(client, client_identity, expected).unwrap();
+            let mut server = TlsConnection::accept(server, &guests).unwrap();
             client.send(b"let me in").unwrap();
             let result = turns(&mut client, &mut server, |_, _, got| !got.is_empty());
             let error = result.unwrap_err();
@@ -475,7 +458,7 @@ mod tests {
             b"GET / HTTP/1.1\r\n\r\n",
         ] {
             let (mut client, server) = connected();
-            let mut server = Link::accept(server, &guests).unwrap();
+            let mut server = TlsConnection::accept(server, &guests).unwrap();
             client.write_all(bytes).unwrap();
             client.shutdown(std::net::Shutdown::Write).unwrap();
             let mut received = Vec::new();
@@ -493,8 +476,8 @@ mod tests {
         let (ours, theirs) = (Identity::new().unwrap(), Identity::new().unwrap());
         let (client, server) = connected();
         let guests = Guests::new(&theirs, vec![ours.public_key()]).unwrap();
-        let mut client = Link::connect(client, &ours, theirs.public_key()).unwrap();
-        let mut server = Link::accept(server, &guests).unwrap();
+        let mut client = TlsConnection::connect(client, &ours, theirs.public_key()).unwrap();
+        let mut server = TlsConnection::accept(server, &guests).unwrap();
         turns(&mut client, &mut server, |client, server, _| {
             client.peer().is_some() && server.peer().is_some()
         })
