@@ -2,9 +2,8 @@
 
 use crate::args::{Args, ServerPort};
 use crate::choice::{self, Need};
-use crate::gpus;
-use crate::plan::{self, Placement, ProbeAnswer, ProbeWish};
-use crate::ports;
+use crate::plan::{self, Placement, ProbeAnswer};
+use crate::ports::{self, HostServers};
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{self, Out, Stream};
@@ -13,7 +12,7 @@ use record::term;
 use record::{DEFAULT_PORT, Facts, FileCopy, Graph, Host, Process, Pushed, Record};
 use remote::{self, HostFault, Remote};
 use std::collections::HashMap;
-use wire::probe::{Python, SERVER_PORTS};
+use wire::probe::{Probe, Python, SERVER_PORTS};
 use wire::{Event, Request};
 
 const ONE_VERSION: &str = "install one version on all hosts, or name the right Python with --conda \
@@ -29,17 +28,23 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         (None, Some(folder)) => Python::Venv(folder.clone()),
         (None, None) => Python::Command(args.python.clone()),
     };
-    let wanted = ProbeWish {
-        workspace: args.workspace.as_deref(),
-        num_servers: args.num_servers,
-        python: &python,
-        setup: args.setup.as_deref(),
+    let probe = Probe {
+        workspace: args.workspace.clone(),
+        server_ports: None,
+        python: python.clone(),
+        setup: args.setup.clone(),
         occupancy: args.need.is_some() || args.port == ServerPort::Auto,
     };
     let remote = Remote::new(args.connect.options())?;
-    let answers = remote.ask_all(hosts, |host| Request::Probe(plan::request(&wanted, host)))?;
+    let answers = remote.ask_all(hosts, |host| {
+        let last = host.port.saturating_add(args.num_servers - 1);
+        Request::Probe(Probe {
+            server_ports: Some((host.port, last)),
+            ..probe.clone()
+        })
+    })?;
     let mut report = remote::report(hosts, &answers);
-    let mut outcomes: Vec<Result<ProbeAnswer, Fault>> = hosts
+    let mut outcomes: Vec<Outcome> = hosts
         .iter()
         .zip(answers)
         .map(|(host, answer)| outcome(host, &python, answer))
@@ -48,52 +53,58 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     if !args.mixed_versions && args.need.is_none() {
         refuse_other_versions(hosts, &mut outcomes);
     }
-    // the report already has the fault of a host that could not be reached
-    let faults = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
-    report
-        .0
-        .extend(faults.filter(|fault| !fault.location.is_empty()).cloned());
     let kept = match args.need {
         Some(count) => {
-            let kept = choose(args, count, hosts, &outcomes)?;
-            // hosts that failed are not taken
+            // hosts that failed are left out
             report = Report::default();
-            kept
+            choose(args, count, hosts, &outcomes)?
         }
-        None => (0..hosts.len()).collect(),
+        None => {
+            // the report already has the fault of a host that could not be reached
+            let faults = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
+            let faults = faults.filter(|fault| !fault.location.is_empty());
+            report.0.extend(faults.cloned());
+            (0..hosts.len()).collect()
+        }
     };
     let chosen = placements(args, &kept, hosts, &outcomes);
-    let servers: Vec<ports::Server<'_>> = chosen.iter().flatten().filter_map(server).collect();
+    let servers: Vec<HostServers<'_>> = chosen.iter().flatten().filter_map(servers).collect();
     let mut warnings = warnings(&kept, hosts, &outcomes);
-    let of_ports = ports::warnings(&servers, args.num_servers);
-    warnings.0.extend(of_ports);
-    warnings.print("host-probe: warning");
+    warnings.extend(ports::warnings(&servers, args.num_servers));
+    Report(warnings).print("host-probe: warning");
     let chosen = chosen?;
 
     let mut out = Out::new("host-probe");
-    match args.connect.format.human() {
-        true => out.write(table(&chosen).as_bytes()),
-        false => out.write(&lines(stream, &chosen, args.need.is_some(), &remote)),
+    if args.connect.format.human() {
+        out.write(table(&chosen).as_bytes());
+    } else {
+        out.write(&lines(stream, &chosen, args.need.is_some(), &remote));
     }
     report.0.extend(out.fault());
     report.check().map(|()| Exit::Done)
 }
 
-/// A host whose record is written, its new number, and its answer.
+type Outcome = Result<ProbeAnswer, Fault>;
+
+/// A host whose record is written.
 struct Chosen<'a> {
     host: &'a Host,
     placement: Placement,
-    outcome: &'a Result<ProbeAnswer, Fault>,
+    outcome: &'a Outcome,
 }
 
-/// The graph server of a host. A host without DGL has none, unless ip_config has another port than
-/// the default.
-fn server<'a>(chosen: &Chosen<'a>) -> Option<ports::Server<'a>> {
+/// A host without DGL has no graph servers, unless ip_config has another port than the default.
+fn servers<'a>(chosen: &Chosen<'a>) -> Option<HostServers<'a>> {
     let answer = chosen.outcome.as_ref().ok()?;
-    let port = chosen.placement.port;
-    let is_meant = port != DEFAULT_PORT || answer.facts.dgl.is_some();
-    let ephemeral = answer.ephemeral_ports.as_ref()?;
-    is_meant.then_some((chosen.host, port, ephemeral))
+    let first_port = chosen.placement.port;
+    if first_port == DEFAULT_PORT && answer.facts.dgl.is_none() {
+        return None;
+    }
+    Some(HostServers {
+        host: chosen.host,
+        first_port,
+        ephemeral: answer.ephemeral_ports.as_ref()?,
+    })
 }
 
 /// Refuses records that were planned with the numbers and ports of hosts, which will change.
@@ -104,23 +115,21 @@ fn not_planned_yet(stream: &Stream) -> Result<(), Report> {
         (Pushed::TYPE, stream.has::<Pushed>()),
         (Process::TYPE, stream.has::<Process>()),
     ];
-    match planned.into_iter().find(|(_, is_planned)| *is_planned) {
-        None => Ok(()),
-        Some((name, _)) => Err(Fault::data(
-            "stdin",
-            format!("there are {name} records, which were made for the hosts as they are"),
-        )
+    let Some((name, _)) = planned.into_iter().find(|(_, is_planned)| *is_planned) else {
+        return Ok(());
+    };
+    let problem = format!("there are {name} records, which were made for the hosts as they are");
+    Err(Fault::data("stdin", problem)
         .fix("put host-probe with --need or --port auto in front of part-map")
-        .report()),
-    }
+        .report())
 }
 
-/// The hosts to take, by position. Prints on stderr why the others are not taken.
+/// The positions of suitable hosts. Prints why the others are left out.
 fn choose(
     args: &Args,
     count: u32,
     hosts: &[Host],
-    outcomes: &[Result<ProbeAnswer, Fault>],
+    outcomes: &[Outcome],
 ) -> Result<Vec<usize>, Report> {
     let need = Need {
         hosts: count,
@@ -145,11 +154,8 @@ fn choose(
         );
     }
     if choice.kept.len() < count as usize {
-        let problem = format!(
-            "{} of {} hosts can be taken, and {count} are needed",
-            choice.kept.len(),
-            hosts.len()
-        );
+        let (suitable, all) = (choice.kept.len(), hosts.len());
+        let problem = format!("{suitable} of {all} hosts can be taken, and {count} are needed");
         return Err(Fault::unreachable("--need", problem)
             .fix(
                 "list more hosts in ip_config, fix the hosts that were left out, or wait until \
@@ -158,96 +164,79 @@ fn choose(
             .report());
     }
     if !choice.spare.is_empty() {
-        let names: Vec<String> = choice
-            .spare
-            .iter()
-            .map(|host_index| hosts[*host_index].ip.to_string())
-            .collect();
+        let spare = choice.spare.iter();
+        let names: Vec<String> = spare.map(|index| hosts[*index].ip.to_string()).collect();
         record::tell!("host-probe: suitable, but not needed: {}", names.join(", "));
     }
     Ok(choice.kept)
 }
 
 /// Warnings about the hosts whose records are written.
-fn warnings(kept: &[usize], hosts: &[Host], outcomes: &[Result<ProbeAnswer, Fault>]) -> Report {
-    let kept = kept.iter();
-    let answers: Vec<(&Host, &ProbeAnswer)> = kept
-        .filter_map(|index| Some((&hosts[*index], outcomes[*index].as_ref().ok()?)))
-        .collect();
-    let warnings = answers
-        .iter()
-        .flat_map(|(_, answer)| answer.warnings.clone());
-    let mut warnings: Vec<Fault> = warnings.collect();
-    let found: Vec<(&Host, &Facts)> = answers
-        .iter()
-        .map(|(host, answer)| (*host, &answer.facts))
-        .collect();
-    for ((host, _), differences) in found.iter().zip(odd_versions(&found, false)) {
-        warnings.extend(differences.map(|differences| {
-            Fault::data(host.location(), format!("has {differences}")).fix(ONE_VERSION)
-        }));
+fn warnings(kept: &[usize], hosts: &[Host], outcomes: &[Outcome]) -> Vec<Fault> {
+    let mut warnings = Vec::new();
+    let mut found: Vec<(&Host, &Facts)> = Vec::new();
+    for index in kept {
+        if let Ok(answer) = &outcomes[*index] {
+            warnings.extend(answer.warnings.clone());
+            found.push((&hosts[*index], &answer.facts));
+        }
     }
-    Report(warnings)
+    for ((host, _), differences) in found.iter().zip(odd_versions(&found, false)) {
+        if let Some(differences) = differences {
+            let fault = Fault::data(host.location(), format!("has {differences}"));
+            warnings.push(fault.fix(ONE_VERSION));
+        }
+    }
+    warnings
 }
 
-/// The new numbers of the hosts that were kept; they keep their numbers if all were kept.
+/// The new numbers and ports of hosts. Only with --need are they numbered anew.
 fn placements<'a>(
     args: &Args,
     kept: &[usize],
     hosts: &'a [Host],
-    outcomes: &'a [Result<ProbeAnswer, Fault>],
+    outcomes: &'a [Outcome],
 ) -> Result<Vec<Chosen<'a>>, Report> {
-    let port = match args.port {
-        ServerPort::Keep => None,
-        ServerPort::Auto => {
-            let answers = kept
-                .iter()
-                .filter_map(|host_index| outcomes[*host_index].as_ref().ok());
-            Some(choice::free_port(answers, args.num_servers).ok_or_else(no_free_port)?)
+    let mut free_port = None;
+    if args.port == ServerPort::Auto {
+        let answers = kept
+            .iter()
+            .filter_map(|index| outcomes[*index].as_ref().ok());
+        free_port = choice::free_port(answers, args.num_servers);
+        if free_port.is_none() {
+            let (first, last) = (SERVER_PORTS.start(), SERVER_PORTS.end());
+            let problem = format!(
+                "no ports for the graph servers are free on all hosts between {first} and {last}"
+            );
+            return Err(Fault::unreachable("--port auto", problem)
+                .fix("end what listens there, or write ports into ip_config")
+                .report());
         }
-    };
-    let of = u32::try_from(kept.len()).unwrap_or(u32::MAX);
-    let location = |(number, host_index): (u32, &usize)| {
-        let host = &hosts[*host_index];
+    }
+    let count = u32::try_from(kept.len()).unwrap_or(u32::MAX);
+    let chosen = (0..count).zip(kept).map(|(number, index)| {
+        let host = &hosts[*index];
         let (id, of) = match args.need {
-            Some(_) => (number, of),
+            Some(_) => (number, count),
             None => (host.id, host.of),
         };
+        let port = free_port.unwrap_or(host.port);
         Chosen {
             host,
-            placement: Placement {
-                id,
-                of,
-                port: port.unwrap_or(host.port),
-            },
-            outcome: &outcomes[*host_index],
+            placement: Placement { id, of, port },
+            outcome: &outcomes[*index],
         }
-    };
-    Ok((0..).zip(kept).map(location).collect())
-}
-
-fn no_free_port() -> Report {
-    let problem = format!(
-        "no ports for the graph servers are free on all hosts between {} and {}",
-        SERVER_PORTS.start(),
-        SERVER_PORTS.end()
-    );
-    Fault::unreachable("--port auto", problem)
-        .fix("end what listens there, or write ports into ip_config")
-        .report()
+    });
+    Ok(chosen.collect())
 }
 
 /// Refuses hosts with another Python, torch or DGL than most hosts.
-fn refuse_other_versions(hosts: &[Host], outcomes: &mut [Result<ProbeAnswer, Fault>]) {
+fn refuse_other_versions(hosts: &[Host], outcomes: &mut [Outcome]) {
     let nothing = Facts::default();
-    let found: Vec<(&Host, &Facts)> = hosts
+    let facts = outcomes
         .iter()
-        .zip(outcomes.iter())
-        .map(|(host, outcome)| {
-            let facts = outcome.as_ref().map_or(&nothing, |answer| &answer.facts);
-            (host, facts)
-        })
-        .collect();
+        .map(|outcome| outcome.as_ref().map_or(&nothing, |answer| &answer.facts));
+    let found: Vec<(&Host, &Facts)> = hosts.iter().zip(facts).collect();
     let odd = odd_versions(&found, false);
     for ((host, outcome), differences) in hosts.iter().zip(outcomes).zip(odd) {
         if let Some(differences) = differences {
@@ -258,12 +247,8 @@ fn refuse_other_versions(hosts: &[Host], outcomes: &mut [Result<ProbeAnswer, Fau
     }
 }
 
-/// The meaning of an answer. The report of refused hosts already has faults without a location.
-fn outcome(
-    host: &Host,
-    python: &Python,
-    answer: Result<Vec<Event>, HostFault>,
-) -> Result<ProbeAnswer, Fault> {
+/// The meaning of an answer. A fault that the report already has is without a location.
+fn outcome(host: &Host, python: &Python, answer: Result<Vec<Event>, HostFault>) -> Outcome {
     let events = answer.map_err(|fault| Fault::unreachable("", fault.problem))?;
     let probed = events.into_iter().find_map(|event| match event {
         Event::Probed(probed) => Some(*probed),
@@ -275,17 +260,24 @@ fn outcome(
     plan::answer(host, python, probed)
 }
 
-/// The input with new records of these hosts. Those of other hosts stay or are left out.
-fn lines(stream: &Stream, chosen: &[Chosen<'_>], others_leave: bool, remote: &Remote) -> Vec<u8> {
+/// The input with new records of these hosts, and without those of others if `omit_others`.
+fn lines(stream: &Stream, chosen: &[Chosen<'_>], omit_others: bool, remote: &Remote) -> Vec<u8> {
     let by_id: HashMap<u32, &Chosen<'_>> = chosen
         .iter()
-        .map(|chosen_host| (chosen_host.host.id, chosen_host))
+        .map(|chosen| (chosen.host.id, chosen))
         .collect();
     let mut all = Vec::new();
     for (line, id) in stream.lines() {
         match id.map(|id| by_id.get(&id)) {
-            Some(Some(chosen_host)) => jsonl::append(&record_of(chosen_host, remote), &mut all),
-            Some(None) if others_leave => {}
+            Some(Some(chosen)) => {
+                let outcome = match chosen.outcome {
+                    Ok(answer) => Ok(&answer.facts),
+                    Err(fault) => Err(fault.problem.as_str()),
+                };
+                let host = remote.with_connector(chosen.host);
+                jsonl::append(&plan::rewritten(&host, chosen.placement, outcome), &mut all);
+            }
+            Some(None) if omit_others => {}
             Some(None) | None => {
                 all.extend_from_slice(line);
                 all.push(b'\n');
@@ -295,28 +287,11 @@ fn lines(stream: &Stream, chosen: &[Chosen<'_>], others_leave: bool, remote: &Re
     all
 }
 
-fn record_of(chosen_host: &Chosen<'_>, remote: &Remote) -> Host {
-    let outcome = chosen_host
-        .outcome
-        .as_ref()
-        .map(|answer| &answer.facts)
-        .map_err(|fault| fault.problem.as_str());
-    plan::rewritten(
-        &remote.with_connector(chosen_host.host),
-        chosen_host.placement,
-        outcome,
-    )
-}
-
-/// The table for people, a line for each host.
+/// The table for people.
 fn table(chosen: &[Chosen<'_>]) -> String {
     // users without DGL need not see that it is missing
-    let answers = || {
-        chosen
-            .iter()
-            .filter_map(|chosen_host| chosen_host.outcome.as_ref().ok())
-    };
-    let has_dgl = answers().any(|answer| answer.facts.dgl.is_some());
+    let mut answers = chosen.iter().flat_map(|chosen| chosen.outcome);
+    let has_dgl = answers.any(|answer| answer.facts.dgl.is_some());
     let row = |cells: [&str; 12]| {
         let [
             id,
@@ -343,22 +318,22 @@ fn table(chosen: &[Chosen<'_>]) -> String {
         "host", "ip", "iface", "cpus", "gpus", "gpu free", "memory", "shm", "disk", "python",
         "torch", "dgl",
     ]);
-    for chosen_host in chosen {
-        let id = chosen_host.placement.id;
-        match chosen_host.outcome {
-            Ok(ProbeAnswer { facts, .. }) => {
-                text += &row(cells(id, chosen_host.host, facts)
-                    .each_ref()
-                    .map(String::as_str));
-            }
+    for Chosen {
+        host,
+        placement,
+        outcome,
+    } in chosen
+    {
+        let id = placement.id;
+        text += &match outcome {
+            Ok(answer) => row(cells(id, host, &answer.facts)
+                .each_ref()
+                .map(String::as_str)),
             Err(fault) => {
-                text += &format!(
-                    "{id:>4}  {:<15}  failed: {}\n",
-                    chosen_host.host.ip.to_string(),
-                    term::plain(&fault.problem)
-                );
+                let (ip, problem) = (host.ip.to_string(), term::plain(&fault.problem));
+                format!("{id:>4}  {ip:<15}  failed: {problem}\n")
             }
-        }
+        };
     }
     text
 }
@@ -368,22 +343,20 @@ fn cells(id: u32, host: &Host, facts: &Facts) -> [String; 12] {
     let number =
         |value: Option<u32>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
     let size = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), term::bytes);
-    let (cpus, gpu_count) = (number(facts.cpus), number(facts.gpus));
-    let (memory, shm, free) = (
-        size(facts.mem_bytes),
-        size(facts.shm_free_bytes),
-        size(facts.free_bytes),
-    );
+    let gpu_free = facts
+        .gpu_cards
+        .iter()
+        .filter_map(|card| card.mem_free_bytes);
     [
         id.to_string(),
         host.ip.to_string(),
         text(&facts.iface),
-        cpus,
-        gpu_count,
-        size(gpus::least_free(&facts.gpu_cards)),
-        memory,
-        shm,
-        free,
+        number(facts.cpus),
+        number(facts.gpus),
+        size(gpu_free.min()),
+        size(facts.mem_bytes),
+        size(facts.shm_free_bytes),
+        size(facts.free_bytes),
         text(&facts.python),
         text(&facts.torch),
         text(&facts.dgl),

@@ -7,63 +7,61 @@ use record::{Facts, GpuCard, Host};
 use std::collections::BTreeSet;
 use wire::probe::SERVER_PORTS;
 
-/// The requirements that a host must meet to be taken.
+/// The required hosts. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Need {
-    /// How many hosts are taken.
     pub hosts: u32,
-    /// Free space in the workspace, in bytes.
+    /// Free space in the workspace.
     pub min_disk: Option<u64>,
-    /// Free space in /dev/shm, in bytes.
+    /// Free space in /dev/shm.
     pub min_shm: Option<u64>,
-    /// Main memory, in bytes.
     pub min_memory: Option<u64>,
-    /// Free memory of each GPU, in bytes; a host without a GPU is not taken.
+    /// Free memory of each GPU; a host without a GPU is not taken.
     pub min_gpu_memory: Option<u64>,
-    /// How many ports from its server port on must be free, if this is required.
+    /// How many ports from its server port on must be free.
     pub free_ports: Option<u16>,
     /// Whether hosts may have different versions of Python, torch and DGL.
     pub mixed_versions: bool,
 }
 
-/// The result of the choice, by position in the list.
+/// Hosts by position in the list.
 #[derive(Debug, Default, PartialEq)]
 pub struct Choice {
-    /// The first suitable hosts: as many as are needed or as there are.
+    /// The first suitable hosts, as many as are needed.
     pub kept: Vec<usize>,
     /// Suitable hosts beyond those.
     pub spare: Vec<usize>,
-    /// The other hosts, each with the requirement that it lacks.
+    /// The other hosts, and why they are unsuitable.
     pub left_out: Vec<(usize, String)>,
 }
 
-/// Takes the first suitable hosts. `answers` has the answer of each host, or why it cannot be used.
+/// Chooses the first suitable hosts. `answers` has the answer of each host, or why it is unusable.
 pub fn choose(hosts: &[Host], answers: &[Result<&ProbeAnswer, &str>], need: &Need) -> Choice {
     let mut choice = Choice::default();
     let mut usable = Vec::new();
+    let mut found: Vec<(&Host, &Facts)> = Vec::new();
     for (index, (host, answer)) in hosts.iter().zip(answers).enumerate() {
         let lacks = match answer {
-            Ok(answer) => lacks(host, answer, need),
-            Err(problem) => Some((*problem).to_owned()),
+            Ok(answer) => lacks(host, answer, need).map_or(Ok(&answer.facts), Err),
+            Err(problem) => Err((*problem).to_owned()),
         };
-        match (answer, lacks) {
-            (Ok(answer), None) => usable.push((index, &answer.facts)),
-            (_, lacks) => choice.left_out.push((index, lacks.unwrap_or_default())),
+        match lacks {
+            Ok(facts) => {
+                usable.push(index);
+                found.push((host, facts));
+            }
+            Err(lacks) => choice.left_out.push((index, lacks)),
         }
     }
-    let found: Vec<(&Host, &Facts)> = usable
-        .iter()
-        .map(|(index, facts)| (&hosts[*index], *facts))
-        .collect();
-    for ((index, _), differences) in usable.iter().zip(odd_versions(&found, true)) {
+    for (index, differences) in usable.into_iter().zip(odd_versions(&found, true)) {
         match differences {
             Some(differences) if !need.mixed_versions => {
                 choice
                     .left_out
-                    .push((*index, format!("it has {differences}")));
+                    .push((index, format!("it has {differences}")));
             }
-            _ if choice.kept.len() < need.hosts as usize => choice.kept.push(*index),
-            _ => choice.spare.push(*index),
+            _ if choice.kept.len() < need.hosts as usize => choice.kept.push(index),
+            _ => choice.spare.push(index),
         }
     }
     choice.left_out.sort_unstable();
@@ -79,10 +77,11 @@ fn lacks(host: &Host, answer: &ProbeAnswer, need: &Need) -> Option<String> {
         ("of main memory", facts.usable_mem_bytes(), need.min_memory),
     ];
     for (what, has, least) in room {
-        let Some(least) = least.filter(|least| has.is_none_or(|has| has < *least)) else {
-            continue;
-        };
-        return Some(too_little(has, what, least));
+        if let Some(least) = least
+            && has.is_none_or(|has| has < least)
+        {
+            return Some(too_little(has, what, least));
+        }
     }
     if let Some(problem) = gpu_lacks(facts, need.min_gpu_memory) {
         return Some(problem);

@@ -6,10 +6,10 @@ use wire::Failure;
 
 /// A driver and a desktop use less of a GPU's memory than this part.
 const SYSTEM_PART: u64 = 8;
-/// At most this many processes that use a GPU are named.
+/// How many processes that use a GPU are named.
 const USERS_SHOWN: usize = 4;
 
-/// GPUs that others use, that are missing, or whose state is unknown.
+/// Warns of GPUs that others use, that are missing, or whose state is unknown.
 pub fn warnings(host: &Host, facts: &Facts, failure: Option<&Failure>) -> Vec<Fault> {
     let (cards, count) = (&facts.gpu_cards, facts.gpus.unwrap_or(0));
     let warn = |problem: String| Fault::data(host.location(), problem);
@@ -25,13 +25,12 @@ pub fn warnings(host: &Host, facts: &Facts, failure: Option<&Failure>) -> Vec<Fa
              otherwise see what dmesg says about the others, or restart the host",
         ));
     }
-    let in_use: Vec<String> = cards.iter().filter_map(use_of).collect();
+    let in_use: Vec<String> = cards.iter().filter_map(usage).collect();
     if !in_use.is_empty() {
-        let problem = format!("{} of its {count} GPUs are in use", in_use.len());
         let problem = match (in_use.len(), count) {
             (1, 1) => "its GPU is in use".to_owned(),
             (1, _) => format!("1 of its {count} GPUs is in use"),
-            _ => problem,
+            (in_use, _) => format!("{in_use} of its {count} GPUs are in use"),
         };
         warnings.push(warn(problem).details(in_use).fix(
             "wait for these processes, use other hosts, or give trainers the free GPUs with \
@@ -41,13 +40,8 @@ pub fn warnings(host: &Host, facts: &Facts, failure: Option<&Failure>) -> Vec<Fa
     warnings
 }
 
-/// The least free memory of a GPU.
-pub fn least_free(cards: &[GpuCard]) -> Option<u64> {
-    cards.iter().filter_map(|card| card.mem_free_bytes).min()
-}
-
 /// Who uses a GPU, and how much of it; `None` if it is unused.
-fn use_of(card: &GpuCard) -> Option<String> {
+fn usage(card: &GpuCard) -> Option<String> {
     let room = card.mem_bytes.zip(card.mem_free_bytes);
     let used = room.map(|(all, free)| (all.saturating_sub(free), all));
     let is_full = used.is_some_and(|(used, all)| used > all / SYSTEM_PART);
@@ -147,7 +141,7 @@ mod tests {
             ),
         ];
         for (card, expected) in table {
-            assert_eq!(use_of(&card).as_deref(), expected);
+            assert_eq!(usage(&card).as_deref(), expected);
         }
     }
 

@@ -14,14 +14,11 @@ use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::Stream;
 
-/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     if args.least("disk").is_some() && args.workspace.is_none() {
-        let fault = Fault::usage(
-            "--min disk",
-            "is the space in the workspace, which is not given",
-        );
-        return Err(fault.fix("add --workspace DIR").report());
+        let problem = "is the space in the workspace, which is not given";
+        let fault = Fault::usage("--min disk", problem).fix("add --workspace DIR");
+        return Err(fault.report());
     }
     let stream = Stream::from_stdin(args.connect.partial)?;
     args.connect.say_partial("host-probe");

@@ -1,42 +1,15 @@
-//! The request to a host, and the meaning of its answer.
+//! The meaning of a host's answer.
 
 use crate::gpus;
 use record::error::Fault;
 use record::{Facts, Host};
 use wire::Failure;
-use wire::probe::{EphemeralPorts, Occupancy, Probe, Probed, Python};
+use wire::probe::{EphemeralPorts, Occupancy, Probed, Python};
 
-/// The request to every host.
-pub struct ProbeWish<'a> {
-    /// The directory of the job.
-    pub workspace: Option<&'a str>,
-    /// The number of graph servers on each host.
-    pub num_servers: u16,
-    /// The interpreter to examine.
-    pub python: &'a Python,
-    /// Shell text that runs before the interpreter.
-    pub setup: Option<&'a str>,
-    /// Whether to ask for the jobs and ports that are in use.
-    pub occupancy: bool,
-}
-
-/// The request to one host.
-pub fn request(wanted: &ProbeWish<'_>, host: &Host) -> Probe {
-    Probe {
-        workspace: wanted.workspace.map(str::to_owned),
-        server_ports: Some((host.port, host.port.saturating_add(wanted.num_servers - 1))),
-        python: wanted.python.clone(),
-        setup: wanted.setup.map(str::to_owned),
-        occupancy: wanted.occupancy,
-    }
-}
-
-/// The answer of a host.
 #[derive(Debug, Default, PartialEq)]
 pub struct ProbeAnswer {
-    /// The facts for its record.
+    /// For the host's record.
     pub facts: Facts,
-    /// Warnings for the user.
     pub warnings: Vec<Fault>,
     /// The jobs and ports that are in use, if requested.
     pub occupancy: Occupancy,
@@ -44,7 +17,7 @@ pub struct ProbeAnswer {
     pub ephemeral_ports: Option<EphemeralPorts>,
 }
 
-/// The meaning of a host's answer for its record.
+/// What a host's answer means for its record.
 pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<ProbeAnswer, Fault> {
     if let Some(failure) = probed.environment_failure {
         return Err(no_environment(host, python, failure));
@@ -57,23 +30,22 @@ pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<ProbeA
     probed.facts.iface = interfaces
         .find(|interface| interface.address == host.ip.0)
         .map(|interface| interface.name.clone());
-    let has_no_dgl = probed.facts.python.is_some() && probed.facts.dgl.is_none();
     if probed.interfaces.is_empty() {
         let problem = "its network interfaces could not be listed, so the one that has its \
             address is unknown";
         warn(problem.to_owned(), "see what `ip addr` lists there");
-    } else if probed.facts.iface.is_none() && has_no_dgl {
-        let problem = format!(
-            "{}, so gloo may choose another",
-            not_of_an_interface(host, &probed)
-        );
-        let fix = format!(
-            "{}; or dgl-env --env GLOO_SOCKET_IFNAME=NAME",
-            list_by_interface(host, &probed)
-        );
-        warn(problem, &fix);
     } else if probed.facts.iface.is_none() {
-        return Err(no_interface(host, &probed));
+        let problem = not_of_an_interface(host, &probed);
+        let fix = list_by_interface(host, &probed);
+        let has_no_dgl = probed.facts.python.is_some() && probed.facts.dgl.is_none();
+        if !has_no_dgl {
+            let problem = format!("{problem}; DGL would mistake the host for machine 0");
+            return Err(Fault::unreachable(host.location(), problem).fix(fix));
+        }
+        warn(
+            format!("{problem}, so gloo may choose another"),
+            &format!("{fix}; or dgl-env --env GLOO_SOCKET_IFNAME=NAME"),
+        );
     }
     if let Some(failure) = probed.python_failure {
         let fix = match python {
@@ -93,16 +65,14 @@ pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<ProbeA
     })
 }
 
-/// Why the environment does not exist. Users paste fixes, so these have its path in the user's
-/// form, and not the host's.
+/// The fault of a missing environment. Users paste the fix, so it has the path in their form, not
+/// in the host's.
 fn no_environment(host: &Host, python: &Python, failure: Failure) -> Fault {
     let fix = match python {
         Python::Venv(folder) => {
-            let (home, folder) = match folder.strip_prefix("~/") {
-                Some(below) => ("~/", below),
-                None => ("", folder.as_str()),
-            };
-            let folder = record::quote::shown(folder);
+            let below_home = folder.strip_prefix("~/");
+            let home = if below_home.is_some() { "~/" } else { "" };
+            let folder = record::quote::shown(below_home.unwrap_or(folder));
             format!(
                 "make it there: python3 -m venv {home}{folder}; or use --conda if it is conda's"
             )
@@ -118,27 +88,17 @@ fn no_environment(host: &Host, python: &Python, failure: Failure) -> Fault {
 
 /// The problem that the address of a host belongs to none of its interfaces.
 fn not_of_an_interface(host: &Host, probed: &Probed) -> String {
-    let real = probed
-        .interfaces
-        .iter()
-        .filter(|interface| interface.name != "lo");
-    let real: Vec<String> = real
-        .map(|interface| format!("{} {}", interface.name, interface.address))
-        .collect();
-    let shown = match real.is_empty() {
-        true => "there is only lo".to_owned(),
-        false => real.join(", "),
-    };
-    format!(
-        "{} is not the first address of an interface there ({shown})",
-        host.ip
-    )
-}
-
-fn no_interface(host: &Host, probed: &Probed) -> Fault {
-    let shown = not_of_an_interface(host, probed);
-    let problem = format!("{shown}; DGL would mistake the host for machine 0");
-    Fault::unreachable(host.location(), problem).fix(list_by_interface(host, probed))
+    let mut shown: Vec<String> = Vec::new();
+    for interface in &probed.interfaces {
+        if interface.name != "lo" {
+            shown.push(format!("{} {}", interface.name, interface.address));
+        }
+    }
+    if shown.is_empty() {
+        shown.push("there is only lo".to_owned());
+    }
+    let (ip, shown) = (host.ip, shown.join(", "));
+    format!("{ip} is not the first address of an interface there ({shown})")
 }
 
 /// What to write in ip_config. The HostName of ssh_config is often a public address, at which a
@@ -162,7 +122,7 @@ fn list_by_interface(host: &Host, probed: &Probed) -> String {
     )
 }
 
-/// The new number of a chosen host.
+/// The new number of a host.
 #[derive(Clone, Copy, Debug)]
 pub struct Placement {
     pub id: u32,
@@ -172,8 +132,8 @@ pub struct Placement {
     pub port: u16,
 }
 
-/// The record of a host with its number and port, and with its facts or the reason why it cannot be
-/// used. Facts of an earlier probe are removed.
+/// The record of a host with its facts, or why it cannot be used. Facts of an earlier probe are
+/// removed.
 pub fn rewritten(host: &Host, placement: Placement, outcome: Result<&Facts, &str>) -> Host {
     let Placement { id, of, port } = placement;
     Host {

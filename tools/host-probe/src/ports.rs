@@ -5,36 +5,43 @@ use record::error::Fault;
 use record::{DEFAULT_PORT, Host};
 use wire::probe::EphemeralPorts;
 
-/// A host, the port of its first graph server, and the ports of its outgoing connections.
-pub type Server<'a> = (&'a Host, u16, &'a EphemeralPorts);
+/// The graph servers of a host.
+pub struct HostServers<'a> {
+    pub host: &'a Host,
+    pub first_port: u16,
+    /// The ports of outgoing connections.
+    pub ephemeral: &'a EphemeralPorts,
+}
 
 /// The ports that need no privileges.
 const ORDINARY_PORTS: std::ops::RangeInclusive<u16> = 1024..=65535;
 
 /// A warning for each host with such a port; `count` is the number of servers on each.
-pub fn warnings(servers: &[Server<'_>], count: u16) -> Vec<Fault> {
+pub fn warnings(servers: &[HostServers<'_>], count: u16) -> Vec<Fault> {
     let mut warnings = Vec::new();
     let fix = fix(servers, count);
-    for (host, first, ephemeral) in servers {
-        let last = first.saturating_add(count - 1);
-        let given = (*first..=last).find(|port| ephemeral.may_take(*port));
-        warnings.extend(given.map(|port| {
+    for server in servers {
+        let ephemeral = server.ephemeral;
+        let last = server.first_port.saturating_add(count - 1);
+        if let Some(port) = (server.first_port..=last).find(|port| ephemeral.may_take(*port)) {
             let problem = format!(
                 "port {port} may be taken when the job starts: the kernel there gives {} to {} to \
                  outgoing connections (net.ipv4.ip_local_port_range)",
                 ephemeral.first, ephemeral.last
             );
-            Fault::data(host.location(), problem).fix(&fix)
-        }));
+            warnings.push(Fault::data(server.host.location(), problem).fix(&fix));
+        }
     }
     warnings
 }
 
-/// Which ports to take instead.
-fn fix(servers: &[Server<'_>], count: u16) -> String {
-    let is_safe = |port: &u16| servers.iter().all(|server| !server.2.may_take(*port));
+/// Which ports to use instead.
+fn fix(servers: &[HostServers<'_>], count: u16) -> String {
     let mut safe: Vec<(u16, u16)> = Vec::new();
-    for port in ORDINARY_PORTS.filter(is_safe) {
+    for port in ORDINARY_PORTS {
+        if servers.iter().any(|server| server.ephemeral.may_take(port)) {
+            continue;
+        }
         match safe.last_mut() {
             Some((_, last)) if last.checked_add(1) == Some(port) => *last = port,
             _ => safe.push((port, port)),
@@ -73,8 +80,7 @@ mod tests {
             last: 65535,
             reserved: reserved.to_vec(),
         };
-        let with_reserved = wide(&[(30050, 30051), (20000, 20000)]);
-        let wide = wide(&[]);
+        let (with_reserved, wide) = (wide(&[(30050, 30051), (20000, 20000)]), wide(&[]));
         let safe = "use port 30050, or another that is safe on all hosts: 1024 to 32767, 40000 \
                     to 40003, 61000 to 65535";
         let table: [(&[(u16, &EphemeralPorts)], u16, &[&str], &str); 7] = [
@@ -112,11 +118,12 @@ mod tests {
         ];
         for (ports, count, problems, fix) in table {
             let host = Host::default();
-            let servers: Vec<Server<'_>> = ports
-                .iter()
-                .map(|(port, ephemeral)| (&host, *port, *ephemeral))
-                .collect();
-            let found = warnings(&servers, count);
+            let servers = ports.iter().map(|&(first_port, ephemeral)| HostServers {
+                host: &host,
+                first_port,
+                ephemeral,
+            });
+            let found = warnings(&servers.collect::<Vec<_>>(), count);
             assert_eq!(found.len(), problems.len(), "{ports:?}: {found:?}");
             for (fault, problem) in found.iter().zip(problems) {
                 assert!(fault.problem.starts_with(problem), "{fault}");
