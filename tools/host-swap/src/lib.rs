@@ -15,7 +15,6 @@ use record::{Host, Output, Record as _};
 use std::borrow::Cow;
 use std::path::Path;
 
-/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(false)?;
     let hosts: Vec<Host> = stream.require("ipconf-check")?;
@@ -41,16 +40,14 @@ fn read(file: &Path) -> Result<Option<Stream>, Report> {
             .fix("name a file that has records")
             .report()
     })?;
-    match found.len() {
-        0 => Ok(None),
-        _ => {
-            let mut stream = Stream::default();
-            run::read("host-swap", Some(file), |head, text| {
-                if head.r#type != Output::TYPE {
-                    stream.push(head, text);
-                }
-            })?;
-            Ok(Some(stream))
-        }
+    if found.len() == 0 {
+        return Ok(None);
     }
+    let mut stream = Stream::default();
+    run::read("host-swap", Some(file), |head, text| {
+        if head.r#type != Output::TYPE {
+            stream.push(head, text);
+        }
+    })?;
+    Ok(Some(stream))
 }

@@ -10,29 +10,29 @@ use std::collections::BTreeMap;
 /// The cause in a summary if a host was lost.
 const CAUSE_HOST: &str = "host";
 
-/// The hosts that were lost, by number, each with the reason.
+const GIVE_STREAM: &str = "give host-swap the stream that this run was made from";
+
+/// The numbers of lost hosts, and why they were lost.
 #[derive(Debug, Default)]
 pub struct LostHosts(pub BTreeMap<u32, String>);
 
 impl LostHosts {
-    /// Learns from a file of records: the end of a run because of a host, and hosts that host-probe
-    /// could not use. `hosts` are those of the stream.
+    /// Adds the lost hosts of a file of records: the cause of a run's end, and hosts that
+    /// host-probe could not use. `hosts` are those of the stream.
     pub fn learn(&mut self, location: &str, run: &Stream, hosts: &[Host]) -> Result<(), Report> {
         let recorded: Vec<Host> = run
             .all_including_failed()
             .map_err(|report| report.of_file(location))?;
-        let of_others = recorded.iter().find(|host| {
-            let planned = hosts.iter().find(|planned| planned.id == host.id);
+        let foreign = recorded.iter().find(|host| {
+            let planned = record::host_of(hosts, host.id);
             planned.is_none_or(|planned| planned.ip != host.ip)
         });
-        if let Some(host) = of_others {
+        if let Some(host) = foreign {
             let problem = format!(
                 "its host {} is {}, which the stream has not",
                 host.id, host.ip
             );
-            return Err(Fault::data(location, problem)
-                .fix("give host-swap the stream that this run was made from")
-                .report());
+            return Err(Fault::data(location, problem).fix(GIVE_STREAM).report());
         }
         for host in recorded.into_iter().filter(|host| host.ok == Some(false)) {
             self.add(host.id, host.error);
@@ -78,27 +78,22 @@ pub fn swap(stream: &Stream, lost: &LostHosts, spares: Option<&Stream>) -> Resul
     };
     let mut spares = spares.into_iter();
     for (id, why) in &lost.0 {
-        let Some(host) = hosts.iter().find(|host| host.id == *id) else {
+        let Some(host) = record::host_of(&hosts, *id) else {
             let problem = format!("host {id} was lost, which the stream has not");
-            return Err(Fault::data("--run", problem)
-                .fix("give host-swap the stream that this run was made from")
-                .report());
+            return Err(Fault::data("--run", problem).fix(GIVE_STREAM).report());
         };
-        let spare = spares
-            .by_ref()
-            .find(|spare| match unfit(spare, &hosts, lost, &chosen) {
-                Some(problem) => {
-                    notices.push(format!("{} is passed over: {problem}", spare.ip));
-                    false
-                }
-                None => true,
-            });
-        let Some(spare) = spare else {
-            let problem = format!("{} was lost ({why}), and no spare is left", host.location());
-            return Err(Fault::unreachable("--spares", problem)
-                .details(notices)
-                .fix("add hosts to the spares, or wait until the host is back")
-                .report());
+        let spare = loop {
+            let Some(spare) = spares.next() else {
+                let problem = format!("{} was lost ({why}), and no spare is left", host.location());
+                return Err(Fault::unreachable("--spares", problem)
+                    .details(notices)
+                    .fix("add hosts to the spares, or wait until the host is back")
+                    .report());
+            };
+            let Some(problem) = unfit(&spare, &hosts, lost, &chosen) else {
+                break spare;
+            };
+            notices.push(format!("{} is passed over: {problem}", spare.ip));
         };
         notices.push(format!(
             "{} was lost ({why}); {} takes its place, which ip_config does not say yet",
@@ -148,8 +143,7 @@ fn unfit(
     differs.then(|| "it was not probed for the environment of the others".to_owned())
 }
 
-/// The stream with the spares. Records that only concern the lost host are left out: deliveries to
-/// it, and processes that were planned for it.
+/// The stream with the spares, without deliveries to lost hosts and processes planned for them.
 fn lines(
     stream: &Stream,
     mut hosts: Vec<Host>,
@@ -195,7 +189,7 @@ fn in_place_of(spare: &Host, lost: &Host) -> Host {
     }
 }
 
-/// A file record; that of the ip_config gets its new text.
+/// A file record, with the new text if it is that of the ip_config.
 fn with_ip_config(line: &[u8], ip_config: &str) -> Result<Vec<u8>, serde_json::Error> {
     let file: FileCopy = serde_json::from_slice(line)?;
     if file.kind != "ip_config" || file.content.is_none() {

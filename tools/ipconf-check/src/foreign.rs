@@ -1,5 +1,4 @@
-//! Recognizes the host files of other launchers, which resemble an ip_config but mean something
-//! else.
+//! Recognizes host files of other launchers, which resemble an ip_config.
 
 use crate::text::{HostLine, is_name};
 use record::error::Fault;
@@ -30,22 +29,17 @@ pub fn fault(lines: &[HostLine]) -> Option<Fault> {
             );
             return fault(problem, fix);
         }
-        let slots = slots(line)?;
+        number_of_slots(line)?;
+        // `slots=4`, or `host:4`
+        let assignment = line.port.as_deref().filter(|word| word.contains('='));
+        let slots = assignment.unwrap_or(word);
         let problem = format!("{slots:?} gives slots, as in a hostfile of MPI or DeepSpeed");
-        let given = counts(lines);
+        let given = num_workers(lines);
         let fix = format!("write only the host, and give dgl-env the slots: --num-workers {given}");
         fault(problem, fix)
     })
 }
 
-/// The word that gives the slots of a line: `slots=4`, or `host:4`.
-fn slots(line: &HostLine) -> Option<&str> {
-    number_of_slots(line)?;
-    let second = line.port.as_deref().filter(|word| word.contains('='));
-    Some(second.unwrap_or(&line.address))
-}
-
-/// The number of slots of a line.
 fn number_of_slots(line: &HostLine) -> Option<u32> {
     let words = [&line.port, &line.surplus].into_iter().flatten();
     let mut given = words.filter_map(|word| word.split_once('='));
@@ -59,22 +53,22 @@ fn number_of_slots(line: &HostLine) -> Option<u32> {
 }
 
 /// The equivalent value of `--num-workers`.
-fn counts(lines: &[HostLine]) -> String {
-    let counts: Vec<Option<u32>> = lines.iter().map(number_of_slots).collect();
-    let shown = |count: &Option<u32>| count.map_or("N".to_owned(), |count| count.to_string());
-    match counts.iter().all(|count| *count == counts[0]) {
-        true => shown(&counts[0]),
-        false => counts.iter().map(shown).collect::<Vec<_>>().join(","),
+fn num_workers(lines: &[HostLine]) -> String {
+    let shown = |slots: Option<u32>| slots.map_or("N".to_owned(), |slots| slots.to_string());
+    let mut counts: Vec<String> = lines
+        .iter()
+        .map(|line| shown(number_of_slots(line)))
+        .collect();
+    if counts.iter().all(|count| *count == counts[0]) {
+        counts.truncate(1);
     }
+    counts.join(",")
 }
 
 /// The group of Ansible that a line begins, or `all` for a host with variables.
 fn ansible_group(line: &HostLine) -> Option<&str> {
-    let has_variable = line
-        .port
-        .as_ref()
-        .is_some_and(|word| word.starts_with("ansible_"));
-    if has_variable {
+    let second = line.port.as_deref().unwrap_or_default();
+    if second.starts_with("ansible_") {
         return Some("all");
     }
     let inner = line.address.strip_prefix('[')?.strip_suffix(']')?;

@@ -20,7 +20,6 @@ use std::path::Path;
 use std::slice;
 use text::HostLine;
 
-/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let (file, text) = read(args.file.as_deref())?;
     let lines = lines(&file, &text)?;
@@ -33,28 +32,22 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         resolver: &|name| resolutions.get(name).cloned(),
     };
     let hosts = plan::plan(&lines, &options)?;
-    jsonl::print(
-        None,
-        hosts.iter().map(|host| {
-            Cow::Owned(match args.emit {
-                Emit::Jsonl => jsonl::line(host),
-                Emit::IpConfig => record::ip_config(slice::from_ref(host)).into_bytes(),
-            })
-        }),
-    )?;
+    let lines = hosts.iter().map(|host| match args.emit {
+        Emit::Jsonl => jsonl::line(host),
+        Emit::IpConfig => record::ip_config(slice::from_ref(host)).into_bytes(),
+    });
+    jsonl::print(None, lines.map(Cow::Owned))?;
     Ok(Exit::Done)
 }
 
 /// The lines of a file that name hosts: those of an ip_config, or the rows of a table.
 pub fn lines(file: &str, text: &[u8]) -> Result<Vec<HostLine>, Report> {
     let text = text::decode(file, text)?;
-    match table::separator(&text) {
-        Some(separator) => table::rows(file, &text, separator),
-        None => {
-            let lines = text::lines(file, &text)?;
-            foreign::fault(&lines).map_or(Ok(lines), |fault| Err(fault.report()))
-        }
+    if let Some(separator) = table::separator(&text) {
+        return table::rows(file, &text, separator);
     }
+    let lines = text::lines(file, &text)?;
+    foreign::fault(&lines).map_or(Ok(lines), |fault| Err(fault.report()))
 }
 
 /// The file's name for messages, and its content.

@@ -9,26 +9,23 @@ use std::net::{self, Ipv4Addr, Ipv6Addr};
 /// The meaning of a name.
 #[derive(Clone, Debug)]
 pub struct Resolution {
-    /// The name or address to which ssh connects: HostName of ssh_config, or the name itself.
+    /// HostName of ssh_config, or the name itself.
     pub host_name: String,
     /// The setting of ssh_config that connects through another host, such as a bastion.
     pub proxy: Option<String>,
-    /// The addresses of `host_name`; the error is the resolver's message.
+    /// The addresses of `host_name`, or the resolver's message.
     pub addresses: Result<Vec<net::IpAddr>, String>,
 }
 
 /// The resolution of a name from a line, which may have a user.
 pub type Resolver<'a> = &'a dyn Fn(&str) -> Option<Resolution>;
 
-/// The options of the command line.
 pub struct PlanOptions<'a> {
     /// The name of the file, for messages.
     pub file: &'a str,
-    /// The port of a host without one.
     pub default_port: u16,
     /// How many ports each host needs.
     pub num_servers: u16,
-    /// Looks up names.
     pub resolver: Resolver<'a>,
 }
 
@@ -37,19 +34,18 @@ const REACHABLE: &str = "write the address of the interface that the other hosts
 const BY_ADDRESS: &str = "list it by the address at which the other hosts reach it, and have ssh \
      log in by the name: a first line ip,login, then ADDRESS,NAME";
 
-/// All names of the lines that must be looked up, each once.
+/// The names that must be looked up.
 pub fn names(lines: &[HostLine]) -> Vec<&str> {
     let words = lines.iter().map(|line| line.address.as_str());
-    let names = words.filter(|word| is_name(host_of(word)));
+    let names = words.filter(|word| is_name(without_user(word)));
     names.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// The name or address of `USER@HOST`.
-fn host_of(word: &str) -> &str {
+fn without_user(word: &str) -> &str {
     word.split_once('@').map_or(word, |(_, host)| host)
 }
 
-/// Plans one host record for each line.
+/// Makes a host record of each line.
 pub fn plan(lines: &[HostLine], options: &PlanOptions<'_>) -> Result<Vec<Host>, Report> {
     if lines.is_empty() {
         return Err(Fault::data(options.file, "names no host")
@@ -93,7 +89,7 @@ fn host(line: &HostLine, options: &PlanOptions<'_>) -> Result<Host, Report> {
     };
     let with_user = Some(&line.address).filter(|word| word.contains('@'));
     let login = line.login.as_ref().or(with_user);
-    let login = login.and_then(|word| report.keep(login_of(location, word)));
+    let login = login.and_then(|word| report.keep(parse_login(location, word)));
     if let Some(surplus) = &line.surplus {
         let fault = Fault::data(location, format!("a third column: {surplus:?}"));
         report.push(fault.fix("a line is an address and a port; put everything else after a #"));
@@ -107,7 +103,7 @@ fn host(line: &HostLine, options: &PlanOptions<'_>) -> Result<Host, Report> {
     }
     report.check()?;
     let ip = ip.unwrap_or(Ipv4Addr::UNSPECIFIED);
-    let resolved = Some(host_of(&line.address)).filter(|word| is_name(word));
+    let resolved = Some(without_user(&line.address)).filter(|word| is_name(word));
     // ssh need not know the name of a host in a console
     let called = line.name.as_deref().filter(|word| is_name(word));
     let by_address = called.is_some() && resolved.is_none();
@@ -122,42 +118,35 @@ fn host(line: &HostLine, options: &PlanOptions<'_>) -> Result<Host, Report> {
 }
 
 /// The destination of logins: a name or an address, perhaps after a user.
-fn login_of(location: &str, word: &str) -> Result<String, Fault> {
+fn parse_login(location: &str, word: &str) -> Result<String, Fault> {
     let (user, host) = word.split_once('@').unwrap_or(("u", word));
-    let is_user = is_name(user) && user.len() <= 256;
-    match is_user && (is_name(host) || host.parse::<std::net::IpAddr>().is_ok()) {
-        true => Ok(word.to_owned()),
-        false => Err(Fault::data(
-            location,
-            format!("login {word:?} is neither a name nor an address"),
-        )
-        .fix(
-            "write NAME, ADDRESS or USER@NAME; a port belongs in ssh_config or in \
-             DGL_TOOLS_SSH_PORT",
-        )),
+    let is_host = is_name(host) || host.parse::<net::IpAddr>().is_ok();
+    if is_name(user) && user.len() <= 256 && is_host {
+        return Ok(word.to_owned());
     }
+    let problem = format!("login {word:?} is neither a name nor an address");
+    Err(Fault::data(location, problem).fix(
+        "write NAME, ADDRESS or USER@NAME; a port belongs in ssh_config or in DGL_TOOLS_SSH_PORT",
+    ))
 }
 
 fn listed_twice(line: &HostLine, ip: Ipv4Addr, earlier: u64) -> Fault {
-    let name = host_of(&line.address);
-    let (problem, fix) = match is_name(name) {
-        true => (
-            format!("{name} has the address {ip}, as the host of line {earlier}"),
-            format!("list each host once; if they share a public address, {BY_ADDRESS}"),
-        ),
-        false => (
-            format!("{ip} is already listed in line {earlier}"),
-            "a host holds one partition: list it once, and partition the graph into as many parts \
-             as there are hosts"
-                .to_owned(),
-        ),
-    };
-    Fault::data(&line.location, problem).fix(fix)
+    let name = without_user(&line.address);
+    if is_name(name) {
+        let problem = format!("{name} has the address {ip}, as the host of line {earlier}");
+        let fix = format!("list each host once; if they share a public address, {BY_ADDRESS}");
+        return Fault::data(&line.location, problem).fix(fix);
+    }
+    let problem = format!("{ip} is already listed in line {earlier}");
+    Fault::data(&line.location, problem).fix(
+        "a host holds one partition: list it once, and partition the graph into as many parts as \
+         there are hosts",
+    )
 }
 
 fn address(line: &HostLine, resolve: Resolver<'_>) -> Result<Ipv4Addr, Fault> {
     let location = &line.location;
-    let word = host_of(&line.address);
+    let word = without_user(&line.address);
     let wrong = |problem: String, fix: &str| Err(Fault::data(location, problem).fix(fix));
     let ip = if let Ok(ip) = word.parse() {
         ip
@@ -167,39 +156,35 @@ fn address(line: &HostLine, resolve: Resolver<'_>) -> Result<Ipv4Addr, Fault> {
     } else if is_name(word) {
         resolved(line, resolve(&line.address))?
     } else {
-        let fix = match word.contains([',', ';']) {
-            true => "a file with separators needs a header in its first line: ip,port,name,login",
-            false => match word.contains(':') {
-                true => "put a blank before the port, instead of the colon",
-                false => "write four numbers from 0 to 255 with dots between them, or a name",
-            },
+        let fix = if word.contains([',', ';']) {
+            "a file with separators needs a header in its first line: ip,port,name,login"
+        } else if word.contains(':') {
+            "put a blank before the port, instead of the colon"
+        } else {
+            "write four numbers from 0 to 255 with dots between them, or a name"
         };
-        return wrong(
-            format!("{word:?} is neither an IPv4 address nor a name"),
-            fix,
-        );
+        let problem = format!("{word:?} is neither an IPv4 address nor a name");
+        return wrong(problem, fix);
     };
-    match ip.is_unspecified() || ip.is_broadcast() || ip.is_multicast() {
-        true => wrong(format!("{ip} is not a host's address"), REACHABLE),
-        false => Ok(ip),
+    if ip.is_unspecified() || ip.is_broadcast() || ip.is_multicast() {
+        return wrong(format!("{ip} is not a host's address"), REACHABLE);
     }
+    Ok(ip)
 }
 
 /// The address of a name, if it has exactly one that other hosts can reach.
 fn resolved(line: &HostLine, resolution: Option<Resolution>) -> Result<Ipv4Addr, Fault> {
     let location = &line.location;
-    let name = host_of(&line.address);
+    let name = without_user(&line.address);
     let Some(resolution) = resolution else {
-        return Err(Fault::unreachable(
-            location,
-            format!("{name}: was not looked up"),
-        ));
+        let problem = format!("{name}: was not looked up");
+        return Err(Fault::unreachable(location, problem));
     };
     let is_renamed = !resolution.host_name.eq_ignore_ascii_case(name);
-    let shown = match is_renamed {
-        true => format!("{name} (HostName {} of ssh_config)", resolution.host_name),
-        false => name.to_owned(),
-    };
+    let mut shown = name.to_owned();
+    if is_renamed {
+        shown += &format!(" (HostName {} of ssh_config)", resolution.host_name);
+    }
     let addresses = resolution
         .addresses
         .map_err(|error| match &resolution.proxy {
@@ -212,34 +197,28 @@ fn resolved(line: &HostLine, resolution: Option<Resolution>) -> Result<Ipv4Addr,
             None => Fault::unreachable(location, format!("{shown}: {error}"))
                 .fix("correct the name, or write the host's IPv4 address"),
         })?;
-    let (problem, fix) = match ipv4_to_choose_from(&addresses)[..] {
+    let problem = match ipv4_to_choose_from(&addresses)[..] {
         [ip] if !ip.is_loopback() || name == "localhost" => return Ok(ip),
-        [ip] if !is_renamed => (
-            format!("{name} resolves to {ip} here, which is every machine's own address"),
-            format!(
+        [ip] if !is_renamed => {
+            let problem =
+                format!("{name} resolves to {ip} here, which is every machine's own address");
+            return Err(Fault::data(location, problem).fix(format!(
                 "write its address instead of the name, or correct the line `{ip} {name}` of \
                  /etc/hosts (Debian writes 127.0.1.1 there)"
-            ),
-        ),
-        [_] => (
-            format!("{shown} is every machine's own address"),
-            BY_ADDRESS.to_owned(),
-        ),
+            )));
+        }
+        [_] => format!("{shown} is every machine's own address"),
         [] => {
             let ips: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-            let problem = format!(
-                "{shown} has only an IPv6 address ({}), which no version of DGL supports",
-                ips.join(", ")
-            );
-            (problem, BY_ADDRESS.to_owned())
+            let ips = ips.join(", ");
+            format!("{shown} has only an IPv6 address ({ips}), which no version of DGL supports")
         }
         ref ips => {
             let ips: Vec<String> = ips.iter().map(ToString::to_string).collect();
-            let problem = format!("{shown} has several addresses: {}", ips.join(", "));
-            (problem, BY_ADDRESS.to_owned())
+            format!("{shown} has several addresses: {}", ips.join(", "))
         }
     };
-    Err(Fault::data(location, problem).fix(fix))
+    Err(Fault::data(location, problem).fix(BY_ADDRESS))
 }
 
 /// The IPv4 addresses, each once, without those of loopback if there are others.

@@ -1,4 +1,4 @@
-//! Looks up names: the HostName of ssh_config(5), from `ssh -G`, and then its addresses, from this
+//! Looks up names: the HostName of ssh_config(5), from `ssh -G`, and its addresses, from this
 //! machine's resolver.
 
 use crate::plan::Resolution;
@@ -8,8 +8,7 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Mutex;
 use std::thread;
 
-/// How many names are looked up at a time. Each starts an ssh, which takes milliseconds, and may
-/// wait for a name server, which takes seconds.
+/// Each look-up starts an ssh, which takes milliseconds, and may wait seconds for a name server.
 const AT_ONCE: usize = 16;
 
 /// The resolutions of these names, which may begin with a user: `ann@gpu1`.
@@ -37,11 +36,20 @@ fn resolve(target: &str, options: &RemoteOptions) -> Resolution {
         proxy: None,
         addresses: Ok(Vec::new()),
     };
-    match remote::printed_settings(options, target) {
-        Ok(settings) => resolution.read_settings(&settings),
+    let settings = match remote::printed_settings(options, target) {
+        Ok(settings) => settings,
         Err(fault) => {
             resolution.addresses = Err(fault.problem);
             return resolution;
+        }
+    };
+    for line in settings.lines() {
+        match line.split_once(' ') {
+            Some(("hostname", name)) => resolution.host_name = name.to_owned(),
+            Some((key @ ("proxyjump" | "proxycommand"), value)) if value != "none" => {
+                resolution.proxy = Some(format!("{key} {value}"));
+            }
+            _ => {}
         }
     }
     let host_name = resolution.host_name.as_str();
@@ -53,18 +61,4 @@ fn resolve(target: &str, options: &RemoteOptions) -> Resolution {
             .map_err(|error| error.to_string()),
     };
     resolution
-}
-
-impl Resolution {
-    fn read_settings(&mut self, settings: &str) {
-        for line in settings.lines() {
-            match line.split_once(' ') {
-                Some(("hostname", name)) => self.host_name = name.to_owned(),
-                Some((key @ ("proxyjump" | "proxycommand"), value)) if value != "none" => {
-                    self.proxy = Some(format!("{key} {value}"));
-                }
-                _ => {}
-            }
-        }
-    }
 }

@@ -1,13 +1,12 @@
-//! Reads a table of hosts (CSV) in the form in which cloud consoles and spreadsheets export it: the
-//! first line is a header that names the columns.
+//! Reads a table of hosts (CSV) as cloud consoles and spreadsheets export it, with a header.
 
 use crate::text::{HostLine, MAX_FAULTS, MAX_LINE, MAX_LINES};
 use csv::{ReaderBuilder, StringRecord};
 use record::error::{Fault, Report};
 use std::net::Ipv4Addr;
 
-/// The columns that have the address at which hosts reach each other, in the form of [`plain`]: of
-/// AWS's console and API (`Private IP address`, `PrivateIpAddress`), of Azure's portal and `az vm
+/// The columns for the address at which hosts reach each other, in the form of [`plain`]: of AWS's
+/// console and API (`Private IP address`, `PrivateIpAddress`), of Azure's portal and `az vm
 /// list-ip-addresses` (`PrivateIPAddresses`), of Google's console (`Internal IP`) and of gcloud,
 /// whose CSV printer writes names small (`internal_ip`, `network_ip`).
 const PRIVATE: [&str; 9] = [
@@ -21,7 +20,7 @@ const PRIVATE: [&str; 9] = [
     "internalips",
     "networkip",
 ];
-/// The columns that have the address if there is no private one.
+/// The columns for the address if there is no private one.
 const ADDRESS: [&str; 3] = ["ip", "address", "ipaddress"];
 const PORT: &str = "port";
 const NAME: &str = "name";
@@ -41,10 +40,6 @@ fn plain(name: &str) -> String {
 
 fn is_address(name: &str) -> bool {
     PRIVATE.contains(&name) || ADDRESS.contains(&name)
-}
-
-fn is_known(name: &str) -> bool {
-    is_address(name) || [PORT, NAME, LOGIN].contains(&name)
 }
 
 fn reader(text: &str, separator: u8) -> csv::Reader<&[u8]> {
@@ -79,7 +74,9 @@ pub fn separator(text: &str) -> Option<u8> {
         // a single word may be the name of a host
         1 if words.len() == 1 => ["ip", "address"].contains(&cells[0].as_str()),
         1 => is_address(&cells[0]),
-        _ if separator == b'\t' && !has_marks => cells.iter().any(|name| is_known(name)),
+        _ if separator == b'\t' && !has_marks => cells
+            .iter()
+            .any(|name| is_address(name) || [PORT, NAME, LOGIN].contains(&name.as_str())),
         _ => has_marks && !is_host,
     };
     is_header.then_some(separator)
@@ -94,10 +91,10 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(location: &str, header: &StringRecord) -> Result<Columns, Report> {
+    fn from_header(location: &str, header: &StringRecord) -> Result<Columns, Report> {
         let mut report = Report::default();
         let names: Vec<String> = header.iter().map(plain).collect();
-        let mut one_of = |known: &[&str]| {
+        let mut find = |known: &[&str]| {
             let all: Vec<usize> = (0..names.len())
                 .filter(|column| known.contains(&names[*column].as_str()))
                 .collect();
@@ -117,9 +114,9 @@ impl Columns {
             }
             all.first().copied()
         };
-        let private = one_of(&PRIVATE);
-        let address = private.or_else(|| one_of(&ADDRESS));
-        let (port, name, login) = (one_of(&[PORT]), one_of(&[NAME]), one_of(&[LOGIN]));
+        let private = find(&PRIVATE);
+        let address = private.or_else(|| find(&ADDRESS));
+        let (port, name, login) = (find(&[PORT]), find(&[NAME]), find(&[LOGIN]));
         let Some(address) = address else {
             let found: Vec<&str> = header.iter().map(str::trim).collect();
             let problem = format!(
@@ -139,7 +136,7 @@ impl Columns {
     }
 }
 
-/// The hosts of a table. Rows without content are left out.
+/// The hosts of a table, without empty rows.
 pub fn rows(file: &str, text: &str, separator: u8) -> Result<Vec<HostLine>, Report> {
     let mut report = Report::default();
     let mut columns: Option<(Columns, usize)> = None;
@@ -172,7 +169,7 @@ pub fn rows(file: &str, text: &str, separator: u8) -> Result<Vec<HostLine>, Repo
             continue;
         }
         match &columns {
-            None => columns = Some((Columns::of(&location, &row)?, row.len())),
+            None => columns = Some((Columns::from_header(&location, &row)?, row.len())),
             Some((columns, width)) => {
                 let line = line(location, number, &cells, columns, *width);
                 lines.extend(report.keep(line));

@@ -2,13 +2,11 @@
 
 use record::error::{Fault, Report};
 
-/// The most hosts that a stream can have.
 pub const MAX_LINES: usize = record::jsonl::MAX_HOSTS as usize;
-/// The largest file: enough for that many lines with a comment each. A larger one (a graph by
-/// mistake, /dev/zero) is not read to its end.
+/// Enough for that many lines with a comment each. A larger file (a graph by mistake, /dev/zero) is
+/// not read to its end.
 pub const MAX_BYTES: u64 = 64 << 20;
-/// The longest line: enough for any comment. A file with a longer one is not an ip_config, and the
-/// line is too long for a message.
+/// Enough for any comment. A file with a longer line is not an ip_config.
 pub const MAX_LINE: usize = 4096;
 /// Further wrong lines are not informative.
 pub const MAX_FAULTS: usize = 1000;
@@ -18,24 +16,23 @@ const PLAIN_TEXT: &str = "save the file as plain text, one host per line";
 /// A line of the file that names a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostLine {
-    /// Where it is, for messages: `FILE:LINE`.
+    /// For messages: `FILE:LINE`.
     pub location: String,
-    /// The number of the line, counted from 1.
+    /// Counted from 1.
     pub number: u64,
     /// The host's address or name, perhaps after a user: `ann@gpu1`.
     pub address: String,
     /// The port of its first graph server.
     pub port: Option<String>,
-    /// The host's name, beside its address.
     pub name: Option<String>,
     /// The destination of logins, if it is not the address.
     pub login: Option<String>,
-    /// A surplus word after the port.
+    /// A word after the port.
     pub surplus: Option<String>,
 }
 
 /// The text of a file with line ends of Unix. Line ends of Windows and old Macs and a byte order
-/// mark are accepted. If the file is not UTF-8, the text has replacement characters.
+/// mark are accepted. What is not UTF-8 becomes replacement characters.
 pub fn decode(file: &str, text: &[u8]) -> Result<String, Report> {
     if text.len() as u64 > MAX_BYTES {
         let problem = format!("more than {MAX_BYTES} bytes: this is not a list of hosts");
@@ -43,21 +40,16 @@ pub fn decode(file: &str, text: &[u8]) -> Result<String, Report> {
     }
     if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") || text.contains(&0) {
         let shown = record::quote::shown(file);
-        return Err(
-            Fault::data(file, "is UTF-16 or not text at all; DGL cannot read it")
-                .fix(format!(
-                    "save it as plain text, or: iconv -f utf-16 -t utf-8 {shown}"
-                ))
-                .report(),
-        );
+        let fault = Fault::data(file, "is UTF-16 or not text at all; DGL cannot read it");
+        let fix = format!("save it as plain text, or: iconv -f utf-16 -t utf-8 {shown}");
+        return Err(fault.fix(fix).report());
     }
     let text = String::from_utf8_lossy(text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text));
     Ok(text.replace("\r\n", "\n").replace('\r', "\n"))
 }
 
 /// The lines that name hosts. White space is what Python considers white space, because DGL splits
-/// with `str.split`: blanks, tabs, and the no-break space of a web page. Blank lines and comments
-/// are accepted.
+/// with `str.split`: blanks, tabs, and the no-break space of a web page.
 pub fn lines(file: &str, text: &str) -> Result<Vec<HostLine>, Report> {
     let fault = |location: &str, problem: String| Fault::data(location, problem).fix(PLAIN_TEXT);
     let mut lines = Vec::new();
@@ -95,9 +87,8 @@ pub fn lines(file: &str, text: &str) -> Result<Vec<HostLine>, Report> {
 
 /// Whether a word can be a host's name, without characters that a shell or ssh would interpret.
 pub fn is_name(word: &str) -> bool {
-    let plain = word
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
-        && !word.starts_with(['-', '.']);
-    plain && word.chars().any(|c| c.is_ascii_alphabetic())
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    word.chars().all(is_plain)
+        && !word.starts_with(['-', '.'])
+        && word.chars().any(|c| c.is_ascii_alphabetic())
 }
