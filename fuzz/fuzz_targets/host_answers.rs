@@ -2,7 +2,7 @@
 //! whatever is made of them for people stands on one line that no terminal obeys.
 #![no_main]
 
-use launcher::preflight::diagnosis::Diagnosis;
+use launcher::preflight::diagnosis::{Diagnosis, JobUnderCheck};
 use libfuzzer_sys::fuzz_target;
 use record::error::Fault;
 use record::{Graph, Host};
@@ -37,7 +37,16 @@ fuzz_target!(|data: &[u8]| {
         part_config: "g.json".to_owned(),
         ip_config: "ip_config.txt".to_owned(),
     };
-    let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &hosts, Some(&graph), "job");
+    let job = JobUnderCheck {
+        job: "job",
+        hosts: &hosts,
+        processes: &[],
+        graph: Some(&graph),
+        private_shm: false,
+        examines: true,
+        wait: None,
+    };
+    let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &job);
     let mut decoder = Decoder::default();
     decoder.push(data);
     let mut at = 0;
@@ -51,13 +60,15 @@ fuzz_target!(|data: &[u8]| {
                     Err(fault) => is_one_line(&fault),
                 }
             }
+            Event::Taken(taken) => diagnosis.note(at, taken.problem),
             event => diagnosis.note_event(at, SessionEvent::Event(event, message.body)),
         }
     }
     diagnosis.note_late(&[0]);
     let targets = diagnosis.targets();
     assert!(targets.iter().all(|(at, _)| *at < hosts.len()));
-    let lingering = diagnosis.take_lingering();
-    diagnosis.still_linger(&lingering);
+    for (at, problem) in diagnosis.take_lingering() {
+        diagnosis.note(at, problem);
+    }
     diagnosis.report().0.iter().for_each(is_one_line);
 });

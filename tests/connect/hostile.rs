@@ -102,7 +102,7 @@ fn what_hosts_say_is_shown_as_text() {
         (
             "host-probe --connect local --python ./python <hosts | dgl-env --role worker -- t | \
              dgl-spawn --connect './agent {name}'",
-            r"evil [2J   fix: paste",
+            r"evil\x1b[2J\n  fix: paste",
         ),
         (
             "part-push --connect './agent {name}' <plan",
@@ -240,8 +240,8 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
         format!("{{\"event\":\"file\",\"kind\":\"found\",\"entries\":[{entries}],\"last\":false}}")
     };
     let long = "x".repeat(500_000);
-    let by = serde_json::json!({"job": long, "age_ms": 1, "confirmed": true});
-    let taken = serde_json::json!({"event": "taken", "claimed": "name", "by": by});
+    let taken = serde_json::json!({"event": "taken", "about": {"port": "job"}, "problem": long,
+        "confirmed": true});
     let pull = "part-pull --workspace /w --to got '*' <hosts";
     let spawn = "dgl-spawn --job j <job";
     let table = [
@@ -411,8 +411,8 @@ exec cat >/dev/null
 #[test]
 fn a_host_that_names_a_module_to_install_is_lost() {
     let folder = scratch();
-    let finding = "{\"event\":\"preflight\",\"found\":\"python\",\"executable\":\"/p\",\
-        \"version\":\"3.11\",\"missing\":[\"torch from evil.example\"]}";
+    let finding = json!({"event": "preflight", "found": "problem", "problem": "it has no torch",
+        "about": {"module": "torch from evil.example"}});
     let agent = format!(
         "#!/bin/sh
 read -r first; token=${{first##* }}; read -r script; printf '\\n%s runs\\n' \"$token\"

@@ -129,7 +129,8 @@ fn worker(ports: &[u16]) -> Value {
     )
 }
 
-fn problem(about: &str, problem: &str) -> Value {
+fn problem(about: impl Into<Value>, problem: &str) -> Value {
+    let about = about.into();
     found("problem", json!({"about": about, "problem": problem}))
 }
 
@@ -158,27 +159,31 @@ fn a_job_claims_its_name_and_its_ports_until_its_agent_ends() {
     assert_eq!(first.ask(&claim), granted);
     let mut second = job_with("second", "2", &[30951, 30952]);
     let refused = second.ask(&claim);
-    let claimed: Vec<&Value> = refused.iter().map(|event| &event["claimed"]).collect();
+    assert_eq!(refused.len(), 2, "{refused:?}");
+    let taken = &refused[0];
     assert_eq!(
-        claimed,
-        [
-            &json!({"port": 30951}),
-            &json!("shared_memory"),
-            &Value::Null
-        ]
+        (&taken["about"], &taken["problem"], &taken["confirmed"]),
+        (
+            &json!({"port": "job"}),
+            &json!("port 30951, and /dev/shm, is taken by job first"),
+            &json!(false)
+        )
     );
-    let by = &refused[0]["by"];
-    assert_eq!(
-        (&by["job"], &by["pid"], &by["confirmed"]),
-        (&json!("first"), &json!(first.child.id()), &json!(false))
+    let holder = format!("process {}, for ", first.child.id());
+    assert!(
+        taken["detail"].as_str().unwrap().starts_with(&holder),
+        "{taken}"
     );
     first.ask(r#"{"do": "confirm"}"#);
-    assert_eq!(second.ask(&claim)[0]["by"]["confirmed"], json!(true));
+    assert_eq!(second.ask(&claim)[0]["confirmed"], json!(true));
     // an agent of the same job, and one that wants the same name
     let mut rehearsed = job_with("first", "1", &[30960]);
     assert_eq!(rehearsed.ask(&claim), granted);
     let mut twin = Agent::of_job(&folder, "first", "3");
-    assert_eq!(twin.ask(&claim)[0]["claimed"], json!("name"));
+    assert_eq!(
+        twin.ask(&claim)[0]["about"],
+        json!({"name": {"foreign": false}})
+    );
     // nothing of what was refused is kept, and what is given back can be had
     let on_port = |token: &str, port: u16| {
         let server = process("server", &json!({"port": port}));
@@ -191,7 +196,10 @@ fn a_job_claims_its_name_and_its_ports_until_its_agent_ends() {
     drop(first);
     assert_eq!(second.ask(&claim), granted);
     let mut third = on_port("5", 30951);
-    assert_eq!(third.ask(&claim)[0]["claimed"], json!({"port": 30951}));
+    assert_eq!(
+        third.ask(&claim)[0]["problem"],
+        json!("port 30951 is taken by job second")
+    );
     second.ask(r#"{"do": "release"}"#);
     assert_eq!(third.ask(&claim), granted);
 }
@@ -248,17 +256,16 @@ fn ports_that_are_taken_and_hosts_that_are_not_reached() {
     let all = [server(30970), worker(&[30970, 30971])];
     let taken = Agent::with(&folder, job("mine", "5"), &all).examine("ports");
     assert_eq!(taken.len(), 1, "{taken:?}");
-    let by = &taken[0]["by"];
-    assert_eq!(
-        (&taken[0]["port"], &by["pid"], &by["job"]),
-        (&json!(30970), &json!(holder.id()), &json!("other"))
+    let words = taken[0]["problem"].as_str().unwrap();
+    let holder_words = format!(
+        "port 30970 is taken by process {} (python3 -c import socket",
+        holder.id()
     );
     assert!(
-        by["command"]
-            .as_str()
-            .unwrap()
-            .starts_with("python3 -c import socket"),
-        "{by}"
+        taken[0]["about"] == json!({"port": "job"})
+            && words.starts_with(&holder_words)
+            && words.ends_with(") of job other"),
+        "{taken:?}"
     );
     let mut elsewhere = job("mine", "5");
     elsewhere["address"] = "192.0.2.1".into();
@@ -284,9 +291,12 @@ fn ports_that_are_taken_and_hosts_that_are_not_reached() {
         .collect();
     assert_eq!(other.connect(&targets), [Value::Null; 0]);
     agent.examine("stop_listening");
-    let refused = targets
-        .iter()
-        .map(|target| found("unreached", json!({"target": target, "why": "refused"})));
+    let refused = targets.iter().map(|target| {
+        found(
+            "unreached",
+            json!({"target": target, "why": "Connection refused"}),
+        )
+    });
     let got = other.connect(&targets);
     assert!(
         got.len() == 2 && refused.clone().all(|finding| got.contains(&finding)),
@@ -313,13 +323,12 @@ fn a_port_on_which_a_job_of_another_kind_may_be_about_to_listen_is_not_listened_
     );
     // nobody watches it: it is told, and the one that is watched is not
     let jobs = agent.examine("jobs");
-    assert_eq!(
-        jobs,
-        [found(
-            "abandoned",
-            json!({"job": "old", "pids": [other.id()]})
-        )]
+    let mut left = problem(
+        json!("abandoned"),
+        "job old was left there without a launcher",
     );
+    left["detail"] = format!("process {}", other.id()).into();
+    assert_eq!(jobs, [left]);
     let mut watch = Command::new("sleep")
         .arg("60")
         .env("DGL_TOOLS_TOKEN", format!("waits-{token}"))
@@ -327,7 +336,11 @@ fn a_port_on_which_a_job_of_another_kind_may_be_about_to_listen_is_not_listened_
         .unwrap();
     assert_eq!(agent.examine("jobs"), [Value::Null; 0]);
     let mut twin = Agent::of_job(&folder, "old", "8");
-    assert_eq!(twin.examine("jobs"), [found("name_in_use", r#"{}"#)]);
+    let name = json!({"name": {"foreign": false}});
+    assert_eq!(
+        twin.examine("jobs"),
+        [problem(name, "a job named old runs there")]
+    );
     for child in [&mut other, &mut watch] {
         child.kill().unwrap();
         child.wait().unwrap();
@@ -340,11 +353,12 @@ fn shared_memory_of_jobs() {
     let file = "/dev/shm/node~_N~agent-kvdata-";
     std::fs::write(file, [0; 4096]).unwrap();
     let mut agent = Agent::with(&folder, job("mine", "2"), &[process("server", &json!({}))]);
-    let stale = json!({"state": {"stale": file}, "files": 1, "total_bytes": 4096});
-    assert_eq!(
-        agent.examine("shared_memory"),
-        [found("shared_memory", stale)]
+    let mut stale = problem(
+        json!({"stale_shared_memory": {"foreign": false}}),
+        "a job of DGL has left 1 file, 4.1 kB in /dev/shm",
     );
+    stale["detail"] = format!("such as {file}").into();
+    assert_eq!(agent.examine("shared_memory"), [stale]);
     let mut workers = Agent::with(&folder, job("mine", "2"), &[worker(&[])]);
     assert_eq!(workers.examine("shared_memory"), [Value::Null; 0]);
     let maps = format!(
@@ -358,9 +372,10 @@ fn shared_memory_of_jobs() {
         .unwrap();
     user.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     let used = agent.examine("shared_memory");
-    assert_eq!(
-        used[0]["state"]["used"]["pid"],
-        json!(user.id()),
+    let words = format!("in /dev/shm, mapped by process {} (python3", user.id());
+    assert!(
+        used[0]["about"] == json!({"shared_memory": "process"})
+            && used[0]["problem"].as_str().unwrap().contains(&words),
         "{used:?}"
     );
     user.kill().unwrap();
@@ -476,10 +491,8 @@ fn a_check_waits_for_its_program_and_not_for_what_that_leaves_running() {
     let found = Agent::with(&folder, job("background", "c"), &background).examine("commands");
     let pid = read(&folder, "pid");
     let ended = Command::new("kill").arg(pid.trim()).status().unwrap();
-    assert!(
-        found.len() == 1 && found[0]["found"] == "python",
-        "{found:?}"
-    );
+    let is_asked = found[0]["found"] == "dgl" || found[0]["about"]["module"] == "dgl";
+    assert!(is_asked, "{found:?}");
     assert!(ended.success(), "it still runs");
 }
 
@@ -563,10 +576,7 @@ s = socket.socket(socket.AF_UNIX); s.bind(name)
         let _ = python.wait();
         got.ends(0);
         let taken: Value = serde_json::from_str(got.out.lines().nth(1).unwrap()).unwrap();
-        assert_eq!(
-            (&taken["claimed"], taken["by"].get("job")),
-            (&json!("name"), None),
-            "{taken}"
-        );
+        let name = json!({"name": {"foreign": false}});
+        assert_eq!(taken["about"], name, "{taken}");
     }
 }

@@ -124,8 +124,8 @@ fn faults_of_real_hosts_come_in_one_report() {
             "host 1 (10.77.0.2): no module named torch",
             "host 2 (10.77.0.3): the ip_config there is not that of the records",
             "host 2 (10.77.0.3): port 30051 is taken by process",
-            "host 2 (10.77.0.3): job old was left there without a launcher: process",
-            "dgl-reap --job old",
+            "host 2 (10.77.0.3): job old was left there without a launcher (process",
+            "end it by its name: ipconf-check ip_config.txt | dgl-reap --job NAME",
         ],
     );
     assert_eq!(

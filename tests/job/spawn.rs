@@ -451,7 +451,7 @@ c = socket.create_connection(('127.0.0.1', PORT)); a, _ = s.accept(); a.close();
     );
     ran.ends(74);
     let report = format!(
-        "the port {port} is still held by connections of a job that has ended\n  fix: wait a \
+        "port {port} is still held by connections of a job that has ended\n  fix: wait a \
          minute, or choose another port"
     );
     ran.err_has(&report);

@@ -3,7 +3,7 @@
 use crate::processes::JOB;
 use crate::procfs;
 use std::fs;
-use wire::preflight::Owner;
+use wire::preflight::Holder;
 
 /// How many characters of a command line are shown.
 const COMMAND_SHOWN: usize = 60;
@@ -28,14 +28,35 @@ fn name_in(passwd: &str, uid: u32) -> Option<String> {
     })
 }
 
-/// A process as far as it is visible; `uid` is its user.
-pub fn owner(pid: Option<i32>, uid: u32) -> Owner {
-    Owner {
-        pid: pid.and_then(|pid| u32::try_from(pid).ok()),
-        command: pid.and_then(command),
-        job: pid.and_then(|pid| procfs::environment(pid)?.text(JOB)),
-        user: other_user(uid),
+/// A process as far as it is visible, as `process 12 (python3 train.py) of job a`; `uid` is its
+/// user.
+pub fn holder(pid: Option<i32>, uid: u32) -> (Holder, String) {
+    let (job, user) = (
+        pid.and_then(|pid| procfs::environment(pid)?.text(JOB)),
+        other_user(uid),
+    );
+    let holder = match (&job, &user) {
+        _ if pid.is_none() => Holder::Hidden,
+        (None, _) => Holder::Process,
+        (Some(_), None) => Holder::Job,
+        (Some(_), Some(_)) => Holder::ForeignJob,
+    };
+    let mut words = match pid {
+        None if user.is_none() => {
+            "a process that cannot be seen there, perhaps in a container".to_owned()
+        }
+        None => "a process".to_owned(),
+        Some(pid) => format!("process {pid}"),
+    };
+    let parts = [
+        (" (", pid.and_then(command), ")"),
+        (" of job ", job, ""),
+        (" of user ", user, ""),
+    ];
+    for (before, part, behind) in parts {
+        words.extend(part.map(|part| format!("{before}{part}{behind}")));
     }
+    (holder, words)
 }
 
 /// The command line without the directory of its first word; the name of a process that has none.

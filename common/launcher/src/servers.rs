@@ -2,7 +2,7 @@
 //! settings that the trainers need.
 
 use crate::preflight::conversation::Conversation;
-use crate::preflight::describe::locations;
+use crate::preflight::diagnosis::locations;
 use crate::run::outcome::Stopped;
 use record::error::{Fault, Report};
 use record::{Host, Process};

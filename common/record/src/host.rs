@@ -111,8 +111,13 @@ pub fn unequal_parts(parts: u64, hosts: usize, per_host: u32) -> Option<String> 
 pub fn ip_config(hosts: &[Host]) -> String {
     hosts
         .iter()
-        .map(|host| format!("{} {}\n", host.ip, host.port))
+        .map(|host| ip_config_line(host.ip.0, host.port))
         .collect()
+}
+
+/// A line of an ip_config.
+pub fn ip_config_line(ip: Ipv4Addr, port: u16) -> String {
+    format!("{ip} {port}\n")
 }
 
 /// Expands `~/x` by the hosts' home, which must be the same on all of them, because the workspace

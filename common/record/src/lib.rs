@@ -37,7 +37,7 @@ pub use events::{Dropped, Exited, FirstFailure, Listening, Output, Started, Summ
 pub use files::{FileCopy, Graph, LocalFile, Pulled, Pushed, RESERVED, Workspace, is_reserved};
 pub use host::{
     Connect, DEFAULT_PORT, Facts, GpuCard, GpuUser, Host, IpAddr, PROGRAM_PORTS, at_home, host_of,
-    ip_config, location_of, unequal_parts,
+    ip_config, ip_config_line, location_of, unequal_parts,
 };
 pub use process::{
     ATTEMPT, Command, Process, ProgramName, Role, is_job_name, is_variable_name, job_name, log_name,

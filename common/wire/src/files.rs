@@ -617,7 +617,7 @@ impl fmt::Display for FileFault {
 pub type Sum = Hex<32>;
 
 /// Bytes that are hexadecimal digits in JSON.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Hex<const N: usize>(pub [u8; N]);
 
 impl<const N: usize> fmt::Display for Hex<N> {

@@ -21,7 +21,7 @@ pub mod stacks;
 pub mod supervise;
 mod text;
 
-pub use text::{Text, cut};
+pub use text::{Text, cut, shown};
 
 use serde::{Deserialize, Serialize};
 
@@ -68,7 +68,7 @@ pub enum Request {
     /// Removes DGL's unused files in /dev/shm: [`Event::Reaped`].
     RemoveStaleShm,
     /// Claims the job's name, its ports and its use of /dev/shm on this host, until the agent ends
-    /// or [`Request::Release`]. Answered by [`Event::Taken`] for each thing that another job holds;
+    /// or [`Request::Release`]. Answered by [`Event::Taken`] for each job that holds any of them;
     /// then nothing is claimed.
     Claim,
     /// Confirms that the job has claimed all of its hosts, so that other jobs need not wait for it

@@ -3,7 +3,8 @@
 //! The claim is sent first. Each [`Check`] asks about one subject and is answered by its
 //! [`Finding`]s; a check without findings is answered by [`crate::Event::Done`] alone.
 
-use crate::Text;
+use crate::files::Sum;
+use crate::text::line;
 use record::Role;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -12,37 +13,10 @@ use std::net::SocketAddrV4;
 /// Something that could not be claimed, because another job holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
-    /// The thing that is taken.
-    pub claimed: Claimed,
-    /// The job that holds it.
-    pub by: Claimant,
-}
-
-/// One thing that can be claimed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Claimed {
-    /// The name of the job.
-    Name,
-    /// A port.
-    Port(u16),
-    /// DGL's use of /dev/shm.
-    SharedMemory,
-}
-
-/// A job that holds a claim.
-#[skip_serializing_none]
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Claimant {
-    /// The name of the job, as its holder reports it; absent if the holder does not answer.
-    pub job: Option<String>,
-    /// The user to whom the job belongs, if it is not this one.
-    pub user: Option<String>,
-    /// The process that holds the claim, which is the job's agent; absent if it is in a container.
-    pub pid: Option<u32>,
-    /// For how long it has held the claim, in milliseconds.
-    pub age_ms: u64,
-    /// Whether the job has claimed all of its hosts. Otherwise it may still give up.
+    /// What is claimed and by which job, as a problem of this one.
+    #[serde(flatten)]
+    pub problem: Problem,
+    /// Whether that job has claimed all of its hosts. Otherwise it may still give up.
     pub confirmed: bool,
 }
 
@@ -78,17 +52,6 @@ pub enum Check {
     StopListening,
 }
 
-/// A script that the processes of a program run.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Script {
-    /// The program. Others may run scripts of the same name.
-    pub program: Role,
-    /// The directory to which `path` is relative. If it does not exist, there are no findings.
-    pub folder: Text,
-    /// The path of the script.
-    pub path: Text,
-}
-
 /// A module that a Python may have to find. The launcher writes its name into advice, so a host
 /// cannot name others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,80 +81,36 @@ impl Module {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "found", rename_all = "snake_case")]
 pub enum Finding {
-    /// A problem that prevents the start, whatever the other hosts report.
-    Problem {
-        /// What the problem is about; the launcher chooses the fix by it.
-        about: Subject,
-        /// The problem in words.
-        problem: String,
-    },
-    /// The script that the processes run.
-    ScriptContent {
-        /// The script as the processes name it.
-        script: Script,
+    /// Something that may prevent the start.
+    Problem(Problem),
+    /// A file that must be the same on all hosts that have it.
+    Content {
+        /// The program whose script it is. Others may run scripts of the same name.
+        program: Option<Role>,
+        /// The file, for users.
+        #[serde(deserialize_with = "line")]
+        file: String,
         /// A hash of its content.
-        hash: String,
+        hash: Sum,
     },
-    /// The ip_config; its text follows this event.
-    IpConfig,
-    /// The content of the partition config, as far as the launcher compares it.
-    PartitionConfig {
-        /// A hash of its content.
-        hash: String,
+    /// The ip_config.
+    IpConfig {
+        /// The hash of its lines as `record::ip_config` writes them.
+        hash: Sum,
+    },
+    /// The graph that the partition config describes.
+    Graph {
         /// Its `num_parts`.
-        num_parts: Option<u64>,
+        num_parts: u64,
         /// Its `graph_name`.
-        graph_name: Option<String>,
+        #[serde(deserialize_with = "line")]
+        graph_name: String,
     },
-    /// A file of the partition has a path that is relative to the working directory instead of the
-    /// config, so that only DGL 0.5 finds it.
-    Elsewhere {
-        /// The path that later versions use.
-        path: Text,
-    },
-    /// A port is taken.
-    PortTaken {
-        /// The number of the port.
-        port: u16,
-        /// The process that uses it.
-        by: Owner,
-    },
-    /// Connections of a server that has ended are still in TIME_WAIT on a port.
-    PortLingers {
-        /// The number of the port.
-        port: u16,
-        /// Whether no process at all can listen on it. Otherwise only processes without
-        /// SO_REUSEADDR cannot, such as those of DGL 0.5.
-        blocks: bool,
-    },
-    /// A job of this name runs here.
-    NameInUse,
-    /// Processes of a job without a supervisor run here.
-    Abandoned {
-        /// The name of the job.
-        job: String,
-        /// The process ids.
-        pids: Vec<u32>,
-    },
-    /// There are files of DGL in /dev/shm.
-    SharedMemory {
-        /// The owner of the files, and whether they are used.
-        state: SharedFiles,
-        /// How many files there are.
-        files: u64,
-        /// The sum of their sizes. (A field named `bytes` would announce a frame.)
-        total_bytes: u64,
-    },
-    /// The command is a Python, and it runs.
-    Python {
-        /// The path of the interpreter itself.
-        executable: String,
-        /// The version of Python.
+    /// The version of dgl that a command imports.
+    Dgl {
+        /// The version.
+        #[serde(deserialize_with = "line")]
         version: String,
-        /// The required modules that it does not find.
-        missing: Vec<Module>,
-        /// The version of dgl that it would import.
-        dgl: Option<String>,
     },
     /// The host listens for the others.
     Listens {
@@ -205,7 +124,8 @@ pub enum Finding {
         /// The address that was tried.
         target: SocketAddrV4,
         /// The reason.
-        why: Unreachable,
+        #[serde(deserialize_with = "line")]
+        why: String,
     },
     /// Small packets pass between this host and another, but large ones are lost.
     LosesLargePackets {
@@ -216,79 +136,136 @@ pub enum Finding {
     },
 }
 
-impl Finding {
-    /// A problem in words.
-    pub fn problem(about: Subject, problem: impl Into<String>) -> Finding {
-        let problem = problem.into();
-        Finding::Problem { about, problem }
+/// Something that may prevent the start, in the words of the host that found it. The launcher adds
+/// the host and, by the subject alone, the fix, because users paste that.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// What it is about.
+    pub about: Subject,
+    /// The problem, in one line.
+    #[serde(deserialize_with = "line")]
+    pub problem: String,
+    /// What differs from host to host, such as the numbers of processes. It is left out of a
+    /// message about several hosts.
+    #[serde(
+        default,
+        deserialize_with = "line",
+        skip_serializing_if = "String::is_empty"
+    )]
+    pub detail: String,
+}
+
+impl Problem {
+    /// A problem without details.
+    pub fn new(about: Subject, problem: impl Into<String>) -> Problem {
+        Problem {
+            about,
+            problem: problem.into(),
+            detail: String::new(),
+        }
+    }
+
+    /// Adds what differs from host to host.
+    pub fn with(self, detail: String) -> Problem {
+        Problem { detail, ..self }
     }
 }
 
-/// What a problem is about; it determines the fix.
+impl From<Problem> for Finding {
+    fn from(problem: Problem) -> Finding {
+        Finding::Problem(problem)
+    }
+}
+
+/// What a problem is about, with all that determines its fix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Subject {
-    /// A directory or file that is missing.
-    File,
-    /// A file that cannot be read.
-    Permission,
-    /// The content of the partition config.
-    PartitionConfig,
-    /// The room in /dev/shm.
-    SharedMemory,
-    /// A private /dev/shm.
-    PrivateSharedMemory,
-    /// The limit on open files.
-    OpenFiles,
+    /// The name of the job, which another one has.
+    Name {
+        /// Whether that is another user's.
+        foreign: bool,
+    },
+    /// Processes of a job without a supervisor.
+    Abandoned,
+    /// A port, and perhaps /dev/shm too, that somebody else uses.
+    Port(Holder),
     /// A port that cannot be bound.
-    Port,
+    UnusablePort,
+    /// A port with connections of a server that has ended, in TIME_WAIT.
+    LingeringPort {
+        /// Whether no process at all can listen on it. Otherwise only processes without
+        /// SO_REUSEADDR cannot, such as those of DGL 0.5.
+        blocks: bool,
+    },
     /// An address that is not the host's.
     Address,
+    /// Other hosts, or their ports.
+    Reach,
+    /// Large packets between hosts.
+    LargePackets,
+    /// DGL's files in /dev/shm, which somebody else uses.
+    SharedMemory(Holder),
+    /// DGL's files in /dev/shm, which nobody uses.
+    StaleSharedMemory {
+        /// Whether they are another user's, whose processes cannot be seen.
+        foreign: bool,
+    },
+    /// The room in /dev/shm.
+    SharedMemoryRoom,
+    /// A private /dev/shm.
+    PrivateSharedMemory,
+    /// A directory or file that is missing.
+    File,
+    /// A file that only DGL 0.5 finds, because its path is relative to the working directory
+    /// instead of the partition config.
+    OldPath,
+    /// A file that cannot be read.
+    Permission,
+    /// A copied file that differs from the records or from other hosts' copies.
+    Copy,
+    /// The number of partitions.
+    Partitions,
+    /// The limit on open files.
+    OpenFiles,
     /// The first word of a command.
-    Command,
+    Command {
+        /// Whether it is a path.
+        path: bool,
+    },
     /// A shell that does not run the text that it is given.
     Shell,
     /// Words and variables that are too long.
     ArgumentSizes,
     /// A Python that does not run.
     Python,
+    /// A module that a Python does not find.
+    Module(Module),
+    /// An answer that takes long.
+    Answer,
+    /// The host itself.
+    Host,
+    /// Something without a known fix.
+    Other,
 }
 
-/// A process, described for users.
-#[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Owner {
-    /// The process id; absent if only its user may see it.
-    pub pid: Option<u32>,
-    /// The beginning of its command line, or its name if that is empty.
-    pub command: Option<String>,
-    /// The job to which it belongs.
-    pub job: Option<String>,
-    /// Its user, if it is not the user who asks.
-    pub user: Option<String>,
-}
-
-/// The owner of DGL's files in /dev/shm.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Who uses what a job needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SharedFiles {
-    /// A process has them mapped.
-    Used(Owner),
-    /// They belong to this user and no process maps them; the name of one of them.
-    Stale(Text),
-    /// They belong to another user, and no visible process has them mapped; the name of the user.
-    Foreign(String),
+pub enum Holder {
+    /// Another job of this user.
+    Job,
+    /// A job of another user, or one that does not answer.
+    ForeignJob,
+    /// A process of no job.
+    Process,
+    /// A process that this user cannot see.
+    Hidden,
 }
 
-/// Why a connection could not be made.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Unreachable {
-    /// No answer arrived in time.
-    TimedOut,
-    /// The host, or a firewall in between, refused it.
-    Refused,
-    /// Another error, in the words of the operating system.
-    Other(String),
+impl Holder {
+    /// Whether it is a job, whose end can be waited for.
+    pub fn is_job(self) -> bool {
+        matches!(self, Holder::Job | Holder::ForeignJob)
+    }
 }

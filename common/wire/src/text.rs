@@ -65,6 +65,19 @@ pub fn cut(text: &str, chars: usize) -> String {
     text.chars().take(chars).collect()
 }
 
+/// How long a line may be that a host words for users, in characters.
+const LINE: usize = 300;
+
+/// Text of a host as a line for users: cut, and without control characters.
+pub fn shown(text: &str) -> String {
+    record::term::plain(cut(text, LINE).trim_end()).into_owned()
+}
+
+/// Reads a line that a host has worded for users.
+pub fn line<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    String::deserialize(deserializer).map(|text| shown(&text))
+}
+
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Json {

@@ -10,8 +10,9 @@ use host::abstract_socket;
 use host::describe;
 use host::readiness::readable;
 use host::side_thread::SideThread;
+use record::cpus;
 use record::is_job_name;
-use record::term::millis;
+use record::term::{self, millis};
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, PipeReader, Write};
 use std::iter::once;
@@ -25,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use wire::Failure;
 use wire::job::Job;
-use wire::preflight::{Claimant, Claimed, Taken};
+use wire::preflight::{Holder, Problem, Subject, Taken};
 
 /// How long to wait for an answer. A holder answers at once, unless it is stopped or no agent.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
@@ -67,6 +68,14 @@ impl HeldClaim {
     }
 }
 
+/// One thing that can be claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Claimed {
+    Name,
+    Port(u16),
+    SharedMemory,
+}
+
 /// The answer of a holder about itself.
 #[derive(Serialize, Deserialize)]
 struct HolderAnswer {
@@ -77,7 +86,7 @@ struct HolderAnswer {
     confirmed: bool,
 }
 
-/// Claims everything that a job needs, or else returns what other jobs hold.
+/// Claims everything that a job needs, or else returns the jobs that hold any of it.
 pub fn take(job: &Job, claim: &Claim) -> Result<Result<HeldClaim, Vec<Taken>>, Failure> {
     let failed = |error: io::Error| {
         Failure::new(format!(
@@ -91,11 +100,11 @@ pub fn take(job: &Job, claim: &Claim) -> Result<Result<HeldClaim, Vec<Taken>>, F
             Bound::Ours(socket) => sockets.push(socket),
             // in a rehearsal, several hosts of a job are on one machine
             Bound::OurJobs => {}
-            Bound::Theirs(by) => taken.push(Taken { claimed, by }),
+            Bound::Theirs(holding) => taken.push((claimed, holding)),
         }
     }
     if !taken.is_empty() {
-        return Ok(Err(taken));
+        return Ok(Err(conflicts(&job.name, taken)));
     }
     let confirmed = Arc::new(AtomicBool::new(false));
     let answers = Answers {
@@ -112,10 +121,75 @@ pub fn take(job: &Job, claim: &Claim) -> Result<Result<HeldClaim, Vec<Taken>>, F
     }))
 }
 
+/// A conflict with each job that holds any of this.
+fn conflicts(name: &str, mut taken: Vec<(Claimed, Holding)>) -> Vec<Taken> {
+    let job = |(_, by): &(Claimed, Holding)| (by.job().map(str::to_owned), by.user.clone());
+    taken.sort_by_key(job);
+    let jobs = taken.chunk_by(|one, other| job(one) == job(other));
+    let conflict = |held: &[(Claimed, Holding)]| Taken {
+        problem: problem(name, held),
+        confirmed: held[0].1.is_confirmed(),
+    };
+    jobs.map(conflict).collect()
+}
+
+/// One job holds all of this, which the job with this name needs.
+fn problem(name: &str, held: &[(Claimed, Holding)]) -> Problem {
+    let by = &held[0].1;
+    let holds = |wanted: Claimed| held.iter().any(|(claimed, _)| *claimed == wanted);
+    if holds(Claimed::Name) {
+        return name_in_use(name, by.user.as_deref());
+    }
+    let mut job = match by.job() {
+        Some(job) => format!("job {job}"),
+        None => "a job that does not answer".to_owned(),
+    };
+    job.extend(by.user.iter().map(|user| format!(" of user {user}")));
+    let holder = match (by.job(), &by.user) {
+        (Some(_), None) => Holder::Job,
+        _ => Holder::ForeignJob,
+    };
+    let port = |(claimed, _): &(Claimed, Holding)| match claimed {
+        Claimed::Port(port) => Some(u32::from(*port)),
+        Claimed::SharedMemory | Claimed::Name => None,
+    };
+    let ports: Vec<u32> = held.iter().filter_map(port).collect();
+    let memory = match holds(Claimed::SharedMemory) {
+        true => ", and /dev/shm,",
+        false => "",
+    };
+    let (about, problem) = match ports[..] {
+        [] => {
+            let problem = format!("another job of DGL runs there: {job}");
+            (Subject::SharedMemory(holder), problem)
+        }
+        [port] => {
+            let problem = format!("port {port}{memory} is taken by {job}");
+            (Subject::Port(holder), problem)
+        }
+        _ => {
+            let problem = format!("ports {}{memory} are taken by {job}", cpus::list(ports));
+            (Subject::Port(holder), problem)
+        }
+    };
+    let age = by.answer.as_ref().map_or(0, |answer| answer.age_ms);
+    let age = term::seconds(Duration::from_millis(age));
+    let process = by.pid.map(|pid| format!("process {pid}, for {age}"));
+    Problem::new(about, problem).with(process.unwrap_or_default())
+}
+
+/// Another job has the name of this one.
+pub fn name_in_use(name: &str, user: Option<&str>) -> Problem {
+    let of_user = user.map_or(String::new(), |user| format!(", of user {user}"));
+    let foreign = user.is_some();
+    let problem = format!("a job named {name} runs there{of_user}");
+    Problem::new(Subject::Name { foreign }, problem)
+}
+
 /// Whether the name of this job is claimed here with this token, so that the job is alive.
 pub fn is_alive(job: &str, token: &str) -> bool {
     let found = ask(&name_of_job(job));
-    matches!(found, Ok(Some(Holder { id: Some(id), .. })) if id == id_of(token))
+    matches!(found, Ok(Some(holding)) if holding.is_of(&id_of(token)))
 }
 
 /// Something that a job holds.
@@ -178,7 +252,7 @@ fn wanted(job: &str, claim: &Claim) -> Vec<(Claimed, String)> {
 enum Bound {
     Ours(UnixListener),
     OurJobs,
-    Theirs(Claimant),
+    Theirs(Holding),
 }
 
 fn bind(name: &str, id: &str) -> io::Result<Bound> {
@@ -194,8 +268,8 @@ fn bind(name: &str, id: &str) -> io::Result<Bound> {
             Err(error) => return Err(error),
         }
         match ask(name)? {
-            Some(holder) if holder.id.as_deref() == Some(id) => return Ok(Bound::OurJobs),
-            Some(holder) => return Ok(Bound::Theirs(holder.claimant)),
+            Some(holding) if holding.is_of(id) => return Ok(Bound::OurJobs),
+            Some(holding) => return Ok(Bound::Theirs(holding)),
             None => std::thread::sleep(Duration::from_millis(10)),
         }
     }
@@ -203,15 +277,37 @@ fn bind(name: &str, id: &str) -> io::Result<Bound> {
 }
 
 /// The holder of a claim's socket.
-struct Holder {
-    claimant: Claimant,
-    /// Identifies its job; `None` if the holder is another user's, who could repeat the public
-    /// answers of this user's agents.
-    id: Option<String>,
+struct Holding {
+    /// `None` if it does not answer.
+    answer: Option<HolderAnswer>,
+    /// Its user, if that is not this one.
+    user: Option<String>,
+    /// The process, which is the job's agent; `None` if it is in a container.
+    pid: Option<u32>,
+}
+
+impl Holding {
+    /// The name of its job.
+    fn job(&self) -> Option<&str> {
+        self.answer.as_ref().map(|answer| &*answer.job)
+    }
+
+    /// Whether it belongs to this job. Another user could repeat the public answers of this user's
+    /// agents.
+    fn is_of(&self, id: &str) -> bool {
+        let is_same = self.answer.as_ref().is_some_and(|answer| answer.id == id);
+        is_same && self.user.is_none()
+    }
+
+    /// Whether its job has claimed all of its hosts. Otherwise it may still give up; one that does
+    /// not answer will not.
+    fn is_confirmed(&self) -> bool {
+        self.answer.as_ref().is_none_or(|answer| answer.confirmed)
+    }
 }
 
 /// The holder of the socket with this name; `None` if there is none, or no longer.
-fn ask(name: &str) -> io::Result<Option<Holder>> {
+fn ask(name: &str) -> io::Result<Option<Holding>> {
     let reply = match abstract_socket::ask(name, &[], ANSWER_LIMIT, ANSWER_BYTES) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
         reply => reply?,
@@ -227,19 +323,12 @@ fn ask(name: &str) -> io::Result<Option<Holder>> {
     let answer: Option<HolderAnswer> = reply.as_ref().and_then(answer);
     let answer = answer.filter(|answer| is_job_name(&answer.job));
     let peer = reply.map(|reply| reply.peer);
-    let user = peer.and_then(|peer| describe::other_user(peer.uid()));
-    let claimant = Claimant {
-        job: answer.as_ref().map(|answer| answer.job.clone()),
-        user: user.clone(),
-        pid: peer
-            .and_then(|peer| u32::try_from(peer.pid()).ok())
-            .filter(|pid| *pid != 0),
-        age_ms: answer.as_ref().map_or(0, |answer| answer.age_ms),
-        // a holder that does not answer will not give up, either
-        confirmed: answer.as_ref().is_none_or(|answer| answer.confirmed),
-    };
-    let id = answer.filter(|_| user.is_none()).map(|answer| answer.id);
-    Ok(Some(Holder { claimant, id }))
+    let pid = peer.and_then(|peer| u32::try_from(peer.pid()).ok());
+    Ok(Some(Holding {
+        answer,
+        user: peer.and_then(|peer| describe::other_user(peer.uid())),
+        pid: pid.filter(|pid| *pid != 0),
+    }))
 }
 
 /// Answers every connection with the job that holds the claim.
@@ -336,28 +425,22 @@ mod tests {
         let taken = take(&job(&name("b"), "2"), &claim(&[2, 3, 1]))
             .unwrap()
             .unwrap_err();
-        let reported: Vec<_> = taken
-            .iter()
-            .map(|taken| (taken.claimed, taken.by.job.clone(), taken.by.confirmed))
-            .collect();
-        let by = Some(name("a"));
-        assert_eq!(
-            reported,
-            [
-                (Claimed::Port(1), by.clone(), true),
-                (Claimed::Port(3), by, true)
-            ]
-        );
-        assert_eq!(
-            (taken[0].by.user.as_deref(), taken[0].by.pid),
-            (None, Some(std::process::id()))
+        let words = format!("ports 1,3 are taken by job {}", name("a"));
+        let process = format!("process {}, for", std::process::id());
+        assert!(
+            taken.len() == 1
+                && taken[0].confirmed
+                && taken[0].problem.about == Subject::Port(Holder::Job)
+                && taken[0].problem.problem == words
+                && taken[0].problem.detail.starts_with(&process),
+            "{taken:?}"
         );
         // the second claim kept nothing
         drop(take(&job(&name("c"), "3"), &claim(&[2])).unwrap().unwrap());
         let taken = take(&job(&name("a"), "4"), &claim(&[]))
             .unwrap()
             .unwrap_err();
-        assert_eq!(taken[0].claimed, Claimed::Name);
+        assert_eq!(taken[0].problem, name_in_use(&name("a"), None));
         // another agent of the same job
         drop(take(&job(&name("a"), "1"), &claim(&[1])).unwrap().unwrap());
         let held_names = all_held();

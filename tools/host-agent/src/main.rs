@@ -250,10 +250,11 @@ fn carry_out(
         Request::Confirm => drop(state.watcher.ask(&Note::Confirm)?),
         Request::Release => state.release()?,
         Request::Preflight(check) => {
-            let mut tell = |found, body: &[u8]| output.event_with(&Event::Preflight(found), body);
-            state
-                .preflight
-                .examine(&check, described(&mut state.job)?, &mut tell)?;
+            let described = described(&mut state.job)?;
+            let found = state.preflight.examine(&check, described)?;
+            found
+                .into_iter()
+                .for_each(|finding| output.event(&Event::Preflight(finding)));
         }
         Request::Start(_)
         | Request::End(_)

@@ -21,7 +21,7 @@ use wire::preflight::Taken;
 /// A note to the watcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Note {
-    /// The session claims this for a job; the answer lists the parts that other jobs hold.
+    /// The session claims this for a job; the answer lists the jobs that hold a part of it.
     Claim(Job, Claim),
     /// The job has claimed all of its hosts.
     Confirm,

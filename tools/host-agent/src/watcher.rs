@@ -129,7 +129,7 @@ impl Watcher {
         }
     }
 
-    /// Handles a note; returns the parts of a claim that other jobs hold.
+    /// Handles a note; returns the jobs that hold a part of a claim.
     fn take(&mut self, note: Note) -> Result<Vec<Taken>, Failure> {
         match note {
             Note::Claim(job, claim) => {

@@ -6,10 +6,11 @@
 //! waiting launcher holds only hosts before the one that it waits for, so there is no deadlock.
 
 use super::conversation::Conversation;
-use super::diagnosis::{Conflict, Diagnosis};
+use super::diagnosis::Diagnosis;
 use crate::run::outcome::Stopped;
 use session::SessionEvent;
 use std::time::{Duration, Instant};
+use wire::preflight::Taken;
 use wire::{Event, Request};
 
 /// How often to check whether another launcher has given up.
@@ -18,31 +19,29 @@ const CLAIM_PAUSE: Duration = Duration::from_millis(100);
 /// file system hangs.
 const WAIT_LIMIT: Duration = Duration::from_secs(120);
 
-/// Claims everything, or releases everything and returns the conflicts with other jobs. All other
-/// problems are faults.
+/// Claims everything, or releases everything and notes the conflicts with other jobs.
 pub fn take(
     conversation: &mut Conversation<'_, '_>,
     diagnosis: &mut Diagnosis<'_>,
-) -> Result<Vec<Conflict>, Stopped> {
+) -> Result<(), Stopped> {
     let hosts: Vec<usize> = conversation.host_indices().collect();
     let conflicts = claim(conversation, &hosts, diagnosis)?;
     if conflicts.is_empty() || !diagnosis.is_clean() {
-        return Ok(Vec::new());
+        return Ok(());
     }
     release(conversation)?;
-    let (decided, _): (Vec<Conflict>, Vec<Conflict>) = conflicts
-        .into_iter()
-        .partition(|conflict| conflict.taken.by.confirmed);
-    match decided.is_empty() {
-        true => take_in_order(conversation, diagnosis),
-        false => Ok(decided),
+    if !conflicts.iter().any(|(_, taken)| taken.confirmed) {
+        return take_in_order(conversation, diagnosis);
     }
+    let decided = conflicts.into_iter().filter(|(_, taken)| taken.confirmed);
+    decided.for_each(|(index, taken)| diagnosis.note(index, taken.problem));
+    Ok(())
 }
 
 fn take_in_order(
     conversation: &mut Conversation<'_, '_>,
     diagnosis: &mut Diagnosis<'_>,
-) -> Result<Vec<Conflict>, Stopped> {
+) -> Result<(), Stopped> {
     let mut order: Vec<usize> = conversation.host_indices().collect();
     order.sort_by_key(|index| (conversation.hosts.sessions[*index].host.ip.0, *index));
     let until = Instant::now() + WAIT_LIMIT;
@@ -52,11 +51,12 @@ fn take_in_order(
             if conflicts.is_empty() {
                 break;
             }
-            if conflicts.iter().any(|conflict| conflict.taken.by.confirmed)
-                || Instant::now() >= until
-            {
+            let is_decided = conflicts.iter().any(|(_, taken)| taken.confirmed);
+            if is_decided || Instant::now() >= until {
                 release(conversation)?;
-                return Ok(conflicts);
+                let conflicts = conflicts.into_iter();
+                conflicts.for_each(|(index, taken)| diagnosis.note(index, taken.problem));
+                return Ok(());
             }
             conversation.pause(CLAIM_PAUSE)?;
         }
@@ -64,20 +64,21 @@ fn take_in_order(
             break;
         }
     }
-    Ok(Vec::new())
+    Ok(())
 }
 
+/// Claims these hosts; returns the conflicts with the indices of their hosts.
 fn claim(
     conversation: &mut Conversation<'_, '_>,
     hosts: &[usize],
     diagnosis: &mut Diagnosis<'_>,
-) -> Result<Vec<Conflict>, Stopped> {
+) -> Result<Vec<(usize, Taken)>, Stopped> {
     hosts
         .iter()
         .for_each(|index| conversation.ask(*index, Request::Claim));
     let mut conflicts = Vec::new();
     let late = conversation.listen(|index, event| match event {
-        SessionEvent::Event(Event::Taken(taken), _) => conflicts.push(Conflict { index, taken }),
+        SessionEvent::Event(Event::Taken(taken), _) => conflicts.push((index, taken)),
         other => diagnosis.note_event(index, other),
     })?;
     diagnosis.note_late(&late);

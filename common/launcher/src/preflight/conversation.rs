@@ -1,10 +1,10 @@
 //! Requests to the agents of all hosts, and their answers, before the job starts.
 
-use super::describe::{self, Problem};
+use super::diagnosis::lost;
 use crate::run::hosts::ConnectedHosts;
 use crate::run::inbox::RunEvent;
 use crate::run::outcome::Stopped;
-use record::error::Report;
+use record::error::{Fault, Report};
 use session::ANSWER_LIMIT;
 use session::SessionEvent;
 use std::collections::BTreeMap;
@@ -90,27 +90,26 @@ impl<'a, 'h> Conversation<'a, 'h> {
     /// Collects the events of the hosts' answers. A failed request or a lost host is a fault.
     pub fn collect(&mut self, mut take: impl FnMut(usize, Event, Vec<u8>)) -> Result<(), Stopped> {
         // the first fault of each host
-        let mut faults: BTreeMap<usize, Problem> = BTreeMap::new();
+        let mut faults: BTreeMap<usize, Fault> = BTreeMap::new();
+        let hosts = self.hosts;
+        let host = |index: usize| hosts.sessions[index].host;
         let late = self.listen(|host_index, event| match event {
             SessionEvent::Event(Event::Failed(failure), _) => {
-                let problem = Problem::new(failure.problem, SEE_HOST);
-                faults.entry(host_index).or_insert(problem);
+                let fault = Fault::unreachable(host(host_index).location(), failure.problem);
+                faults.entry(host_index).or_insert(fault.fix(SEE_HOST));
             }
             SessionEvent::Event(event, body) => take(host_index, event, body),
             SessionEvent::Lost(why) => {
-                faults.entry(host_index).or_insert(describe::lost(why));
+                let fault = lost(host(host_index), why);
+                faults.entry(host_index).or_insert(fault);
             }
         })?;
         for host_index in late {
             let problem = format!("no answer within {} s", ANSWER_LIMIT.as_secs());
-            let problem = describe::lost(problem);
-            faults.entry(host_index).or_insert(problem);
+            let fault = lost(host(host_index), problem);
+            faults.entry(host_index).or_insert(fault);
         }
-        let mut report = Report::default();
-        for (host_index, problem) in faults {
-            let location = self.hosts.sessions[host_index].host.location();
-            report.push(problem.fault(location));
-        }
+        let report = Report(faults.into_values().collect());
         report.check().map_err(Stopped::Hosts)
     }
 
@@ -123,8 +122,7 @@ impl<'a, 'h> Conversation<'a, 'h> {
                 Some(RunEvent::Signal(number)) => return Err(Stopped::Signal(number)),
                 Some(RunEvent::Host(index, SessionEvent::Lost(why))) => {
                     self.unanswered[index] = None;
-                    let location = self.hosts.sessions[index].host.location();
-                    let fault = describe::lost(why).fault(location);
+                    let fault = lost(self.hosts.sessions[index].host, why);
                     return Err(Stopped::Preflight(fault.report()));
                 }
                 Some(_) => {}

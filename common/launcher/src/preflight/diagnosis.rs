@@ -1,91 +1,91 @@
-//! Turns the findings of all hosts into faults with their locations. describe.rs words them.
+//! Makes the problems that hosts find into faults: adds the hosts and the fixes, and finds the
+//! problems that only a comparison of hosts shows.
 
-use super::describe::{self, COPY_AGAIN, ONE_MTU, OPEN_PORTS, Problem, plain};
+use super::fixes;
 use super::reachability::{self, PairFailure, UnreachablePair};
-use record::error::Report;
+use record::error::{Fault, Report};
 use record::majority::most_frequent;
-use record::python;
-use record::{DEFAULT_PORT, Graph, Host, unequal_parts};
+use record::{Graph, Host, Process, Role, cpus, python, unequal_parts};
 use session::ANSWER_LIMIT;
 use session::SessionEvent;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddrV4};
-use wire::Event;
-use wire::preflight::{Claimant, Claimed, Finding, Script, Taken, Unreachable};
+use std::net::SocketAddrV4;
+use std::time::Duration;
+use wire::files::Sum;
+use wire::preflight::{Finding, Problem, Subject};
+use wire::{Event, shown};
 
-/// The findings of one host that are compared with those of others.
-#[derive(Clone, Debug, Default)]
-struct HostFindings {
-    /// The ports on which it listens for other hosts: a port of the job, if possible, and an
-    /// ephemeral one.
-    listens: Option<(Option<u16>, u16)>,
-    /// The hashes of files that must be the same on all hosts.
-    contents: BTreeMap<ComparedFile, String>,
-    /// The version of DGL that the job's own Python finds.
-    dgl: Option<String>,
-    /// Files in a directory where only DGL 0.5 looks for them.
-    elsewhere: Vec<String>,
-    /// Ports with connections in TIME_WAIT, and whether no process can listen there.
-    lingers: Vec<(u16, bool)>,
-}
-
-/// A file that must be the same on all hosts.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum ComparedFile {
-    Script(Script),
-    PartitionConfig,
-}
-
-impl ComparedFile {
-    fn name(&self) -> String {
-        match self {
-            ComparedFile::Script(Script { folder, path, .. }) => {
-                describe::shown(&folder.path().join(path.path()).into())
-            }
-            ComparedFile::PartitionConfig => "the partition config".to_owned(),
-        }
+/// Hosts in a message: a single one by its name, several by their numbers.
+pub fn locations(hosts: &[&Host]) -> String {
+    match hosts {
+        [host] => host.location(),
+        _ => format!("hosts {}", cpus::list(hosts.iter().map(|host| host.id))),
     }
 }
 
-/// What another job has claimed on a host.
-#[derive(Clone, Debug)]
-pub struct Conflict {
-    /// The index of the host among those that have processes of the job.
-    pub index: usize,
-    /// What is claimed, and by which job.
-    pub taken: Taken,
+/// The fault of a host that was lost before the start.
+pub fn lost(host: &Host, why: impl Into<String>) -> Fault {
+    Fault {
+        fix: fixes::fix(Subject::Host, "", false),
+        ..Fault::unreachable(host.location(), why)
+    }
+}
+
+/// A job that is about to start.
+pub struct JobUnderCheck<'a> {
+    /// The job's name.
+    pub job: &'a str,
+    /// All hosts of the stream.
+    pub hosts: &'a [Host],
+    /// The processes of the job; the connected hosts have indices into them.
+    pub processes: &'a [Process],
+    /// The graph, if the stream has one.
+    pub graph: Option<&'a Graph>,
+    /// Whether the job gets a private /dev/shm.
+    pub private_shm: bool,
+    /// Whether to check more than the claims of other jobs.
+    pub examines: bool,
+    /// How long it waits for the end of other jobs that use what it needs.
+    pub wait: Option<Duration>,
+}
+
+impl JobUnderCheck<'_> {
+    /// Whether all processes run the same program.
+    fn has_one_program(&self) -> bool {
+        let program = |process: &Process| Some(process.argv.as_ref()?.first()?.clone());
+        let mut programs = self.processes.iter().map(program);
+        let first = programs.next().flatten();
+        first.is_some() && programs.all(|program| program == first)
+    }
 }
 
 /// The findings of all hosts.
 pub struct Diagnosis<'a> {
     /// The hosts that have processes of the job.
     busy: Vec<&'a Host>,
-    hosts: &'a [Host],
-    graph: Option<&'a Graph>,
-    job: &'a str,
-    /// Whether all processes run the same program.
-    pub has_one_program: bool,
-    findings: Vec<HostFindings>,
+    subject: &'a JobUnderCheck<'a>,
+    /// For each host the ports on which it listens for others: one of the job, if possible, and an
+    /// ephemeral one.
+    listens: Vec<[Option<SocketAddrV4>; 2]>,
+    /// For each host the version of DGL that the job's own Python finds.
+    dgl: Vec<Option<String>>,
+    /// The hashes on each host of files that must be the same on all, with the programs whose
+    /// scripts they are.
+    contents: BTreeMap<(Option<Role>, String), BTreeMap<usize, Sum>>,
     /// Problems with the indices of their hosts.
     problems: Vec<(usize, Problem)>,
     unreached: Vec<UnreachablePair>,
 }
 
 impl<'a> Diagnosis<'a> {
-    /// Starts without findings.
-    pub fn new(
-        busy: Vec<&'a Host>,
-        hosts: &'a [Host],
-        graph: Option<&'a Graph>,
-        job: &'a str,
-    ) -> Diagnosis<'a> {
+    /// Starts without findings; `busy` are the hosts that have processes of the job.
+    pub fn new(busy: Vec<&'a Host>, subject: &'a JobUnderCheck<'a>) -> Diagnosis<'a> {
         Diagnosis {
-            findings: vec![HostFindings::default(); busy.len()],
+            listens: vec![[None; 2]; busy.len()],
+            dgl: vec![None; busy.len()],
+            contents: BTreeMap::new(),
             busy,
-            hosts,
-            graph,
-            job,
-            has_one_program: false,
+            subject,
             problems: Vec::new(),
             unreached: Vec::new(),
         }
@@ -93,306 +93,216 @@ impl<'a> Diagnosis<'a> {
 
     /// Whether no problem was found so far.
     pub fn is_clean(&self) -> bool {
-        self.problems.is_empty()
+        !self.problems.iter().any(|problem| self.counts(problem))
+    }
+
+    /// Whether a problem prevents the start. DGL 0.5 looks for files where later versions do not,
+    /// and it alone cannot listen on every port in TIME_WAIT.
+    fn counts(&self, (index, problem): &(usize, Problem)) -> bool {
+        match problem.about {
+            Subject::OldPath => {
+                let dgl = self.dgl[*index].as_ref();
+                let dgl = dgl.or(self.busy[*index].facts.dgl.as_ref());
+                dgl.is_none_or(|version| !version.starts_with("0.5"))
+            }
+            Subject::LingeringPort { blocks } => {
+                let version = self.dgl[*index].as_deref().and_then(python::version);
+                blocks || version.is_some_and(|version| version < (0, 6, 0))
+            }
+            _ => true,
+        }
     }
 
     /// Handles an event of a host.
     pub fn note_event(&mut self, index: usize, event: SessionEvent) {
         match event {
-            SessionEvent::Event(Event::Preflight(finding), body) => {
-                self.note_finding(index, finding, &body);
-            }
+            SessionEvent::Event(Event::Preflight(finding), _) => self.note_finding(index, finding),
             SessionEvent::Event(Event::Failed(failure), _) => {
-                let problem = Problem {
-                    fix: None,
-                    ..Problem::new(plain(&failure.problem), "")
-                };
-                self.push(index, problem);
+                self.push(index, Subject::Other, shown(&failure.problem));
             }
             SessionEvent::Event(..) => {}
-            SessionEvent::Lost(why) => self.push(index, describe::lost(why)),
+            SessionEvent::Lost(why) => self.push(index, Subject::Host, why),
         }
     }
 
     /// Notes the hosts that have not answered in time.
     pub fn note_late(&mut self, late: &[usize]) {
-        let seconds = ANSWER_LIMIT.as_secs();
-        let problem = Problem::new(
-            format!("checking it took more than {seconds} s"),
-            "does a file system hang there? --no-preflight skips the checks",
-        );
+        let problem = format!("checking it took more than {} s", ANSWER_LIMIT.as_secs());
         late.iter()
-            .for_each(|index| self.push(*index, problem.clone()));
+            .for_each(|index| self.push(*index, Subject::Answer, problem.clone()));
     }
 
-    fn push(&mut self, index: usize, problem: Problem) {
+    /// Notes a problem of a host.
+    pub fn note(&mut self, index: usize, problem: Problem) {
         let problem = (index, problem);
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }
     }
 
-    fn note_finding(&mut self, index: usize, finding: Finding, body: &[u8]) {
-        let findings = &mut self.findings[index];
-        let problem = match finding {
-            Finding::ScriptContent { script, hash } => {
-                findings.contents.insert(ComparedFile::Script(script), hash);
-                return;
-            }
-            Finding::Elsewhere { path } => return findings.elsewhere.push(describe::shown(&path)),
-            Finding::Listens { port, ephemeral } => {
-                findings.listens = Some((port, ephemeral));
-                return;
-            }
-            Finding::PortLingers { port, blocks } => return findings.lingers.push((port, blocks)),
-            Finding::IpConfig => return self.compare_ip_config(index, body),
-            Finding::PartitionConfig {
+    fn push(&mut self, index: usize, about: Subject, problem: impl Into<String>) {
+        self.note(index, Problem::new(about, problem));
+    }
+
+    fn note_finding(&mut self, index: usize, finding: Finding) {
+        let ip = self.busy[index].ip.0;
+        match finding {
+            Finding::Problem(problem) => self.note(index, problem),
+            Finding::Content {
+                program,
+                file,
                 hash,
+            } => {
+                let hashes = self.contents.entry((program, file)).or_default();
+                hashes.insert(index, hash);
+            }
+            Finding::Dgl { version } => self.dgl[index] = self.dgl[index].take().or(Some(version)),
+            Finding::Listens { port, ephemeral } => {
+                let ports = [port, Some(ephemeral)];
+                self.listens[index] = ports.map(|port| Some(SocketAddrV4::new(ip, port?)));
+            }
+            Finding::IpConfig { hash } => {
+                let hosts = self.subject.hosts;
+                let wanted = transfer::content::sum(record::ip_config(hosts).as_bytes());
+                if hosts.len() == self.busy[index].of as usize && hash != wanted {
+                    let problem = "the ip_config there is not that of the records";
+                    self.push(index, Subject::Copy, problem);
+                }
+            }
+            Finding::Graph {
                 num_parts,
                 graph_name,
-            } => return self.compare_partition_config(index, hash, num_parts, graph_name),
-            Finding::Python {
-                executable,
-                version,
-                missing,
-                dgl,
-            } => {
-                findings.dgl = findings.dgl.take().or(dgl);
-                let environment = self.busy[index].facts.prefix.is_some();
-                for module in missing {
-                    self.push(
-                        index,
-                        describe::missing_module(module, &executable, &version, environment),
-                    );
-                }
-                return;
-            }
-            Finding::Unreached { target, why } => return self.note_unreached(index, target, why),
+            } => self.compare_graph(index, num_parts, &graph_name),
+            Finding::Unreached { target, why } => self.note_pair(index, target, true, Some(why)),
             Finding::LosesLargePackets { target, outward } => {
-                return self.note_large_packets(index, target, outward);
+                self.note_pair(index, target, outward, None);
             }
-            Finding::NameInUse => describe::name_in_use(self.job, None),
-            Finding::Problem { about, problem } => describe::problem(about, &problem),
-            Finding::Abandoned { job, pids } => describe::abandoned(&job, &pids),
-            Finding::SharedMemory {
-                state,
-                files,
-                total_bytes,
-            } => describe::shared_memory(&state, files, total_bytes),
-            Finding::PortTaken { port, by } => describe::port_taken(port, &by),
-        };
-        self.push(index, problem);
-    }
-
-    /// Compares the ip_config in the workspace with the records. DGL uses that file, and with an
-    /// old one the job hangs.
-    fn compare_ip_config(&mut self, index: usize, text: &[u8]) {
-        let text = String::from_utf8_lossy(text);
-        let read = |line: &str| -> Option<(String, u16)> {
-            let mut words = line.split_whitespace();
-            let ip = words.next()?.to_owned();
-            let port = words.next().map_or(Ok(DEFAULT_PORT), str::parse);
-            Some((ip, port.ok()?))
-        };
-        let found = text.lines().map(read);
-        let hosts = self.hosts.iter();
-        let wanted = hosts.map(|host| Some((host.ip.to_string(), host.port)));
-        if self.hosts.len() == self.busy[index].of as usize && !found.eq(wanted) {
-            let words = text
-                .lines()
-                .filter_map(|line| line.split_whitespace().next());
-            let mut hosts = words.filter(|word| !word.starts_with('#'));
-            let problem = match hosts.any(|word| word.parse::<Ipv4Addr>().is_err()) {
-                true => "the ip_config there has names, but DGL needs addresses",
-                false => "the ip_config there is not that of the records",
-            };
-            self.push(index, Problem::new(problem, COPY_AGAIN));
         }
     }
 
-    fn compare_partition_config(
-        &mut self,
-        index: usize,
-        hash: String,
-        num_parts: Option<u64>,
-        graph_name: Option<String>,
-    ) {
-        self.findings[index]
-            .contents
-            .insert(ComparedFile::PartitionConfig, hash);
-        let hosts = self.busy[index].of as usize;
-        if num_parts.is_none() {
-            let problem = "this is not a partition config: num_parts is missing";
-            self.push(index, Problem::new(problem, COPY_AGAIN));
-        }
-        if let Some(problem) = num_parts.and_then(|parts| unequal_parts(parts, hosts, 1)) {
+    fn compare_graph(&mut self, index: usize, num_parts: u64, name: &str) {
+        if let Some(problem) = unequal_parts(num_parts, self.busy[index].of as usize, 1) {
             let problem = format!("the partition config there has {problem}");
-            let fix = "partition again, or correct ip_config.txt";
-            self.push(index, Problem::new(problem, fix));
+            self.push(index, Subject::Partitions, problem);
         }
-        let name = graph_name.map(|name| plain(&name)).unwrap_or_default();
-        if let Some(graph) = self.graph.filter(|graph| graph.graph_name != name) {
-            let problem = format!(
-                "the partition config there is of graph {name:?}, not {:?}",
-                graph.graph_name
-            );
-            self.push(index, Problem::new(problem, COPY_AGAIN));
+        if let Some(graph) = self.subject.graph.filter(|graph| graph.graph_name != name) {
+            let wanted = &graph.graph_name;
+            let problem =
+                format!("the partition config there is of graph {name:?}, not {wanted:?}");
+            self.push(index, Subject::Copy, problem);
         }
     }
 
     /// The hosts that listen, each with the addresses to which it will connect.
     pub fn targets(&self) -> Vec<(usize, Vec<SocketAddrV4>)> {
-        let listeners: Vec<(usize, [Option<SocketAddrV4>; 2])> = (0..self.busy.len())
-            .filter_map(|index| {
-                let (port, ephemeral) = self.findings[index].listens?;
-                let address = |port| SocketAddrV4::new(self.busy[index].ip.0, port);
-                Some((index, [port.map(address), Some(address(ephemeral))]))
-            })
-            .collect();
+        let all = self.listens.iter().enumerate();
+        let listeners: Vec<_> = all.filter(|(_, ports)| ports[1].is_some()).collect();
         let to = |rank: usize| {
-            reachability::peers(listeners.len(), rank)
-                .flat_map(|peer| listeners[peer].1)
-                .flatten()
-                .collect()
+            let peers = reachability::peers(listeners.len(), rank);
+            peers.flat_map(|peer| listeners[peer].1).flatten().copied()
         };
         let ranked = listeners.iter().enumerate();
         ranked
-            .map(|(rank, (index, _))| (*index, to(rank)))
+            .map(|(rank, (index, _))| (*index, to(rank).collect()))
             .collect()
     }
 
-    fn note_unreached(&mut self, index: usize, target: SocketAddrV4, why: Unreachable) {
-        let Some((to, is_ephemeral)) = self.listener_at(target) else {
+    /// Notes what failed between a host and another one, in the direction from it if `outward`: a
+    /// connection, because of `why`, or else large packets. These are found by both hosts.
+    fn note_pair(
+        &mut self,
+        index: usize,
+        target: SocketAddrV4,
+        outward: bool,
+        why: Option<String>,
+    ) {
+        // in a rehearsal on one machine, hosts may share an address
+        let mut all = self.listens.iter();
+        let Some(other) = all.position(|ports| ports.contains(&Some(target))) else {
             return;
         };
-        let why = match why {
-            Unreachable::TimedOut => "Connection timed out".to_owned(),
-            Unreachable::Refused => "Connection refused".to_owned(),
-            Unreachable::Other(error) => plain(&error),
+        let (from, to) = match outward {
+            true => (index, other),
+            false => (other, index),
         };
-        self.unreached.push(UnreachablePair {
-            from: index,
+        let is_ephemeral = self.listens[other][1] == Some(target);
+        let pair = UnreachablePair {
+            from,
             to,
             port: target.port(),
-            failure: match is_ephemeral {
-                true => PairFailure::EphemeralPort(why),
-                false => PairFailure::Port(why),
+            failure: match why {
+                None => PairFailure::LargePackets,
+                Some(why) if is_ephemeral => PairFailure::EphemeralPort(why),
+                Some(why) => PairFailure::Port(why),
             },
-        });
-    }
-
-    /// Both of two hosts that connect to each other find this.
-    fn note_large_packets(&mut self, index: usize, target: SocketAddrV4, outward: bool) {
-        let Some((other, _)) = self.listener_at(target) else {
-            return;
         };
-        let (from, to) = if outward {
-            (index, other)
-        } else {
-            (other, index)
+        let same = |other: &UnreachablePair| {
+            (other.from, other.to, &other.failure) == (from, to, &pair.failure)
         };
-        let failure = PairFailure::LargePackets;
-        let is_same =
-            |pair: &UnreachablePair| (pair.from, pair.to, &pair.failure) == (from, to, &failure);
-        if !self.unreached.iter().any(is_same) {
-            let port = target.port();
-            self.unreached.push(UnreachablePair {
-                from,
-                to,
-                port,
-                failure,
-            });
+        if !self.unreached.iter().any(same) {
+            self.unreached.push(pair);
         }
     }
 
-    /// The index of the host that listens on this address, and whether the port is an ephemeral
-    /// one. In a rehearsal on one machine, hosts may share an address.
-    fn listener_at(&self, target: SocketAddrV4) -> Option<(usize, bool)> {
-        (0..self.busy.len()).find_map(|index| {
-            let (port, ephemeral) = self.findings[index].listens?;
-            let is_ephemeral = ephemeral == target.port();
-            let has_address = self.busy[index].ip.0 == *target.ip()
-                && (is_ephemeral || port == Some(target.port()));
-            has_address.then_some((index, is_ephemeral))
-        })
-    }
-
-    /// Removes and returns the ports that connections of an ended job block: those on which no
-    /// process can listen and, if the job's Python has DGL 0.5, which does not set SO_REUSEADDR,
-    /// all ports in TIME_WAIT.
-    pub fn take_lingering(&mut self) -> Vec<(usize, u16)> {
-        let mut lingering = Vec::new();
-        for (index, findings) in self.findings.iter_mut().enumerate() {
-            let version = findings.dgl.as_deref().and_then(python::version);
-            let is_old = version.is_some_and(|version| version < (0, 6, 0));
-            for (port, blocks) in std::mem::take(&mut findings.lingers) {
-                lingering.extend((blocks || is_old).then_some((index, port)));
-            }
-        }
+    /// Removes and returns the ports that connections of an ended job block.
+    pub fn take_lingering(&mut self) -> Vec<(usize, Problem)> {
+        let is_about_port = |(_, problem): &(usize, Problem)| {
+            matches!(problem.about, Subject::LingeringPort { .. })
+        };
+        let problems = std::mem::take(&mut self.problems);
+        let (mut lingering, others): (Vec<_>, Vec<_>) =
+            problems.into_iter().partition(is_about_port);
+        self.problems = others;
+        lingering.retain(|problem| self.counts(problem));
         lingering
-    }
-
-    /// Notes that these ports were not released in time.
-    pub fn still_linger(&mut self, lingering: &[(usize, u16)]) {
-        for (index, port) in lingering {
-            let problem =
-                format!("the port {port} is still held by connections of a job that has ended");
-            let fix = "wait a minute, or choose another port in ip_config.txt";
-            self.push(*index, Problem::new(problem, fix));
-        }
-    }
-
-    /// Notes the conflicts with claims of other jobs.
-    pub fn conflicts(&mut self, conflicts: &[Conflict]) {
-        let mut by_host: BTreeMap<(usize, Option<&str>, Option<&str>), (Vec<Claimed>, &Claimant)> =
-            BTreeMap::new();
-        for Conflict { index, taken } in conflicts {
-            let key = (*index, taken.by.job.as_deref(), taken.by.user.as_deref());
-            let entry = by_host.entry(key).or_insert((Vec::new(), &taken.by));
-            entry.0.push(taken.claimed);
-        }
-        let is_alone = by_host.len() == 1;
-        for ((index, ..), (taken, by)) in by_host {
-            let problem = match taken.contains(&Claimed::Name) {
-                true => describe::name_in_use(self.job, by.user.as_deref()),
-                false => describe::claimed(&taken, by, is_alone),
-            };
-            self.push(index, problem);
-        }
     }
 
     /// Whether the end of other jobs will solve all problems.
     pub fn passes(&self) -> bool {
-        !self.problems.is_empty() && self.problems.iter().all(|(_, problem)| problem.passes)
+        let passes = |about: Subject| match about {
+            Subject::Name { .. } => true,
+            Subject::Port(by) | Subject::SharedMemory(by) => by.is_job(),
+            _ => false,
+        };
+        let mut problems = self.problems.iter();
+        !problems.as_slice().is_empty() && problems.all(|(_, problem)| passes(problem.about))
     }
 
     /// All problems as a report; the same problem on several hosts is one fault.
     pub fn report(mut self) -> Report {
-        self.note_files_elsewhere();
         self.compare_contents();
         self.note_blocked_hosts();
-        self.problems.sort_by_key(|(index, _)| *index);
-        let with_problems: BTreeSet<usize> =
-            self.problems.iter().map(|(index, _)| *index).collect();
-        let mut grouped: Vec<(Vec<usize>, Problem)> = Vec::new();
-        for (index, problem) in std::mem::take(&mut self.problems) {
-            let same =
-                |other: &Problem| other.problem == problem.problem && other.fix == problem.fix;
-            match grouped.iter_mut().find(|(_, other)| same(other)) {
-                Some((hosts, _)) => hosts.push(index),
-                None => grouped.push((vec![index], problem)),
+        let mut problems = std::mem::take(&mut self.problems);
+        problems.retain(|problem| self.counts(problem));
+        problems.sort_by_key(|(index, _)| *index);
+        let with_problems: BTreeSet<usize> = problems.iter().map(|(index, _)| *index).collect();
+        let mut grouped: Vec<(BTreeSet<usize>, Problem)> = Vec::new();
+        for (index, problem) in problems {
+            let same = |(_, other): &&mut (_, Problem)| {
+                (other.about, &other.problem) == (problem.about, &problem.problem)
+            };
+            match grouped.iter_mut().find(same) {
+                Some((hosts, _)) => drop(hosts.insert(index)),
+                None => grouped.push(([index].into(), problem)),
             }
         }
-        let faults = grouped.into_iter().map(|(hosts, mut problem)| {
+        let faults = grouped.into_iter().map(|(hosts, found)| {
+            let hosts = Vec::from_iter(hosts);
+            let mut problem = found.problem;
+            if hosts.len() == 1 && !found.detail.is_empty() {
+                problem += &format!(" ({})", found.detail);
+            }
             let others_are_well =
                 hosts.len() == with_problems.len() && hosts.len() < self.busy.len();
-            if let Some(others) = problem
-                .others
-                .filter(|_| others_are_well && self.has_one_program)
-            {
-                problem.problem += &format!("; {others}");
+            let is_command = matches!(found.about, Subject::Command { .. });
+            if is_command && others_are_well && self.subject.has_one_program() {
+                problem += "; the other hosts have it";
             }
-            problem.fault(self.location(&hosts))
+            let environment = self.busy[hosts[0]].facts.prefix.is_some();
+            Fault {
+                fix: fixes::fix(found.about, self.subject.job, environment),
+                ..Fault::unreachable(self.location(&hosts), problem)
+            }
         });
         Report(faults.collect())
     }
@@ -400,41 +310,16 @@ impl<'a> Diagnosis<'a> {
     /// The names of hosts in a message.
     pub fn location(&self, host_indices: &[usize]) -> String {
         let hosts: Vec<&Host> = host_indices.iter().map(|index| self.busy[*index]).collect();
-        describe::locations(&hosts)
-    }
-
-    fn note_files_elsewhere(&mut self) {
-        let fix = "DGL looks for it from the directory of the partition config, as part-map writes \
-            it: copy it again with part-map and part-push";
-        for index in 0..self.busy.len() {
-            let findings = &mut self.findings[index];
-            let files = std::mem::take(&mut findings.elsewhere);
-            let dgl = findings
-                .dgl
-                .as_ref()
-                .or(self.busy[index].facts.dgl.as_ref());
-            if dgl.is_none_or(|version| !version.starts_with("0.5")) {
-                for file in files {
-                    self.push(index, Problem::new(format!("no such file: {file}"), fix));
-                }
-            }
-        }
+        locations(&hosts)
     }
 
     /// Finds the hosts whose file differs from that of most hosts, or else of the first host.
     fn compare_contents(&mut self) {
-        let mut hosts_of: BTreeMap<ComparedFile, Vec<(usize, String)>> = BTreeMap::new();
-        for (index, findings) in self.findings.iter_mut().enumerate() {
-            for (file, hash) in std::mem::take(&mut findings.contents) {
-                hosts_of.entry(file).or_default().push((index, hash));
-            }
-        }
-        for (file, hosts) in hosts_of {
-            let usual = most_frequent(hosts.iter().map(|(_, hash)| hash));
-            let differs = |hash| usual.is_none_or(|(usual, _)| usual != hash);
-            for (index, _) in hosts.iter().filter(|(_, hash)| differs(hash)) {
-                let problem = format!("{} differs from the other hosts'", file.name());
-                self.push(*index, Problem::new(problem, COPY_AGAIN));
+        for ((_, file), hashes) in std::mem::take(&mut self.contents) {
+            let usual = most_frequent(hashes.values()).map(|(usual, _)| *usual);
+            for (index, _) in hashes.iter().filter(|(_, hash)| Some(**hash) != usual) {
+                let problem = format!("{file} differs from the other hosts'");
+                self.push(*index, Subject::Copy, problem);
             }
         }
     }
@@ -448,8 +333,12 @@ impl<'a> Diagnosis<'a> {
                 PairFailure::Port(why) => (format!("port {port}"), why),
                 PairFailure::EphemeralPort(why) => ("an ephemeral port".to_owned(), why),
                 PairFailure::LargePackets => {
-                    let problem = describe::large_packets(&others, blocked.inward);
-                    self.push(blocked.index, Problem::new(problem, ONE_MTU));
+                    let transfer = match blocked.inward {
+                        true => format!("cannot receive 64 KiB from {others}"),
+                        false => format!("cannot send 64 KiB to {others}"),
+                    };
+                    let problem = format!("{transfer}: small packets pass and large ones do not");
+                    self.push(blocked.index, Subject::LargePackets, problem);
                     continue;
                 }
             };
@@ -457,7 +346,7 @@ impl<'a> Diagnosis<'a> {
                 true => format!("cannot be reached on {ports} from {others}: {why}"),
                 false => format!("cannot reach {others} on {ports}: {why}"),
             };
-            self.push(blocked.index, Problem::new(problem, OPEN_PORTS));
+            self.push(blocked.index, Subject::Reach, problem);
         }
     }
 }
@@ -465,7 +354,8 @@ impl<'a> Diagnosis<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Value;
+    use serde_json::{Value, json};
+    use wire::preflight::{Holder, Module};
 
     fn hosts(count: u32) -> Vec<Host> {
         let ip = |id: u32| record::IpAddr(std::net::Ipv4Addr::new(10, 0, 0, id as u8 + 1));
@@ -492,14 +382,30 @@ mod tests {
         }
     }
 
-    fn find(diagnosis: &mut Diagnosis<'_>, host_index: usize, found: &str, rest: &str, body: &str) {
-        let mut finding: Value = serde_json::from_str(rest).unwrap();
-        finding["found"] = found.into();
+    fn job<'a>(hosts: &'a [Host], processes: &'a [Process]) -> JobUnderCheck<'a> {
+        JobUnderCheck {
+            job: "mine",
+            hosts,
+            processes,
+            graph: None,
+            private_shm: false,
+            examines: true,
+            wait: None,
+        }
+    }
+
+    fn find(diagnosis: &mut Diagnosis<'_>, host_index: usize, finding: Value) {
         let finding: Finding = serde_json::from_value(finding).unwrap();
-        diagnosis.note_event(
-            host_index,
-            SessionEvent::Event(Event::Preflight(finding), body.as_bytes().to_vec()),
-        );
+        let event = Event::Preflight(finding);
+        diagnosis.note_event(host_index, SessionEvent::Event(event, Vec::new()));
+    }
+
+    fn problem(about: Subject, problem: &str) -> Value {
+        json!({"found": "problem", "about": about, "problem": problem})
+    }
+
+    fn content(program: Option<&str>, file: &str, digit: &str) -> Value {
+        json!({"found": "content", "program": program, "file": file, "hash": digit.repeat(64)})
     }
 
     fn report_lines(diagnosis: Diagnosis<'_>) -> Vec<String> {
@@ -508,142 +414,108 @@ mod tests {
             report.0.iter().all(|fault| fault.fix.is_some()),
             "{report:?}"
         );
-        report
-            .0
-            .iter()
+        let faults = report.0.iter();
+        faults
             .map(|fault| format!("{}: {}", fault.location, fault.problem))
             .collect()
     }
 
-    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
-    fn what_was_found_is_judged() {
-        let config = |parts: &str, name: &str| {
-            format!(r#"{{"hash": "1", "num_parts": {parts}, "graph_name": "{name}"}}"#)
+    fn what_is_on_a_host_is_compared_with_the_records() {
+        let (hosts, graph) = (hosts(3), graph());
+        let ip_config = |text: &str| {
+            let hash = transfer::content::sum(text.as_bytes());
+            json!({"found": "ip_config", "hash": hash})
+        };
+        let config = |parts: u64, name: &str| {
+            let found = "graph";
+            json!({"found": found, "num_parts": parts, "graph_name": name})
         };
         let table = [
             (
-                0,
-                "ip_config",
-                "{}",
-                "10.0.0.1\n10.0.0.2 30050\n10.0.0.3\n",
+                ip_config("10.0.0.1 30050\n10.0.0.2 30050\n10.0.0.3 30050\n"),
                 None,
             ),
             (
-                0,
-                "ip_config",
-                "{}",
-                "10.0.0.1\n10.0.0.2\n",
+                ip_config("10.0.0.1 30050\n10.0.0.2 30050\n"),
                 Some("the ip_config there is not that of the records"),
             ),
+            (config(3, "g"), None),
             (
-                0,
-                "ip_config",
-                "{}",
-                "# ours\ngpu1\n10.0.0.2\n10.0.0.3\n",
-                Some("the ip_config there has names, but DGL needs addresses"),
-            ),
-            (1, "partition_config", &config("3", "g"), "", None),
-            (
-                1,
-                "partition_config",
-                &config("2", "g"),
-                "",
+                config(2, "g"),
                 Some(
                     "the partition config there has 2 partitions for 3 hosts; DGL needs as many \
                      hosts as partitions",
                 ),
             ),
             (
-                1,
-                "partition_config",
-                &config("null", "g"),
-                "",
-                Some("this is not a partition config: num_parts is missing"),
-            ),
-            (
-                1,
-                "partition_config",
-                &config("3", "h"),
-                "",
+                config(3, "h"),
                 Some("the partition config there is of graph \"h\", not \"g\""),
             ),
             (
-                2,
-                "elsewhere",
-                r#"{"path": "/w/d/part2/graph.dgl"}"#,
-                "",
+                problem(Subject::OldPath, "no such file: /w/d/part2/graph.dgl"),
                 Some("no such file: /w/d/part2/graph.dgl"),
             ),
-            (
-                2,
-                "port_taken",
-                r#"{"port": 30050, "by": {"pid": 7, "command": "x y", "job": "a"}}"#,
-                "",
-                Some("port 30050 is taken by process 7 (x y) of job a"),
-            ),
-            (
-                2,
-                "port_taken",
-                r#"{"port": 1, "by": {"user": "bob"}}"#,
-                "",
-                Some("port 1 is taken by a process of user bob"),
-            ),
-            (
-                2,
-                "port_taken",
-                r#"{"port": 1, "by": {"pid": 7}}"#,
-                "",
-                Some("port 1 is taken by process 7"),
-            ),
-            (
-                2,
-                "shared_memory",
-                r#"{"state": {"stale": "/dev/shm/x"}, "files": 2, "total_bytes": 8192}"#,
-                "",
-                Some("a job of DGL has left 2 files, 8.2 kB in /dev/shm, such as /dev/shm/x"),
-            ),
-            (
-                0,
-                "problem",
-                r#"{"about": "python", "problem": "its Python does not run: a\u001b[2Jb"}"#,
-                "",
-                Some("its Python does not run: a [2Jb"),
-            ),
-            (
-                0,
-                "abandoned",
-                r#"{"job": "a", "pids": [1, 2]}"#,
-                "",
-                Some("job a was left there without a launcher: process 1 2"),
-            ),
         ];
-        let (hosts, graph) = (hosts(3), graph());
-        for (host_index, found, rest, body, wanted) in table {
-            let mut diagnosis =
-                Diagnosis::new(hosts.iter().collect(), &hosts, Some(&graph), "mine");
-            find(&mut diagnosis, host_index, found, rest, body);
-            let wanted: Vec<String> = wanted
-                .into_iter()
-                .map(|text| format!("{}: {text}", hosts[host_index].location()))
-                .collect();
-            assert_eq!(report_lines(diagnosis), wanted, "{found} {rest}");
+        for (finding, wanted) in table {
+            let job = JobUnderCheck {
+                graph: Some(&graph),
+                ..job(&hosts, &[])
+            };
+            let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &job);
+            find(&mut diagnosis, 1, finding.clone());
+            let wanted = wanted.map(|text| format!("{}: {text}", hosts[1].location()));
+            assert_eq!(report_lines(diagnosis), Vec::from_iter(wanted), "{finding}");
+        }
+    }
+
+    #[test]
+    fn words_of_hosts_are_cut_and_clean_and_stand_in_no_fix() {
+        let hosts = hosts(1);
+        let subjects = [
+            Subject::Name { foreign: false },
+            Subject::Abandoned,
+            Subject::Port(Holder::Job),
+            Subject::Port(Holder::Process),
+            Subject::SharedMemory(Holder::ForeignJob),
+            Subject::StaleSharedMemory { foreign: false },
+            Subject::Module(Module::Torch),
+            Subject::Command { path: true },
+            Subject::Shell,
+        ];
+        let words = format!("evil\n  fix: rm\u{1b}[2J{}", "x".repeat(1000));
+        for subject in subjects {
+            let job = job(&hosts, &[]);
+            let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &job);
+            find(&mut diagnosis, 0, problem(subject, &words));
+            let fault = diagnosis.report().0.pop().unwrap();
+            assert!(
+                fault.problem.starts_with("evil\\n  fix: rm\\x1b[2Jxxx")
+                    && fault.problem.len() < 400,
+                "{}",
+                fault.problem
+            );
+            let fix = fault.fix.unwrap();
+            assert!(!fix.contains("evil") && !fix.contains("fix:"), "{fix}");
         }
     }
 
     #[test]
     fn a_program_that_only_some_hosts_lack_is_on_the_others() {
         let hosts = hosts(2);
-        let lacking = r#"{"about": "command", "problem": "no such command: /b/p"}"#;
-        for (has_one_program, lack_it, suffix) in [
-            (true, 1, "; the other hosts have it"),
-            (true, 2, ""),
-            (false, 1, ""),
-        ] {
-            let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &hosts, None, "mine");
-            diagnosis.has_one_program = has_one_program;
+        let lacking = problem(Subject::Command { path: true }, "no such command: /b/p");
+        let processes = ["/b/p", "/b/p", "/b/q"].map(|program| {
+            let mut process = Process::new(0, 0, hosts[0].ip, Role::Worker, 0);
+            process.set_words(&[program.into()]);
+            process
+        });
+        for (count, lack_it, suffix) in
+            [(2, 1, "; the other hosts have it"), (2, 2, ""), (3, 1, "")]
+        {
+            let job = job(&hosts, &processes[..count]);
+            let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &job);
             for host_index in 0..lack_it {
-                find(&mut diagnosis, host_index, "problem", lacking, "");
+                find(&mut diagnosis, host_index, lacking.clone());
             }
             let lines = report_lines(diagnosis);
             let problem = format!(": no such command: /b/p{suffix}");
@@ -654,54 +526,55 @@ mod tests {
     #[test]
     fn the_same_on_several_hosts_is_one_fault_and_an_odd_config_is_named() {
         let hosts = hosts(3);
-        let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &hosts, None, "mine");
+        let job = job(&hosts, &[]);
+        let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &job);
         // the job's own Python has a DGL that looks from the working directory
-        let python = r#"{"executable": "/p", "version": "3.8.1", "missing": [], "dgl": "0.5.3"}"#;
-        find(&mut diagnosis, 2, "python", python, "");
         find(
             &mut diagnosis,
             2,
-            "elsewhere",
-            r#"{"path": "/w/d/part2/graph.dgl"}"#,
-            "",
+            json!({"found": "dgl", "version": "0.5.3"}),
         );
-        for (host_index, hash) in [(0, "1"), (1, "2"), (2, "1")] {
-            find(
-                &mut diagnosis,
-                host_index,
-                "partition_config",
-                &format!(r#"{{"hash": "{hash}", "num_parts": 3, "graph_name": "g"}}"#),
-                "",
-            );
-            let folder = r#"{"about": "file", "problem": "no such directory: /w"}"#;
-            find(&mut diagnosis, host_index, "problem", folder, "");
-            find(&mut diagnosis, host_index, "problem", folder, "");
+        let old = problem(Subject::OldPath, "no such file: /w/d/part2/graph.dgl");
+        find(&mut diagnosis, 2, old);
+        let left = |job: &str, pid: usize| {
+            let mut left = problem(Subject::Abandoned, &format!("job {job} was left there"));
+            left["detail"] = format!("process {pid}").into();
+            left
+        };
+        for (host_index, digit) in [(0, "1"), (1, "2"), (2, "1")] {
+            let config = content(None, "the partition config", digit);
+            find(&mut diagnosis, host_index, config);
+            let folder = problem(Subject::File, "no such directory: /w");
+            find(&mut diagnosis, host_index, folder.clone());
+            find(&mut diagnosis, host_index, folder);
+            find(&mut diagnosis, host_index, left("a", host_index));
         }
+        find(&mut diagnosis, 2, left("b", 7));
         let odd = "host 1 (10.0.0.2): the partition config differs from the other hosts'";
-        assert_eq!(
-            report_lines(diagnosis),
-            ["hosts 0-2: no such directory: /w", odd]
-        );
+        let wanted = [
+            "hosts 0-2: no such directory: /w",
+            "hosts 0-2: job a was left there",
+            odd,
+            "host 2 (10.0.0.3): job b was left there (process 7)",
+        ];
+        assert_eq!(report_lines(diagnosis), wanted);
     }
 
     #[test]
-    fn scripts_are_compared_by_program_folder_and_path() {
+    fn scripts_are_compared_by_program_and_path() {
         let hosts = hosts(3);
-        let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &hosts, None, "mine");
-        for (host, program, folder, hash) in [
-            (0, "store", "/a", "1"),
-            (0, "train", "/b", "2"),
-            (1, "train", "/b", "3"),
-            (1, "store", "/a", "1"),
-            (2, "train", "/b", "2"),
+        let job = job(&hosts, &[]);
+        let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &job);
+        for (host, program, file, digit) in [
+            (0, "store", "/a/main.py", "1"),
+            (0, "train", "/b/main.py", "2"),
+            (1, "train", "/b/main.py", "3"),
+            (1, "store", "/a/main.py", "1"),
+            (2, "train", "/b/main.py", "2"),
             // another program, which only this host runs
-            (2, "other", "/a", "4"),
+            (2, "other", "/a/main.py", "4"),
         ] {
-            let script = format!(
-                r#"{{"hash": "{hash}", "script": {{"program": "{program}", "folder": "{folder}",
-                    "path": "main.py"}}}}"#
-            );
-            find(&mut diagnosis, host, "script_content", &script, "");
+            find(&mut diagnosis, host, content(Some(program), file, digit));
         }
         let odd = "host 1 (10.0.0.2): /b/main.py differs from the other hosts'";
         assert_eq!(report_lines(diagnosis), [odd]);
@@ -716,44 +589,29 @@ mod tests {
             ("1.0.4", true, true),
             ("unknown", false, false),
         ] {
-            let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &hosts, None, "mine");
-            find(
-                &mut diagnosis,
-                1,
-                "port_lingers",
-                &format!(r#"{{"port": 30050, "blocks": {blocks}}}"#),
-                "",
-            );
-            find(
-                &mut diagnosis,
-                1,
-                "python",
-                &format!(
-                    r#"{{"executable": "/p", "version": "3", "missing": [], "dgl": "{dgl}"}}"#
-                ),
-                "",
-            );
+            let job = job(&hosts, &[]);
+            let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &job);
+            let lingering = problem(Subject::LingeringPort { blocks }, "port 30050 is held");
+            find(&mut diagnosis, 1, lingering);
+            find(&mut diagnosis, 1, json!({"found": "dgl", "version": dgl}));
             let lingering = diagnosis.take_lingering();
-            assert_eq!(
-                lingering,
-                if counts { vec![(1, 30050)] } else { Vec::new() },
-                "{dgl} {blocks}"
-            );
+            assert_eq!(lingering.len(), usize::from(counts), "{dgl} {blocks}");
+            assert!(diagnosis.is_clean());
         }
     }
 
     #[test]
     fn hosts_that_listen_connect_and_walls_are_reported() {
         let hosts = hosts(3);
-        let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &hosts, None, "mine");
+        let job = job(&hosts, &[]);
+        let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &job);
+        let listens = json!({"found": "listens", "port": 30050, "ephemeral": 40000});
+        find(&mut diagnosis, 0, listens);
         find(
             &mut diagnosis,
-            0,
-            "listens",
-            r#"{"port": 30050, "ephemeral": 40000}"#,
-            "",
+            2,
+            json!({"found": "listens", "ephemeral": 41000}),
         );
-        find(&mut diagnosis, 2, "listens", r#"{"ephemeral": 41000}"#, "");
         let address = |text: &str| text.parse::<SocketAddrV4>().unwrap();
         let wanted = [
             (0, vec![address("10.0.0.3:41000")]),
@@ -763,26 +621,17 @@ mod tests {
             ),
         ];
         assert_eq!(diagnosis.targets(), wanted);
-        find(
-            &mut diagnosis,
-            2,
-            "unreached",
-            r#"{"target": "10.0.0.1:40000", "why": "timed_out"}"#,
-            "",
-        );
+        let unreached = json!({"found": "unreached", "target": "10.0.0.1:40000",
+            "why": "Connection timed out"});
+        find(&mut diagnosis, 2, unreached);
         diagnosis.note_event(1, SessionEvent::Lost("gone".to_owned()));
         // both hosts report the same
         for (host_index, target, outward) in
             [(0, "10.0.0.3:41000", true), (2, "10.0.0.1:40000", false)]
         {
-            let found = format!(r#"{{"target": "{target}", "outward": {outward}}}"#);
-            find(
-                &mut diagnosis,
-                host_index,
-                "loses_large_packets",
-                &found,
-                "",
-            );
+            let lost =
+                json!({"found": "loses_large_packets", "target": target, "outward": outward});
+            find(&mut diagnosis, host_index, lost);
         }
         let large = "host 0 (10.0.0.1): cannot send 64 KiB to host 2 (10.0.0.3): small packets \
             pass and large ones do not";
@@ -792,60 +641,5 @@ mod tests {
             report_lines(diagnosis),
             [large, blocked, "host 1 (10.0.0.2): gone"]
         );
-    }
-
-    #[test]
-    fn a_job_in_the_way_is_named_once_for_all_hosts() {
-        let hosts = hosts(3);
-        let conflict = |index: usize, claimed: &str, user: &str| {
-            let record = format!(
-                r#"{{"claimed": {claimed}, "by": {{"job": "a", "user": {user}, "pid": 10{index},
-                "age_ms": 12000, "confirmed": true}}}}"#
-            );
-            let taken: Taken = serde_json::from_str(&record).unwrap();
-            Conflict { index, taken }
-        };
-        let port = r#"{"port": 30050}"#;
-        let (shared_memory, bob) = (r#""shared_memory""#, r#""bob""#);
-        let table = [
-            (
-                vec![
-                    conflict(0, port, "null"),
-                    conflict(0, r#"{"port": 30051}"#, "null"),
-                    conflict(2, port, "null"),
-                ],
-                vec![
-                    "host 0 (10.0.0.1): ports 30050-30051 are taken by job a",
-                    "host 2 (10.0.0.3): port 30050 is taken by job a",
-                ],
-            ),
-            (
-                vec![conflict(1, port, bob), conflict(1, shared_memory, bob)],
-                vec![
-                    "host 1 (10.0.0.2): port 30050, and /dev/shm, is taken by job a of user bob \
-                     (process 101, for 12.0 s)",
-                ],
-            ),
-            (
-                vec![
-                    conflict(0, shared_memory, "null"),
-                    conflict(1, shared_memory, "null"),
-                ],
-                vec!["hosts 0-1: another job of DGL runs there: job a"],
-            ),
-            (
-                vec![
-                    conflict(0, r#""name""#, "null"),
-                    conflict(0, r#"{"port": 1}"#, "null"),
-                ],
-                vec!["host 0 (10.0.0.1): a job named mine runs there"],
-            ),
-        ];
-        for (conflicts, wanted) in table {
-            let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &hosts, None, "mine");
-            diagnosis.conflicts(&conflicts);
-            assert!(diagnosis.passes());
-            assert_eq!(report_lines(diagnosis), wanted, "{conflicts:?}");
-        }
     }
 }

@@ -2,23 +2,22 @@
 //! problems are reported together, and then nothing is started.
 //!
 //! The agent of each host derives its checks from the processes there. `claims` decides which of
-//! several launchers may start, [`diagnosis`] compares the findings of all hosts, [`describe`]
-//! words them, and `reachability` decides which hosts connect to which.
+//! several launchers may start, [`diagnosis`] compares the findings of all hosts, `fixes` says what
+//! to do, and `reachability` decides which hosts connect to which.
 
 mod claims;
 pub mod conversation;
-pub mod describe;
 pub mod diagnosis;
+mod fixes;
 mod reachability;
 
 use crate::run::outcome::Stopped;
 use conversation::Conversation;
-use diagnosis::Diagnosis;
+use diagnosis::{Diagnosis, JobUnderCheck};
 use record::term;
-use record::{Graph, Host, Process};
 use session::SessionEvent;
 use std::time::{Duration, Instant};
-use wire::preflight::{Check, Finding};
+use wire::preflight::{Check, Finding, Subject};
 use wire::{Event, Request};
 
 /// How long to wait for ports in TIME_WAIT, which lasts 60 s.
@@ -38,24 +37,6 @@ const ALONE: [Check; 7] = [
     Check::ArgumentSizes,
     Check::Commands,
 ];
-
-/// A job that is about to start.
-pub struct JobUnderCheck<'a> {
-    /// The job's name.
-    pub job: &'a str,
-    /// All hosts of the stream.
-    pub hosts: &'a [Host],
-    /// The processes of the job; the connected hosts have indices into them.
-    pub processes: &'a [Process],
-    /// The graph, if the stream has one.
-    pub graph: Option<&'a Graph>,
-    /// Whether the job gets a private /dev/shm.
-    pub private_shm: bool,
-    /// Whether to check more than the claims of other jobs.
-    pub examines: bool,
-    /// How long it waits for the end of other jobs that use what it needs.
-    pub wait: Option<Duration>,
-}
 
 /// Claims what the job needs, and checks whether it can start. On success, it holds the claims
 /// until its agents end. `notice` shows the user what it waits for.
@@ -95,18 +76,13 @@ pub fn prepare(
 /// Claims and checks once.
 fn attempt<'a, 'h: 'a>(
     conversation: &mut Conversation<'_, 'h>,
-    subject: &JobUnderCheck<'a>,
+    subject: &'a JobUnderCheck<'a>,
     notice: &mut dyn FnMut(&str),
 ) -> Result<Diagnosis<'a>, Stopped> {
     let sessions = conversation.hosts.sessions.iter();
     let busy = sessions.map(|session| session.host).collect();
-    let mut diagnosis = Diagnosis::new(busy, subject.hosts, subject.graph, subject.job);
-    let program = |process: &'a Process| process.argv.as_ref()?.first();
-    let mut programs = subject.processes.iter().map(program);
-    let first = programs.next().flatten();
-    diagnosis.has_one_program = first.is_some() && programs.all(|program| program == first);
-    let conflicts = claims::take(conversation, &mut diagnosis)?;
-    diagnosis.conflicts(&conflicts);
+    let mut diagnosis = Diagnosis::new(busy, subject);
+    claims::take(conversation, &mut diagnosis)?;
     if !diagnosis.is_clean() {
         return Ok(diagnosis);
     }
@@ -122,7 +98,10 @@ fn attempt<'a, 'h: 'a>(
     if !subject.examines {
         // leftovers of other jobs and slow hosts do not matter then
         conversation.listen(|index, event| {
-            if !is_about_leftovers(&event) {
+            let is_leftover = matches!(&event,
+                SessionEvent::Event(Event::Preflight(Finding::Problem(problem)), _)
+                    if problem.about == Subject::Abandoned);
+            if !is_leftover {
                 diagnosis.note_event(index, event);
             }
         })?;
@@ -133,13 +112,6 @@ fn attempt<'a, 'h: 'a>(
         try_to_reach(conversation, &mut diagnosis)?;
     }
     Ok(diagnosis)
-}
-
-fn is_about_leftovers(event: &SessionEvent) -> bool {
-    let SessionEvent::Event(Event::Preflight(finding), _) = event else {
-        return false;
-    };
-    !matches!(finding, Finding::NameInUse | Finding::Problem { .. })
 }
 
 /// Collects the answers; returns whether all arrived in time.
@@ -177,14 +149,13 @@ fn wait_for_lingering(
         && Instant::now() < until
         && lingering.iter().all(|(index, _)| runs_dgl(*index))
     {
-        let port = lingering[0].1;
         let mut hosts: Vec<usize> = lingering.iter().map(|(index, _)| *index).collect();
         hosts.dedup();
         if !std::mem::replace(&mut is_noticed, true) {
             notice(&format!(
-                "dgl-spawn: {}: waiting up to a minute: port {port} is still held by connections \
-                 of a job that has ended",
-                diagnosis.location(&hosts)
+                "dgl-spawn: {}: waiting up to a minute: {}",
+                diagnosis.location(&hosts),
+                lingering[0].1.problem
             ));
         }
         conversation.pause(LINGER_PAUSE)?;
@@ -196,7 +167,8 @@ fn wait_for_lingering(
         }
         lingering = diagnosis.take_lingering();
     }
-    diagnosis.still_linger(&lingering);
+    let lingering = lingering.into_iter();
+    lingering.for_each(|(index, problem)| diagnosis.note(index, problem));
     Ok(())
 }
 

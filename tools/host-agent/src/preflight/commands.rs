@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use wire::Text;
 use wire::job::Job;
-use wire::preflight::{Finding, Module, Subject};
+use wire::preflight::{Finding, Module, Problem, Subject};
 
 /// The questions for the Python of a process.
 #[derive(PartialEq, Eq)]
@@ -66,9 +66,10 @@ pub fn check(processes: &[HostProcess]) -> (Vec<Finding>, Option<bool>) {
                 let imports = facts.imports.as_ref();
                 let torch = imports.is_none_or(|imports| imports.contains(&Module::Torch));
                 may_use_torch = may_use_torch.max(Some(torch));
-                findings.push(python_finding(facts, modules));
+                findings.extend(missing_modules(&facts, modules).map(Finding::from));
+                findings.extend(facts.dgl.map(|version| Finding::Dgl { version }));
             }
-            Err(problem) => findings.push(problem),
+            Err(problem) => findings.push(problem.into()),
         }
         checked.push(key);
     }
@@ -80,7 +81,7 @@ pub fn check(processes: &[HostProcess]) -> (Vec<Finding>, Option<bool>) {
 fn check_command(
     process: &HostProcess,
     question: Option<&PythonQuestion<'_>>,
-) -> Result<Option<(PythonFacts, &'static [Module])>, Finding> {
+) -> Result<Option<(PythonFacts, &'static [Module])>, Problem> {
     let setup = &process.record.setup;
     if !process.folder().is_dir() {
         return Ok(None);
@@ -91,18 +92,19 @@ fn check_command(
         && !is_there(process, first)
     {
         let problem = format!("no such command: {}", first.to_string_lossy());
-        return Err(Finding::problem(Subject::Command, problem));
+        let path = first.as_bytes().contains(&b'/');
+        return Err(Problem::new(Subject::Command { path }, problem));
     }
     let runs_in_shell = setup.is_some() || matches!(process.command, Command::Shell(_));
     if let Some(problem) = runs_in_shell.then(|| shell_problem(process)).flatten() {
-        return Err(Finding::problem(Subject::Shell, problem));
+        return Err(Problem::new(Subject::Shell, problem));
     }
     let Some(question) = question else {
         return Ok(None);
     };
     let facts = ask_python(process, question).map_err(|why| {
         let problem = format!("its Python does not run: {why}");
-        Finding::problem(Subject::Python, problem)
+        Problem::new(Subject::Python, problem)
     })?;
     Ok(Some((facts, question.modules)))
 }
@@ -132,7 +134,7 @@ fn shell_problem(process: &HostProcess) -> Option<String> {
 
 /// Checks that the kernel accepts the arguments and variables of each process: it limits each of
 /// them, and their sum.
-pub fn check_sizes(job: &Job, processes: &[HostProcess]) -> Option<Finding> {
+pub fn check_sizes(job: &Job, processes: &[HostProcess]) -> Option<Problem> {
     let largest = |size: fn(&[(usize, String)]) -> Option<usize>| {
         let processes = processes.iter();
         processes.max_by_key(|process| size(&parts(process)))
@@ -149,7 +151,7 @@ pub fn check_sizes(job: &Job, processes: &[HostProcess]) -> Option<Finding> {
         process.record.rank,
         term::bytes(size as u64),
     );
-    Some(Finding::problem(Subject::ArgumentSizes, problem))
+    Some(Problem::new(Subject::ArgumentSizes, problem))
 }
 
 /// The sizes of the arguments and variables of a process.
@@ -200,24 +202,26 @@ fn ask_python(process: &HostProcess, question: &PythonQuestion<'_>) -> Result<Py
     python::ask(invocation, process.folder(), Some(&script))
 }
 
-/// The finding about a Python that must find these modules and the imports of its script.
-fn python_finding(facts: PythonFacts, modules: &[Module]) -> Finding {
-    let imported = facts.imports.iter().flatten();
-    let needed: Vec<&Module> = modules.iter().chain(imported).collect();
-    let is_missing = |module: &Module| {
-        let version = match module {
-            Module::Dgl => &facts.dgl,
-            Module::Torch => &facts.torch,
-        };
-        needed.contains(&module) && version.is_none()
+/// Which of these modules, and of the imports of its script, a Python does not find.
+fn missing_modules(facts: &PythonFacts, modules: &[Module]) -> impl Iterator<Item = Problem> {
+    let needs = |module: &Module| {
+        modules.contains(module) || facts.imports.iter().flatten().any(|other| other == module)
     };
-    let missing = Module::ALL.into_iter().filter(is_missing).collect();
-    Finding::Python {
-        executable: facts.executable.unwrap_or_default(),
-        version: facts.version.unwrap_or_default(),
-        missing,
-        dgl: facts.dgl,
-    }
+    let is_missing = |module: &Module| match module {
+        Module::Dgl => facts.dgl.is_none(),
+        Module::Torch => facts.torch.is_none(),
+    };
+    let missing = Module::ALL.into_iter();
+    let missing = missing.filter(move |module| needs(module) && is_missing(module));
+    missing.map(|module| {
+        let problem = format!(
+            "no module named {} for {} (Python {})",
+            module.name(),
+            facts.executable.as_deref().unwrap_or_default(),
+            facts.version.as_deref().unwrap_or_default()
+        );
+        Problem::new(Subject::Module(module), problem)
+    })
 }
 
 #[cfg(test)]

@@ -7,34 +7,40 @@
 
 use nix::libc;
 use nix::unistd::{AccessFlags, access};
-use record::similar;
+use record::{DEFAULT_PORT, Role, similar};
 use std::fs::{File, OpenOptions};
 use std::io::Read;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use wire::codec::MAX_BODY;
-use wire::preflight::{Finding, Script, Subject};
+use wire::files::Hex;
+use wire::preflight::{Finding, Problem, Subject};
 
 /// How much of a script is compared; longer ones, such as archives, differ at their beginning.
 const MAX_SCRIPT: u64 = 64 << 20;
+/// Longer than any ip_config is.
+const MAX_IP_CONFIG: u64 = 4 << 20;
 
-/// The content of a script, or why it cannot be read. Python can run directories, too.
-pub fn check_script(script: Script) -> Option<Finding> {
-    let file = script.folder.path().join(script.path.path());
+/// The content of a program's script, or why it cannot be read. Python can run directories, too.
+pub fn check_script(program: Role, file: &Path) -> Option<Finding> {
     if file.is_dir() {
         return None;
     }
-    missing(&file).or_else(|| {
-        let mut hasher = blake3::Hasher::new();
-        let content = open_regular(&file)?.take(MAX_SCRIPT);
-        hasher.update_reader(content).ok()?;
-        let hash = hasher.finalize().to_hex().to_string();
-        Some(Finding::ScriptContent { script, hash })
+    if let Some(problem) = missing(file) {
+        return Some(problem.into());
+    }
+    let mut hasher = blake3::Hasher::new();
+    let content = open_regular(file)?.take(MAX_SCRIPT);
+    hasher.update_reader(content).ok()?;
+    Some(Finding::Content {
+        program: Some(program),
+        file: file.display().to_string(),
+        hash: Hex(hasher.finalize().into()),
     })
 }
 
 /// Why a file cannot be read; `None` if it is readable.
-pub fn missing(file: &Path) -> Option<Finding> {
+pub fn missing(file: &Path) -> Option<Problem> {
     let shown = file.display();
     match (file.is_file(), is_readable(file)) {
         (false, _) => {
@@ -42,11 +48,11 @@ pub fn missing(file: &Path) -> Option<Finding> {
                 format!("; there is {}", similar.display())
             });
             let problem = format!("no such file: {shown}{similar}");
-            Some(Finding::problem(Subject::File, problem))
+            Some(Problem::new(Subject::File, problem))
         }
         (true, false) => {
             let problem = format!("cannot be read: {shown}");
-            Some(Finding::problem(Subject::Permission, problem))
+            Some(Problem::new(Subject::Permission, problem))
         }
         (true, true) => None,
     }
@@ -67,10 +73,30 @@ pub fn open_regular(file: &Path) -> Option<File> {
     opened.metadata().ok()?.is_file().then_some(opened)
 }
 
-/// The beginning of an ip_config, limited to what a message holds.
-pub fn read_ip_config(file: &Path) -> Option<Vec<u8>> {
-    let mut text = Vec::new();
-    let opened = open_regular(file)?;
-    opened.take(MAX_BODY as u64).read_to_end(&mut text).ok()?;
-    Some(text)
+/// The hosts of an ip_config. DGL uses that file, and with an old one the job hangs.
+pub fn check_ip_config(file: &Path) -> Option<Finding> {
+    if let Some(problem) = missing(file) {
+        return Some(problem.into());
+    }
+    let mut text = String::new();
+    let mut content = open_regular(file)?.take(MAX_IP_CONFIG);
+    if content.read_to_string(&mut text).is_err() {
+        text.clear();
+    }
+    let read = |line: &str| -> Option<String> {
+        let mut words = line.split_whitespace();
+        let ip: Ipv4Addr = words.next()?.parse().ok()?;
+        let port = words.next().map_or(Ok(DEFAULT_PORT), str::parse).ok()?;
+        Some(record::ip_config_line(ip, port))
+    };
+    let mut lines = String::new();
+    for line in text.lines() {
+        let Some(line) = read(line) else {
+            let problem = format!("the ip_config there has {line:?} where DGL needs an address");
+            return Some(Problem::new(Subject::Copy, problem).into());
+        };
+        lines += &line;
+    }
+    let hash = transfer::content::sum(lines.as_bytes());
+    Some(Finding::IpConfig { hash })
 }

@@ -7,26 +7,29 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 use wire::job::Job;
-use wire::preflight::Finding;
+use wire::preflight::{Problem, Subject};
 
 /// How often to check: a job that is ending appears abandoned for a moment.
 const CHECKS: u32 = 3;
 const BETWEEN_CHECKS: Duration = Duration::from_millis(300);
 
+/// How many processes of one job are named.
+const SHOWN_PIDS: usize = 20;
+
 /// Finds processes that earlier jobs have left, and whether a job with the same name runs.
-pub fn check(job: &Job) -> Vec<Finding> {
-    let mut findings = Vec::new();
+pub fn check(job: &Job) -> Vec<Problem> {
+    let mut problems = Vec::new();
     for checks_left in (0..CHECKS).rev() {
-        findings = judge(&processes(), job, claim::is_alive);
-        let is_settled = !findings
+        problems = judge(&processes(), job, claim::is_alive);
+        let is_settled = !problems
             .iter()
-            .any(|finding| matches!(finding, Finding::Abandoned { .. }));
+            .any(|problem| problem.about == Subject::Abandoned);
         if is_settled || checks_left == 0 {
             break;
         }
         std::thread::sleep(BETWEEN_CHECKS);
     }
-    findings
+    problems
 }
 
 /// Whether processes of other jobs run here.
@@ -49,7 +52,7 @@ fn judge(
     processes: &[MarkedProcess],
     own_job: &Job,
     is_claimed: impl Fn(&str, &str) -> bool,
-) -> Vec<Finding> {
+) -> Vec<Problem> {
     let mut jobs: BTreeMap<&str, Vec<&MarkedProcess>> = BTreeMap::new();
     for process in processes
         .iter()
@@ -57,7 +60,7 @@ fn judge(
     {
         jobs.entry(&process.token).or_default().push(process);
     }
-    let mut findings = Vec::new();
+    let mut problems = Vec::new();
     for (token, members) in jobs {
         let name = members.iter().find_map(|process| process.name.clone());
         let watched = members
@@ -66,19 +69,20 @@ fn judge(
         match name {
             Some(name) if watched || is_claimed(&name, token) => {
                 if name == own_job.name {
-                    findings.push(Finding::NameInUse);
+                    problems.push(claim::name_in_use(&name, None));
                 }
             }
             name => {
-                let pids = members
-                    .iter()
-                    .filter_map(|process| u32::try_from(process.pid).ok())
-                    .collect();
-                findings.extend(name.map(|job| Finding::Abandoned { job, pids }));
+                let pids = members.iter().map(|process| process.pid.to_string());
+                let pids = pids.take(SHOWN_PIDS).collect::<Vec<_>>().join(" ");
+                problems.extend(name.map(|job| {
+                    let problem = format!("job {job} was left there without a launcher");
+                    Problem::new(Subject::Abandoned, problem).with(format!("process {pids}"))
+                }));
             }
         }
     }
-    findings
+    problems
 }
 
 /// The marked processes of this user; root could read the environments of all users.
@@ -135,9 +139,9 @@ mod tests {
                 name: name.map(str::to_owned),
                 below_agent,
             };
-        let left = |job: &str, pids: &[u32]| Finding::Abandoned {
-            job: job.to_owned(),
-            pids: pids.to_vec(),
+        let left = |job: &str, pids: &str| {
+            let problem = format!("job {job} was left there without a launcher");
+            Problem::new(Subject::Abandoned, problem).with(format!("process {pids}"))
         };
         let table = [
             ("nothing", vec![], vec![]),
@@ -170,7 +174,7 @@ mod tests {
             (
                 "one of this name",
                 vec![process(9, "1", Some("mine"), true)],
-                vec![Finding::NameInUse],
+                vec![claim::name_in_use("mine", None)],
             ),
             (
                 "a dead one",
@@ -178,7 +182,7 @@ mod tests {
                     process(9, "1", Some("a"), false),
                     process(10, "1", Some("a"), false),
                 ],
-                vec![left("a", &[9, 10])],
+                vec![left("a", "9 10")],
             ),
             (
                 "a supervisor that is left",

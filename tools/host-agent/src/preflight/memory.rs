@@ -3,19 +3,19 @@
 use host::command;
 use host::describe;
 use host::shm::{self, DglFile};
+use record::term;
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
-use wire::Text;
-use wire::preflight::{Finding, SharedFiles, Subject};
+use wire::preflight::{Problem, Subject};
 
 /// How long creating namespaces may take.
 const TRY_LIMIT: Duration = Duration::from_secs(10);
 const TRY_BYTES: usize = 1 << 10;
 
-/// The findings about all files, merged as far as possible.
-pub fn check() -> Vec<Finding> {
+/// The files of each user and process.
+pub fn check() -> Vec<Problem> {
     let mut groups: BTreeMap<(u32, Option<i32>), Vec<DglFile>> = BTreeMap::new();
     for file in shm::dgl_files() {
         groups
@@ -25,17 +25,17 @@ pub fn check() -> Vec<Finding> {
     }
     groups
         .into_iter()
-        .map(|((uid, pid), files)| finding(uid, pid, &files))
+        .map(|((uid, pid), files)| problem(uid, pid, &files))
         .collect()
 }
 
 /// Checks that a job can have a private /dev/shm, by trying it in another process.
-pub fn check_private() -> Option<Finding> {
+pub fn check_private() -> Option<Problem> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("host-agent").arg("private-shm");
     let no = |error: String| {
         let problem = format!("a private /dev/shm cannot be created: {error}");
-        Some(Finding::problem(Subject::PrivateSharedMemory, problem))
+        Some(Problem::new(Subject::PrivateSharedMemory, problem))
     };
     match command::ask(command, TRY_LIMIT, TRY_BYTES) {
         Ok(answer) if answer.status.is_some_and(|status| status.success()) => None,
@@ -44,28 +44,33 @@ pub fn check_private() -> Option<Finding> {
     }
 }
 
-fn finding(uid: u32, pid: Option<i32>, files: &[DglFile]) -> Finding {
-    let state = match (pid, describe::other_user(uid)) {
-        (Some(pid), _) => SharedFiles::Used(describe::owner(Some(pid), uid)),
-        (None, Some(user)) => SharedFiles::Foreign(user),
-        (None, None) => {
-            let name = files
-                .first()
-                .map(|file| file.file.name.clone())
-                .unwrap_or_default();
-            SharedFiles::Stale(Text(
-                std::path::Path::new("/dev/shm")
-                    .join(name.path())
-                    .into_os_string(),
-            ))
-        }
-    };
-    let total_bytes = files
-        .iter()
-        .fold(0, |sum: u64, file| sum.saturating_add(file.bytes));
-    Finding::SharedMemory {
-        state,
-        files: files.len() as u64,
-        total_bytes,
+fn problem(uid: u32, pid: Option<i32>, files: &[DglFile]) -> Problem {
+    let bytes = files.iter().map(|file| file.bytes);
+    let bytes = bytes.fold(0, u64::saturating_add);
+    let amount = format!(
+        "{}, {}",
+        term::count(files.len() as u64, "file"),
+        term::bytes(bytes)
+    );
+    if pid.is_some() {
+        let (by, words) = describe::holder(pid, uid);
+        let problem =
+            format!("another job of DGL runs there: {amount} in /dev/shm, mapped by {words}");
+        return Problem::new(Subject::SharedMemory(by), problem);
     }
+    if let Some(user) = describe::other_user(uid) {
+        let problem = format!(
+            "/dev/shm has {amount} of a job of DGL of user {user}, and only that user can see \
+             whether it runs"
+        );
+        return Problem::new(Subject::StaleSharedMemory { foreign: true }, problem);
+    }
+    let name = files
+        .first()
+        .map(|file| file.file.name.path().display().to_string());
+    let problem = format!("a job of DGL has left {amount} in /dev/shm");
+    Problem::new(Subject::StaleSharedMemory { foreign: false }, problem).with(
+        name.map(|name| format!("such as /dev/shm/{name}"))
+            .unwrap_or_default(),
+    )
 }

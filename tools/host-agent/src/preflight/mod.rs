@@ -1,6 +1,6 @@
 //! The checks before a job starts, a file for each subject. needs.rs derives the details from the
-//! job and its processes. The answers are typed findings; the launcher decides whether they are
-//! faults, and words them.
+//! job and its processes. Whatever may prevent the start is worded here, once, under a typed
+//! subject; the launcher compares hosts and adds fixes.
 
 mod commands;
 mod files;
@@ -15,7 +15,7 @@ mod workspace;
 use crate::job::DescribedJob;
 use host::open_files;
 use wire::Failure;
-use wire::preflight::{Check, Finding, Subject};
+use wire::preflight::{Check, Finding, Problem, Subject};
 
 /// The state that lasts from one check to the next.
 #[derive(Debug, Default)]
@@ -26,19 +26,15 @@ pub struct Preflight {
 }
 
 impl Preflight {
-    /// Carries out one check; `tell` is called with each finding and its body.
+    /// Carries out one check.
     pub fn examine(
         &mut self,
         check: &Check,
         described: &DescribedJob,
-        tell: &mut dyn FnMut(Finding, &[u8]),
-    ) -> Result<(), Failure> {
+    ) -> Result<Vec<Finding>, Failure> {
         let DescribedJob { job, processes } = described;
-        let findings = match check {
-            Check::Files => {
-                workspace::check(job, processes, tell);
-                Vec::new()
-            }
+        let problems = match check {
+            Check::Files => return Ok(workspace::check(job, processes)),
             Check::OpenFiles => {
                 let need = needs::open_files(processes);
                 Vec::from_iter(need.and_then(check_open_files))
@@ -52,17 +48,16 @@ impl Preflight {
             Check::Commands => {
                 let (findings, may_use_torch) = commands::check(processes);
                 self.may_use_torch = may_use_torch;
-                findings
+                return Ok(findings);
             }
-            Check::Listen => Vec::from_iter(self.listen(described)?),
-            Check::Connect { targets } => reach::connect(targets),
+            Check::Listen => return Ok(Vec::from_iter(self.listen(described)?)),
+            Check::Connect { targets } => return Ok(reach::connect(targets)),
             Check::StopListening => {
                 self.listeners.stop();
                 Vec::new()
             }
         };
-        findings.into_iter().for_each(|finding| tell(finding, &[]));
-        Ok(())
+        Ok(problems.into_iter().map(Finding::from).collect())
     }
 
     /// Listens for the other hosts, if processes of this host will communicate with theirs, as
@@ -84,11 +79,11 @@ impl Preflight {
 }
 
 /// Checks the hard limit on open files; the soft limit is raised when a process is started.
-fn check_open_files(need: u64) -> Option<Finding> {
+fn check_open_files(need: u64) -> Option<Problem> {
     let limit = open_files::hard_limit().filter(|limit| *limit < need)?;
     let problem = format!(
         "a process may have {limit} open files, and a server needs about {need} for the clients of \
          this job"
     );
-    Some(Finding::problem(Subject::OpenFiles, problem))
+    Some(Problem::new(Subject::OpenFiles, problem))
 }

@@ -8,7 +8,8 @@ use record::term;
 use std::io::{self, Read};
 use std::path::Path;
 use transfer::room::free_bytes;
-use wire::preflight::{Finding, Subject};
+use wire::files::Hex;
+use wire::preflight::{Finding, Problem, Subject};
 
 /// Checks the config, the files that the graph servers of this host load, and the room for them in
 /// /dev/shm.
@@ -24,29 +25,39 @@ pub fn check(folder: &Path, path: &Path, part: Option<u32>, private_shm: bool) -
     hasher.update(&text);
     // reported even if it is no config, so that hosts can be compared
     let _ = io::copy(&mut opened, &mut hasher);
-    let hash = hasher.finalize().to_hex().to_string();
+    let mut findings = vec![Finding::Content {
+        program: None,
+        file: "the partition config".to_owned(),
+        hash: Hex(hasher.finalize().into()),
+    }];
     let config = Outline::parse(&text);
-    let mut findings = Vec::new();
-    for map in &config.npy_maps {
-        findings.extend(files::missing(&folder.join(map)));
+    let maps = config.npy_maps.iter();
+    let mut problems: Vec<Problem> = maps
+        .filter_map(|map| files::missing(&folder.join(map)))
+        .collect();
+    match config.num_parts {
+        Some(num_parts) => findings.push(Finding::Graph {
+            num_parts,
+            graph_name: config.graph_name.clone().unwrap_or_default(),
+        }),
+        None => {
+            let problem = "this is not a partition config: num_parts is missing";
+            problems.push(Problem::new(Subject::Copy, problem));
+        }
     }
-    findings.push(Finding::PartitionConfig {
-        hash,
-        num_parts: config.num_parts,
-        graph_name: config.graph_name.clone(),
-    });
     if let Some(part) = part {
-        findings.extend(match config.files(part) {
+        problems.extend(match config.files(part) {
             Some(named) => check_part(folder, &file, part, &named, room(private_shm)),
             None => {
                 let problem = format!(
                     "{} has no part-{part}, which is this host's",
                     file.display()
                 );
-                vec![Finding::problem(Subject::PartitionConfig, problem)]
+                vec![Problem::new(Subject::Copy, problem)]
             }
         });
     }
+    findings.extend(problems.into_iter().map(Finding::from));
     findings
 }
 
@@ -65,9 +76,9 @@ fn check_part(
     part: u32,
     named: &[(String, String)],
     room: Option<u64>,
-) -> Vec<Finding> {
+) -> Vec<Problem> {
     let config_folder = config.parent().unwrap_or(Path::new("."));
-    let mut findings = Vec::new();
+    let mut problems = Vec::new();
     // if the graph exists in two formats, the script chooses which one is loaded
     let (mut graph_bytes, mut other_bytes) = (None, 0u64);
     let mut no_graph = None;
@@ -87,16 +98,17 @@ fn check_part(
             }
             (Some(_), _) if is_elsewhere => {
                 graph_bytes = graph_bytes.or(Some(0));
-                findings.push(Finding::Elsewhere { path: file.into() });
+                let problem = format!("no such file: {}", file.display());
+                problems.push(Problem::new(Subject::OldPath, problem));
             }
             (fault, true) => no_graph = fault,
-            (fault, false) => findings.extend(fault),
+            (fault, false) => problems.extend(fault),
         }
     }
     if graph_bytes.is_none() {
-        findings.push(no_graph.unwrap_or_else(|| {
+        problems.push(no_graph.unwrap_or_else(|| {
             let problem = format!("{} names no graph for part-{part}", config.display());
-            Finding::problem(Subject::PartitionConfig, problem)
+            Problem::new(Subject::Copy, problem)
         }));
     }
     let need = other_bytes.saturating_add(graph_bytes.unwrap_or(0));
@@ -106,7 +118,7 @@ fn check_part(
             term::bytes(need),
             term::bytes(free)
         );
-        findings.push(Finding::problem(Subject::SharedMemory, problem));
+        problems.push(Problem::new(Subject::SharedMemoryRoom, problem));
     }
-    findings
+    problems
 }

@@ -13,7 +13,7 @@ use nix::sys::socket::{
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
-use wire::preflight::{Finding, Subject};
+use wire::preflight::{Holder, Problem, Subject};
 
 /// How often to check: if the owner of a port is not found, it may have just ended, and the port is
 /// free a moment later.
@@ -21,28 +21,26 @@ const CHECKS: u32 = 3;
 const BETWEEN_CHECKS: Duration = Duration::from_millis(100);
 
 /// What prevents listening on these ports.
-pub fn check(ports: &[Port]) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = Vec::new();
+pub fn check(ports: &[Port]) -> Vec<Problem> {
+    let mut problems: Vec<Problem> = Vec::new();
     let mut sockets = procfs::tcp_sockets();
     for port in ports {
         let Some(found) = settled(*port, &mut sockets) else {
             continue;
         };
-        // one finding per address
-        if !findings.contains(&found) {
-            findings.push(found);
+        // one problem per address
+        if !problems.contains(&found) {
+            problems.push(found);
         }
     }
-    findings
+    problems
 }
 
 /// What prevents listening on a port. Checks again if its owner may have just ended.
-fn settled(port: Port, sockets: &mut Vec<TcpSocket>) -> Option<Finding> {
+fn settled(port: Port, sockets: &mut Vec<TcpSocket>) -> Option<Problem> {
     for checks_left in (0..CHECKS).rev() {
-        match finding(port, sockets) {
-            Some(Finding::PortTaken { by, .. })
-                if by.pid.is_none() && by.user.is_none() && checks_left > 0 =>
-            {
+        match problem(port, sockets) {
+            Some(found) if found.about == Subject::Port(Holder::Hidden) && checks_left > 0 => {
                 std::thread::sleep(BETWEEN_CHECKS);
                 *sockets = procfs::tcp_sockets();
             }
@@ -52,7 +50,7 @@ fn settled(port: Port, sockets: &mut Vec<TcpSocket>) -> Option<Finding> {
     None
 }
 
-fn finding(port: Port, sockets: &mut Vec<TcpSocket>) -> Option<Finding> {
+fn problem(port: Port, sockets: &mut Vec<TcpSocket>) -> Option<Problem> {
     let number = port.port;
     if let Some(listener) = on(port, sockets).find(TcpSocket::listens) {
         return Some(taken(number, &listener));
@@ -63,29 +61,23 @@ fn finding(port: Port, sockets: &mut Vec<TcpSocket>) -> Option<Finding> {
             // any address, sets SO_REUSEADDR
             let lingers =
                 port.address.is_some() && on(port, sockets).any(|socket| socket.lingers());
-            lingers.then_some(Finding::PortLingers {
-                port: number,
-                blocks: false,
-            })
+            lingers.then(|| lingering(number, false))
         }
         Err(Errno::EADDRNOTAVAIL) => port.address.map(|address| {
             let problem = format!("{address} is not an address of this host");
-            Finding::problem(Subject::Address, problem)
+            Problem::new(Subject::Address, problem)
         }),
         Err(Errno::EADDRINUSE) => {
             *sockets = procfs::tcp_sockets();
             let holder = on(port, sockets).find(|socket| socket.listens() || socket.inode != 0);
-            Some(holder.map_or(
-                Finding::PortLingers {
-                    port: number,
-                    blocks: true,
-                },
-                |socket| taken(number, &socket),
-            ))
+            Some(match holder {
+                Some(socket) => taken(number, &socket),
+                None => lingering(number, true),
+            })
         }
         Err(error) => {
             let problem = format!("port {number} cannot be bound: {}", error.desc());
-            Some(Finding::problem(Subject::Port, problem))
+            Some(Problem::new(Subject::UnusablePort, problem))
         }
     }
 }
@@ -102,11 +94,17 @@ fn on(port: Port, sockets: &[TcpSocket]) -> impl Iterator<Item = TcpSocket> {
     })
 }
 
-fn taken(port: u16, socket: &TcpSocket) -> Finding {
-    Finding::PortTaken {
-        port,
-        by: describe::owner(holder(socket.inode), socket.uid),
-    }
+fn taken(port: u16, socket: &TcpSocket) -> Problem {
+    let (by, words) = describe::holder(holder(socket.inode), socket.uid);
+    Problem::new(
+        Subject::Port(by),
+        format!("port {port} is taken by {words}"),
+    )
+}
+
+fn lingering(port: u16, blocks: bool) -> Problem {
+    let problem = format!("port {port} is still held by connections of a job that has ended");
+    Problem::new(Subject::LingeringPort { blocks }, problem)
 }
 
 /// The process that holds a socket. Only root sees processes of other users.
@@ -154,14 +152,13 @@ mod tests {
             },
         ] {
             let found = check(&[port, port]);
-            let [Finding::PortTaken { port, by }] = &found[..] else {
-                panic!("{found:?}")
-            };
-            assert_eq!(
-                (*port, by.pid, by.user.as_deref()),
-                (number, Some(std::process::id()), None)
+            let words = format!("port {number} is taken by process {} (", std::process::id());
+            assert!(
+                found.len() == 1
+                    && found[0].about == Subject::Port(Holder::Process)
+                    && found[0].problem.starts_with(&words),
+                "{found:?}"
             );
-            assert!(by.command.is_some());
         }
         assert_eq!(check(&[on([127, 0, 0, 2])]), []);
         drop(listener);
@@ -173,7 +170,7 @@ mod tests {
         });
         assert_eq!(
             check(&ports),
-            [Finding::problem(
+            [Problem::new(
                 Subject::Address,
                 "192.0.2.1 is not an address of this host"
             )]

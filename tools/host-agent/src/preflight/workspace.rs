@@ -2,18 +2,19 @@
 
 use super::{files, needs, partition};
 use crate::job::HostProcess;
+use record::Role;
 use std::collections::BTreeSet;
-use std::path::Path;
-use wire::Text;
+use std::path::{Path, PathBuf};
 use wire::job::Job;
-use wire::preflight::{Finding, Script, Subject};
+use wire::preflight::{Finding, Problem, Subject};
 
 /// Checks the directories, configs and scripts of all processes, each once.
-pub fn check(job: &Job, processes: &[HostProcess], tell: &mut dyn FnMut(Finding, &[u8])) {
+pub fn check(job: &Job, processes: &[HostProcess]) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = Vec::new();
     let folders: BTreeSet<&Path> = processes.iter().map(HostProcess::folder).collect();
     for folder in folders.into_iter().filter(|folder| !folder.is_dir()) {
         let problem = format!("no such directory: {}", folder.display());
-        tell(Finding::problem(Subject::File, problem), &[]);
+        findings.push(Problem::new(Subject::File, problem).into());
     }
     // files in a missing directory have no findings
     let present = || processes.iter().filter(|process| process.folder().is_dir());
@@ -27,30 +28,20 @@ pub fn check(job: &Job, processes: &[HostProcess], tell: &mut dyn FnMut(Finding,
     for (folder, path) in named("DGL_CONF_PATH") {
         let has_servers = processes.iter().any(needs::is_server);
         let part = has_servers.then_some(job.host);
-        let findings = partition::check(folder, path, part, job.private_shm);
-        let missing = files::missing(&folder.join(path));
-        for finding in missing.into_iter().chain(findings) {
-            tell(finding, &[]);
-        }
+        findings.extend(files::missing(&folder.join(path)).map(Finding::from));
+        findings.extend(partition::check(folder, path, part, job.private_shm));
     }
     for (folder, path) in named("DGL_IP_CONFIG") {
-        let file = folder.join(path);
-        if let Some(finding) = files::missing(&file) {
-            tell(finding, &[]);
-        }
-        if let Some(text) = files::read_ip_config(&file) {
-            tell(Finding::IpConfig, &text);
-        }
+        findings.extend(files::check_ip_config(&folder.join(path)));
     }
     let script = |process: &HostProcess| {
-        Some(Script {
-            program: process.record.role,
-            folder: Text::from(process.folder()),
-            path: Text::from(needs::script(process)?),
-        })
+        let file = process.folder().join(needs::script(process)?);
+        Some((process.record.role, file))
     };
-    let scripts: BTreeSet<Script> = present().filter_map(script).collect();
-    for finding in scripts.into_iter().filter_map(files::check_script) {
-        tell(finding, &[]);
-    }
+    let scripts: BTreeSet<(Role, PathBuf)> = present().filter_map(script).collect();
+    let checked = scripts
+        .iter()
+        .map(|(program, file)| files::check_script(*program, file));
+    findings.extend(checked.flatten());
+    findings
 }
