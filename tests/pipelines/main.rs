@@ -9,6 +9,7 @@ mod dgl_mk;
 mod drop_in;
 mod endings;
 mod gs_launch;
+mod left_by_0_4_0;
 mod messages;
 mod stages;
 mod whole;
