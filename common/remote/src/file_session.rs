@@ -68,15 +68,11 @@ impl FileSession {
         number
     }
 
-    /// Ignores the answers to all syncs sent so far.
-    pub(crate) fn forget_syncs(&mut self) {
-        self.forgotten = self.syncs;
-        self.drop_late();
-    }
-
-    /// Sets whether events about files that hosts pass on are handled from now on.
+    /// Sets whether a chain begins or ends. At its end, the events about it that have not arrived
+    /// yet are ignored as late.
     pub(crate) fn hear_of_chains(&mut self, hears: bool) {
         self.hears_of_chains = hears;
+        self.forgotten = self.syncs;
         self.drop_late();
     }
 
@@ -90,7 +86,7 @@ impl FileSession {
     fn is_late(&self, event: &FileEvent) -> bool {
         match event {
             FileEvent::Synced { number } => *number <= self.forgotten,
-            FileEvent::Arrived { .. } | FileEvent::HandedOn { .. } => !self.hears_of_chains,
+            FileEvent::Arrived { .. } | FileEvent::NotHandedOn { .. } => !self.hears_of_chains,
             // the first connection has reported the facts about the directory
             FileEvent::Ready(_) => self.is_second,
             _ => false,

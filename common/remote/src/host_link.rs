@@ -256,8 +256,8 @@ impl HostLink {
         self.listens.map(|(port, key)| (port, key.to_string()))
     }
 
-    /// Whether events about files that hosts pass on are handled; otherwise they are ignored as
-    /// late.
+    /// Sets whether a chain begins or ends. At its end, the events about it that have not arrived
+    /// yet are ignored as late.
     pub fn hear_of_chains(&mut self, hears: bool) {
         self.sessions().carrier().hear_of_chains(hears);
     }
@@ -331,11 +331,6 @@ impl HostLink {
     /// number.
     pub fn sync(&mut self) -> u64 {
         self.sessions().carrier().sync()
-    }
-
-    /// Ignores the answers to all syncs sent so far.
-    pub fn forget_syncs(&mut self) {
-        self.sessions().carrier().forget_syncs();
     }
 
     /// The next received event that was not taken yet.

@@ -68,8 +68,8 @@ pub enum FileRequest {
         /// checksum is not put in its place.
         sum: Option<Sum>,
     },
-    /// Passes a file on to another host as it arrives; answered by [`FileEvent::HandedOn`] when
-    /// that host has the whole file, or cannot be reached any longer.
+    /// Passes a file on to another host as it arrives; [`FileEvent::NotHandedOn`] reports that the
+    /// other host gets no more of it.
     HandOn(HandOn),
     /// The first message of another host over its connection: it will send parts of a file, as
     /// [`FileRequest::Write`], and then [`FileRequest::Sync`]. Nothing else is allowed there.
@@ -176,8 +176,6 @@ pub struct HandOn {
     /// The name of the partial file, on both hosts.
     #[serde(rename = "key")]
     pub partial_key: String,
-    /// The number of the other host.
-    pub host: u32,
     /// The number of the delivery on the other host.
     #[serde(rename = "there")]
     pub other_id: u32,
@@ -342,17 +340,12 @@ pub enum FileEvent {
         #[serde(rename = "size")]
         bytes: u64,
     },
-    /// A host has the whole file that was passed on to it, or gets no more of it.
-    HandedOn {
+    /// A host gets no more of a file that was passed on to it.
+    NotHandedOn {
         /// The number of the delivery, on the host that sends this event.
         id: u32,
-        /// The number of the other host.
-        host: u32,
-        /// Why the other host gets no more.
-        problem: Option<String>,
-        /// Whether the other host could not be reached at all.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        unreached: bool,
+        /// Why.
+        problem: String,
     },
     /// The results of deliveries.
     Landed {

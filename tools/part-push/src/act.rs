@@ -24,7 +24,6 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicBool;
 use transfer::fates::{Fate, Fates};
 use transfer::source;
 
@@ -143,7 +142,6 @@ fn open<'a>(
             deliveries,
             begun: OnceLock::new(),
             state: Mutex::new(state),
-            was_refused: AtomicBool::new(false),
         }
     };
     let tasks: Vec<_> = begun.into_iter().map(task).collect();
@@ -359,17 +357,8 @@ fn choose_routes(tasks: &[Task<'_>], context: &PushContext<'_>, reporter: &Repor
 
 /// The public keys of all hosts that get a file which other hosts get too.
 fn hosts_of_chains(tasks: &[Task<'_>]) -> Vec<String> {
-    let mut hosts: BTreeMap<u32, Vec<&Task<'_>>> = BTreeMap::new();
-    for task in tasks {
-        for delivery in task.lacking() {
-            if plan::is_handed_on(delivery) {
-                hosts.entry(delivery.file).or_default().push(task);
-            }
-        }
-    }
-    let shared = hosts.into_values().filter(|hosts| hosts.len() > 1);
-    let by_id: BTreeMap<u32, &Task<'_>> =
-        shared.flatten().map(|task| (task.host.id, task)).collect();
+    let shared = hand_on::shared_files(tasks).into_iter().flatten();
+    let by_id: BTreeMap<u32, &Task<'_>> = shared.map(|(task, _)| (task.host.id, task)).collect();
     let key = |task: &Task<'_>| task.lock().target.as_ref()?.ready.key.clone();
     by_id.into_values().filter_map(key).collect()
 }

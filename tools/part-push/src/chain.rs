@@ -3,7 +3,8 @@
 //!
 //! The first host gets the file from this machine, each other host from the one before it, from the
 //! first byte to the last. A host that breaks, or that delays those behind it, leaves the chain,
-//! and so do those behind it, up to the first that has the whole file. They get it in another way.
+//! and so do those behind it, up to the first that has the whole file. They get the rest of it
+//! from this machine.
 
 use std::time::Duration;
 
@@ -29,7 +30,9 @@ enum MemberState {
     /// It has the whole file.
     Whole,
     /// It was asked to rename the file.
-    Finished,
+    Finishing,
+    /// It has renamed the file.
+    Landed,
     /// It has left the chain.
     Out,
 }
@@ -43,7 +46,7 @@ pub enum Action {
     HandOn(usize),
     /// The host has the whole file, and renames it.
     Finish(usize),
-    /// The host gets the file in another way.
+    /// The host gets the rest of the file from this machine.
     LeaveOut(usize),
 }
 
@@ -69,7 +72,8 @@ impl ChainMember {
     }
 
     fn has_all(&self) -> bool {
-        matches!(self.state, MemberState::Whole | MemberState::Finished)
+        use MemberState::{Finishing, Landed, Whole};
+        matches!(self.state, Whole | Finishing | Landed)
     }
 
     fn was_observed(&self, now: Duration) -> bool {
@@ -112,9 +116,14 @@ impl Chain {
         self.members[index].state != MemberState::Out
     }
 
-    /// Whether a host was asked to rename the file.
-    pub fn is_finished(&self, index: usize) -> bool {
-        self.members[index].state == MemberState::Finished
+    /// Whether a host was asked to rename the file and has not answered yet.
+    pub fn is_finishing(&self, index: usize) -> bool {
+        self.members[index].state == MemberState::Finishing
+    }
+
+    /// Whether a host has renamed the file.
+    pub fn has_landed(&self, index: usize) -> bool {
+        self.members[index].state == MemberState::Landed
     }
 
     /// How many bytes of the file a host has.
@@ -122,10 +131,9 @@ impl Chain {
         self.members[index].arrived_bytes
     }
 
-    /// Whether each host was asked to rename the file or has left.
+    /// Whether each host has the file or has left.
     pub fn is_over(&self) -> bool {
-        let is_done = |index| self.is_finished(index) || !self.is_in(index);
-        (0..self.members.len()).all(is_done)
+        (0..self.members.len()).all(|index| self.has_landed(index) || !self.is_in(index))
     }
 
     /// A host has begun the file.
@@ -168,7 +176,7 @@ impl Chain {
         let mut actions = Vec::new();
         for (index, member) in self.members.iter_mut().enumerate() {
             if self.is_confirmed && member.state == MemberState::Whole {
-                member.state = MemberState::Finished;
+                member.state = MemberState::Finishing;
                 actions.push(Action::Finish(index));
             }
         }
@@ -180,12 +188,20 @@ impl Chain {
         self.members[0].progressed = now;
     }
 
+    /// A host has renamed the file.
+    pub fn landed(&mut self, index: usize) {
+        if self.is_finishing(index) {
+            self.members[index].state = MemberState::Landed;
+        }
+    }
+
     /// A host is lost, or cannot have the file in this way.
     pub fn lost(&mut self, index: usize) -> Vec<Action> {
-        match std::mem::replace(&mut self.members[index].state, MemberState::Out) {
-            MemberState::Out => Vec::new(),
-            _ => self.break_at(index),
+        if self.is_in(index) {
+            // what it has does not count any more
+            self.members[index].state = MemberState::Joining;
         }
+        self.break_at(index)
     }
 
     /// Nothing more arrives from this host on, up to the first one that has the whole file.
@@ -221,7 +237,7 @@ impl Chain {
         let limit = match member.state {
             MemberState::Joining => BEGIN,
             MemberState::Receiving => self.patience,
-            MemberState::Whole | MemberState::Finished | MemberState::Out => return false,
+            _ => return false,
         };
         now.saturating_sub(member.progressed) > limit
     }
@@ -282,6 +298,10 @@ mod tests {
             come(&mut chain, [SIZE, SIZE, SIZE], seconds(3)),
             [Finish(2)]
         );
+        chain.landed(0);
+        chain.landed(2);
+        assert!(chain.has_landed(0) && chain.is_finishing(1) && !chain.is_over());
+        chain.landed(1);
         assert!(chain.is_over());
     }
 
@@ -290,14 +310,14 @@ mod tests {
         let (some, two) = ([5 * MB, 4 * MB, 3 * MB], [SIZE, SIZE, MB]);
         // what hosts have, whether it is confirmed, who is lost, and who leaves with it
         let table = [
-            (some, false, 0, vec![LeaveOut(1), LeaveOut(2)]),
-            (some, false, 1, vec![LeaveOut(2)]),
-            (some, false, 2, vec![]),
-            (two, true, 0, vec![]),
-            (two, true, 1, vec![LeaveOut(2)]),
+            (some, false, 0, vec![LeaveOut(0), LeaveOut(1), LeaveOut(2)]),
+            (some, false, 1, vec![LeaveOut(1), LeaveOut(2)]),
+            (some, false, 2, vec![LeaveOut(2)]),
+            (two, true, 0, vec![LeaveOut(0)]),
+            (two, true, 1, vec![LeaveOut(1), LeaveOut(2)]),
             // nothing confirms any more what they have
-            (two, false, 0, vec![LeaveOut(1), LeaveOut(2)]),
-            (two, false, 1, vec![LeaveOut(2)]),
+            (two, false, 0, vec![LeaveOut(0), LeaveOut(1), LeaveOut(2)]),
+            (two, false, 1, vec![LeaveOut(1), LeaveOut(2)]),
         ];
         for (bytes, is_confirmed, lost, expected) in table {
             let mut chain = three();
@@ -317,7 +337,9 @@ mod tests {
         assert_eq!(chain.break_at(1), [], "that came too late");
         assert_eq!(come(&mut chain, [SIZE, SIZE, 0], seconds(1)), []);
         assert_eq!(chain.confirm(), [Finish(0)]);
-        assert!(chain.is_over());
+        chain.landed(0);
+        chain.landed(1);
+        assert!(chain.is_over() && !chain.has_landed(1));
     }
 
     #[test]

@@ -2,9 +2,8 @@
 //! to the next. One loop serves all hosts of a chain, feeds [`Chain`] with what they report, and
 //! carries out its actions.
 //!
-//! A chain carries a file from its first byte. Hosts that leave it without the file form another
-//! chain if that spares this machine something. Otherwise each gets the rest of the file from here
-//! like any other file; so does a host that broke a chain or delayed others.
+//! A chain carries a file from its first byte. A host that breaks or delays the chain, and the
+//! hosts behind it, get the rest of the file from here like any other file.
 //!
 //! No host is trusted with the content. Once the whole file was read, this machine sends each host
 //! the checksum over a connection of its own, and a host renames only a file that has it.
@@ -22,11 +21,9 @@ use crate::task::Task;
 use cli::progress::Route;
 use rayon::prelude::*;
 use remote::HostFault;
-use remote::direct::Wire;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use transfer::content::FileSum;
 use transfer::source::{self, Pieces};
@@ -35,9 +32,68 @@ use wire::files::{BLOCK, FileEvent, FileFault, FileRequest, HandOn, Open, Upstre
 /// How long the loop waits for one host before it checks the others again. A check costs some
 /// system calls for each host, and no other host waits longer than this.
 const TURN: Duration = Duration::from_millis(20);
-/// No other chain is formed once this many hosts could not be reached by the hosts before them: a
-/// firewall drops connections between hosts.
-const UNREACHED: u32 = 2;
+
+/// The hosts that lack each large file which several hosts lack.
+pub fn shared_files<'t, 'a>(tasks: &'t [Task<'a>]) -> Vec<Vec<(&'t Task<'a>, &'a Delivery)>> {
+    let mut by_file: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+    for task in tasks {
+        for delivery in task.lacking() {
+            if plan::is_handed_on(delivery) {
+                let hosts = by_file.entry(delivery.file).or_default();
+                hosts.push((task, delivery));
+            }
+        }
+    }
+    by_file
+        .into_values()
+        .filter(|hosts| hosts.len() > 1)
+        .collect()
+}
+
+/// Has hosts pass on to each other the large files that several of them lack.
+pub fn all(tasks: &[Task<'_>], context: &PushContext<'_>, reporter: &Reporter) {
+    for hosts in shared_files(tasks) {
+        hand_on(hosts, context, reporter);
+    }
+}
+
+/// Has hosts pass on one file, if that sends less from here than they lack together.
+fn hand_on(hosts: Vec<(&Task<'_>, &Delivery)>, context: &PushContext<'_>, reporter: &Reporter) {
+    let (_, delivery) = hosts[0];
+    // a fault of the source is reported when the file is sent to each host
+    let DeliverySource::File(path) = &delivery.source else {
+        return;
+    };
+    let Ok(file) = feed::open(delivery) else {
+        return;
+    };
+    let give_back = |host: ChainHost<'_, '_>| host.give_back(context, reporter);
+    let begin = |(task, delivery)| {
+        let mut host = ChainHost::begin(task, delivery)?;
+        host.compare(&file);
+        if host.broken.is_none() {
+            return Some(host);
+        }
+        give_back(host);
+        None
+    };
+    // all hosts compare what they have at the same time
+    let mut members: Vec<_> = hosts.into_par_iter().filter_map(begin).collect();
+    // hosts at one switch usually have neighbouring addresses, so that the file crosses each link
+    // between switches once
+    members.sort_by_key(|host| u32::from(host.task.host.ip.0));
+    for chain in members.chunks_mut(usize::from(context.args.jobs)) {
+        let lacked: u64 = chain.iter().map(|host| host.lacks).sum();
+        if lacked > delivery.bytes {
+            let hands_on = Relay::new(chain, &file, path, context, reporter).run();
+            if !hands_on {
+                // a firewall may drop connections between hosts
+                break;
+            }
+        }
+    }
+    members.into_par_iter().for_each(give_back);
+}
 
 /// A host that gets a file by a chain.
 struct ChainHost<'t, 'a> {
@@ -49,91 +105,10 @@ struct ChainHost<'t, 'a> {
     listens: (u16, String),
     /// How many bytes of the file it lacks.
     lacks: u64,
-    /// How many bytes were reported to the progress display.
-    counted: u64,
-    /// Why nothing more arrives over the connection.
-    broken: Option<HostFault>,
-    /// Whether another chain may bring it the file.
-    is_left: bool,
-    /// Whether it needs nothing more from the loop.
-    is_served: bool,
     /// The number of the sync that it answers when it has begun the file.
     joins: u64,
-    /// The number of the last sync that it has answered.
-    answered: u64,
-    /// Whether it has renamed the file.
-    landed: bool,
-    /// Whether the host has received other content than was read here.
-    refuses: bool,
-}
-
-/// The settings that the chains of one push share.
-#[derive(Clone, Copy)]
-struct ChainContext<'f> {
-    compress: Option<bool>,
-    wire: Wire,
-    /// How long a block may take because of the limit on the rate.
-    block_takes: Duration,
-    reporter: &'f Reporter,
-}
-
-/// Has hosts pass on to each other the large files that several of them need.
-pub fn all(tasks: &[Task<'_>], context: &PushContext<'_>, reporter: &Reporter) {
-    // a block waits for its turn before it is sent, and meanwhile the one before it has arrived
-    let block_takes = context.limit.as_ref().map(|limit| limit.takes(2 * BLOCK));
-    let chain_context = ChainContext {
-        compress: context.args.compress.wish(),
-        wire: context.wire.wire,
-        block_takes: block_takes.unwrap_or_default(),
-        reporter,
-    };
-    let mut by_file: BTreeMap<u32, Vec<(&Task<'_>, &Delivery)>> = BTreeMap::new();
-    for task in tasks {
-        for delivery in task.lacking() {
-            if plan::is_handed_on(delivery) {
-                let hosts = by_file.entry(delivery.file).or_default();
-                hosts.push((task, delivery));
-            }
-        }
-    }
-    for hosts in by_file.into_values().filter(|hosts| hosts.len() > 1) {
-        let begin = |(task, delivery)| ChainHost::begin(task, delivery);
-        let members = hosts.into_iter().filter_map(begin).collect();
-        hand_on(members, usize::from(context.args.jobs), chain_context);
-    }
-}
-
-/// Has hosts pass on one file, as long as a chain sends less from here than all hosts lack.
-fn hand_on(mut members: Vec<ChainHost<'_, '_>>, at_once: usize, context: ChainContext<'_>) {
-    // a fault of the source is reported when the file is sent to each host
-    if let [first, _, ..] = &members[..]
-        && let DeliverySource::File(path) = &first.delivery.source
-        && let Ok(file) = feed::open(first.delivery)
-    {
-        let bytes = first.delivery.bytes;
-        // all hosts compare what they have at the same time
-        members.par_iter_mut().for_each(|host| host.compare(&file));
-        let mut unreached = 0;
-        let lacked = |hosts: &[ChainHost<'_, '_>]| hosts.iter().map(|host| host.lacks).sum::<u64>();
-        while lacked(&members) > bytes && unreached < UNREACHED {
-            // hosts at one switch usually have neighbouring addresses, so that the file crosses
-            // each link between switches once; the last host hands nothing on
-            members.sort_by_key(|host| {
-                let was_refused = host.task.was_refused.load(Ordering::Relaxed);
-                (was_refused, u32::from(host.task.host.ip.0))
-            });
-            let rest = members.split_off(at_once.min(members.len()));
-            unreached += Relay::new(&mut members, &file, path, context).run();
-            let goes_on = |host: &ChainHost<'_, '_>| host.is_left && host.broken.is_none();
-            let (left, done): (Vec<_>, Vec<_>) = members.into_iter().partition(goes_on);
-            done.into_par_iter()
-                .for_each(|host| host.give_back(context));
-            members = left.into_iter().chain(rest).collect();
-        }
-    }
-    members
-        .into_par_iter()
-        .for_each(|host| host.give_back(context));
+    /// Why nothing more arrives over the connection.
+    broken: Option<HostFault>,
 }
 
 impl<'t, 'a> ChainHost<'t, 'a> {
@@ -149,14 +124,8 @@ impl<'t, 'a> ChainHost<'t, 'a> {
             target,
             listens,
             lacks: delivery.bytes,
-            counted: 0,
-            broken: None,
-            is_left: false,
-            is_served: false,
             joins: 0,
-            answered: 0,
-            landed: false,
-            refuses: false,
+            broken: None,
         })
     }
 
@@ -164,23 +133,19 @@ impl<'t, 'a> ChainHost<'t, 'a> {
     fn compare(&mut self, file: &File) {
         match self.target.resume(self.delivery, file) {
             Ok(kept) => self.lacks -= kept.parts.bytes(),
-            Err(broken) => (self.broken, self.lacks) = (Some(broken), 0),
+            Err(broken) => self.broken = Some(broken),
         }
     }
 
     /// Gives back the connection. If a direct connection broke and the login did not, the host gets
     /// the file over the login.
-    fn give_back(mut self, context: ChainContext<'_>) {
+    fn give_back(mut self, context: &PushContext<'_>, reporter: &Reporter) {
         let link = &mut self.target.link;
         link.hear_of_chains(false);
-        let used = match self.broken {
-            None => Ok(()),
-            Some(broken) => {
-                let copy = &context.reporter.copy;
-                let fallen = copy.fall_back(self.task.host, link, broken, context.wire);
-                fallen.and_then(|()| self.target.claim(&[self.delivery]))
-            }
-        };
+        let used = self.broken.map_or(Ok(()), |broken| {
+            let (host, wire) = (self.task.host, context.wire.wire);
+            reporter.copy.fall_back(host, link, broken, wire)
+        });
         let mut state = self.task.lock();
         match used {
             Ok(()) => state.target = Some(self.target),
@@ -195,7 +160,8 @@ struct Relay<'r, 't, 'a> {
     chain: Chain,
     file: &'r File,
     path: &'r Path,
-    context: ChainContext<'r>,
+    context: &'r PushContext<'r>,
+    reporter: &'r Reporter,
     begun: Instant,
     /// The sending to the first host, until everything was sent.
     feeding: Option<Feeding<'r>>,
@@ -203,10 +169,8 @@ struct Relay<'r, 't, 'a> {
     sum: FileSum,
     /// How many bytes left this machine.
     sent: u64,
-    /// What is wrong with the source; in that case no host gets the file.
-    wrong: Option<String>,
-    /// How many hosts could not be reached by the hosts before them.
-    unreached: u32,
+    /// The first host that has received other content than was read here.
+    refuses: Option<usize>,
 }
 
 /// The sending from this machine to the first host.
@@ -222,21 +186,24 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         members: &'r mut [ChainHost<'t, 'a>],
         file: &'r File,
         path: &'r Path,
-        context: ChainContext<'r>,
+        context: &'r PushContext<'r>,
+        reporter: &'r Reporter,
     ) -> Relay<'r, 't, 'a> {
-        let bytes = members[0].delivery.bytes;
+        // a block waits for its turn before it is sent, and meanwhile the one before it has arrived
+        let limit = context.limit.as_ref();
+        let block_takes = limit.map_or(Duration::ZERO, |limit| limit.takes(2 * BLOCK));
         Relay {
-            chain: Chain::new(bytes, members.len(), context.block_takes),
+            chain: Chain::new(members[0].delivery.bytes, members.len(), block_takes),
             members,
             file,
             path,
             context,
+            reporter,
             begun: Instant::now(),
             feeding: None,
             sum: FileSum::default(),
             sent: 0,
-            wrong: None,
-            unreached: 0,
+            refuses: None,
         }
     }
 
@@ -244,83 +211,66 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         self.begun.elapsed()
     }
 
-    /// Serves all hosts until none needs anything more; returns how many could not be reached by
-    /// the hosts before them.
-    fn run(mut self) -> u32 {
+    /// Serves all hosts until each has the file or has left the chain; returns whether a host has
+    /// got the file from another one.
+    fn run(mut self) -> bool {
         for index in 0..self.members.len() {
-            self.begin(index);
+            self.open(index);
         }
-        while self.members.iter().any(|member| !member.is_served) {
+        while !self.chain.is_over() {
             for index in 0..self.members.len() {
                 if let Err(broken) = self.serve(index) {
                     self.lose(index, broken);
                 }
             }
             if let Some(late) = self.chain.find_delay(self.now()) {
-                self.break_at(late);
+                let actions = self.chain.break_at(late);
+                self.act(actions);
             }
             self.exchange();
         }
+        for index in 0..self.members.len() {
+            self.abandon(index, true);
+        }
         self.report_refusal();
-        self.unreached
+        (1..self.members.len()).any(|index| self.chain.has_landed(index))
     }
 
     /// Asks a host to begin the file.
-    fn begin(&mut self, index: usize) {
+    fn open(&mut self, index: usize) {
         let before = index.checked_sub(1).map(|before| &self.members[before]);
         let upstream = before.map_or(Upstream::Tool, |before| {
             Upstream::Host(before.listens.1.clone())
         });
         let member = &mut self.members[index];
-        let (delivery, link) = (member.delivery, &mut member.target.link);
         member.task.begun.get_or_init(|| self.begun);
-        link.send(FileRequest::Open(Open {
-            file: attributes(delivery),
-            partial_key: partial_key(delivery),
+        member.target.link.send(FileRequest::Open(Open {
+            file: attributes(member.delivery),
+            partial_key: partial_key(member.delivery),
             keep: Vec::new(),
             from_replaced_file: false,
             chained: Some(upstream),
             sparse: feed::is_sparse(self.file),
         }));
-        member.joins = link.sync();
-        (member.is_left, member.is_served, member.refuses) = (false, false, false);
+        member.joins = member.target.link.sync();
     }
 
     /// Notes that the connection to a host is broken.
     fn lose(&mut self, index: usize, broken: HostFault) {
-        let member = &mut self.members[index];
-        (member.broken, member.is_served) = (Some(broken), true);
+        self.members[index].broken = Some(broken);
         let actions = self.chain.lost(index);
         self.act(actions);
     }
 
-    /// Removes a host and those behind it from the chain; they get the rest of the file from here.
-    fn break_at(&mut self, index: usize) {
-        let actions = self.chain.break_at(index);
-        self.act(actions);
-        self.members[index].is_left = false;
-    }
-
-    /// Handles the events of a host, and sends it the next content from here.
+    /// Handles the events of a host, and sends the first one the next content.
     fn serve(&mut self, index: usize) -> Result<(), HostFault> {
-        while !self.members[index].is_served
+        while self.chain.is_in(index)
             && let Some((event, _)) = self.members[index].target.link.take_event()
         {
             self.handle_event(index, event)?;
         }
-        if self.members[index].is_served {
-            return Ok(());
-        }
-        let is_wrong = self.wrong.is_some();
-        let is_over = match self.chain.is_finished(index) {
-            // its copy was right, even if the file here has changed since
-            true => self.members[index].landed && (is_wrong || self.chain.is_over()),
-            false => is_wrong || !self.chain.is_in(index),
-        };
-        match is_over {
-            true => self.end(index),
-            false if index == 0 => self.feed()?,
-            false => {}
+        if index == 0 && self.chain.is_in(0) {
+            self.feed()?;
         }
         Ok(())
     }
@@ -330,7 +280,7 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
             match action {
                 Action::Feed => {
                     let bytes = self.members[0].delivery.bytes;
-                    let mut compression = Compression::new(self.context.compress);
+                    let mut compression = Compression::new(self.context.args.compress.wish());
                     compression.begin(0);
                     self.feeding = Some(Feeding {
                         pieces: Pieces::new(self.file, 0, bytes),
@@ -340,144 +290,135 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
                 }
                 Action::HandOn(to) => self.send_hand_on(to),
                 Action::Finish(index) => {
-                    let sum = Some(self.sum.sum());
-                    self.send(index, |id| FileRequest::Commit { id, sum });
+                    let member = &mut self.members[index];
+                    member.target.link.send(FileRequest::Commit {
+                        id: member.delivery.id,
+                        sum: Some(self.sum.sum()),
+                    });
                 }
-                Action::LeaveOut(index) => self.leave(index),
+                Action::LeaveOut(index) => {
+                    self.abandon(index, true);
+                    let (member, bytes) =
+                        (&mut self.members[index], self.chain.arrived_bytes(index));
+                    member.target.left_chain(member.delivery, bytes);
+                }
             }
         }
     }
 
-    fn send(&mut self, index: usize, request: impl FnOnce(u32) -> FileRequest) {
+    fn abandon(&mut self, index: usize, keep: bool) {
         let member = &mut self.members[index];
-        if !member.is_served {
-            member.target.link.send(request(member.delivery.id));
+        if member.broken.is_none() {
+            let id = member.delivery.id;
+            member.target.link.send(FileRequest::Abandon { id, keep });
         }
     }
 
     fn send_hand_on(&mut self, to: usize) {
         let next = &self.members[to];
         let (port, public_key) = next.listens.clone();
-        let hand_on = HandOn {
+        let hand_on = FileRequest::HandOn(HandOn {
             id: self.members[to - 1].delivery.id,
             partial_key: partial_key(next.delivery),
-            host: next.task.host.id,
             other_id: next.delivery.id,
             address: next.task.host.ip.0,
             port,
             public_key,
-        };
-        let show = &self.context.reporter.copy.show;
+        });
+        let show = &self.reporter.copy.show;
         show.route(next.task.host, Route::Chain);
-        self.send(to - 1, |_| FileRequest::HandOn(hand_on));
+        self.members[to - 1].target.link.send(hand_on);
     }
 
     fn handle_event(&mut self, index: usize, event: FileEvent) -> Result<(), HostFault> {
-        let delivery = self.members[index].delivery;
-        match event {
-            // what arrives before the host has joined belongs to an earlier chain
-            FileEvent::Arrived { id, bytes } if self.has_joined(index) && id == delivery.id => {
-                self.arrived(index, bytes);
+        let member = &self.members[index];
+        let id = member.delivery.id;
+        let actions = match event {
+            FileEvent::Arrived { id: of, bytes } if of == id => self.arrived(index, bytes),
+            FileEvent::NotHandedOn { id: of, .. } if of == id && index + 1 < self.members.len() => {
+                self.chain.break_at(index + 1)
             }
-            FileEvent::HandedOn {
-                id,
-                problem: Some(_),
-                unreached,
-                ..
-            } if self.has_joined(index) && id == delivery.id => {
-                self.unreached += u32::from(unreached);
-                if index + 1 < self.members.len() {
-                    self.break_at(index + 1);
-                }
-            }
-            FileEvent::Arrived { .. } | FileEvent::HandedOn { .. } => {}
+            FileEvent::Arrived { .. } | FileEvent::NotHandedOn { .. } => Vec::new(),
             FileEvent::Landed { done, failed } => {
-                if done.contains(&delivery.id) {
-                    self.members[index].landed = true;
-                    self.done(index, None);
+                let fault = failed.iter().find(|(failed, _)| *failed == id);
+                if let Some((_, fault)) = fault {
+                    self.failed(index, fault)
+                } else {
+                    if done.contains(&id) {
+                        self.chain.landed(index);
+                        self.report(index, None);
+                    }
+                    Vec::new()
                 }
-                for (_, fault) in failed.iter().filter(|(id, _)| *id == delivery.id) {
-                    self.failed(index, fault);
-                }
+            }
+            FileEvent::Synced { number } if number == member.joins => {
+                self.chain.joined(index, self.now())
             }
             FileEvent::Synced { number } => {
-                self.members[index].answered = number;
-                if self.has_joined(index) {
-                    let actions = self.chain.joined(index, self.now());
-                    self.act(actions);
+                if let Some(feeding) = &mut self.feeding
+                    && feeding.measures == Some(number)
+                {
+                    feeding.compression.measure(self.sent);
+                    feeding.measures = None;
                 }
+                Vec::new()
             }
             other => return Err(HostFault::unexpected(&other)),
-        }
+        };
+        self.act(actions);
         Ok(())
     }
 
-    fn has_joined(&self, index: usize) -> bool {
-        let member = &self.members[index];
-        member.answered >= member.joins
-    }
-
     /// Notes how many bytes a host has.
-    fn arrived(&mut self, index: usize, bytes: u64) {
-        let member = &mut self.members[index];
+    fn arrived(&mut self, index: usize, bytes: u64) -> Vec<Action> {
+        let member = &self.members[index];
+        let before = self.chain.arrived_bytes(index);
         let bytes = bytes.min(member.delivery.bytes);
-        let arrived = bytes.saturating_sub(member.counted);
-        member.counted += arrived;
-        let (host, show) = (member.task.host, &self.context.reporter.copy.show);
+        let actions = self.chain.arrived(index, bytes, self.now());
+        let arrived = self.chain.arrived_bytes(index) - before;
+        let (host, show) = (member.task.host, &self.reporter.copy.show);
         show.moved(host, arrived);
         if index > 0 {
             show.handed_on(host, arrived);
         }
-        let actions = self.chain.arrived(index, bytes, self.now());
-        self.act(actions);
+        actions
     }
 
     /// Notes that a host does not get the file by this chain.
-    fn failed(&mut self, index: usize, fault: &FileFault) {
-        let is_finished = self.chain.is_finished(index);
-        let actions = self.chain.lost(index);
-        if is_finished && *fault == FileFault::OtherSum {
-            self.leave(index);
-            let member = &mut self.members[index];
-            member.refuses = true;
-            // it is not known yet how much of it is right
-            member.lacks = member.delivery.bytes;
-            // everything that arrived at the first host came from here
-            member.is_left = index > 0;
+    fn failed(&mut self, index: usize, fault: &FileFault) -> Vec<Action> {
+        if self.chain.is_finishing(index) && *fault == FileFault::OtherSum {
+            let first = self.refuses.map_or(index, |first| first.min(index));
+            self.refuses = Some(first);
         } else {
             // a host that cannot write the file now cannot write it over another route
             let why = push::why(self.members[index].delivery, fault);
-            self.done(index, Some(why));
+            self.report(index, Some(why));
         }
-        self.act(actions);
+        self.chain.lost(index)
     }
 
     /// Names the first host that received other content than was read here, and the host before it.
-    /// The hosts behind it received theirs from it.
+    /// The hosts behind it received theirs from it, and the first host of the chain from here.
     fn report_refusal(&self) {
-        let Some(index) = self.members.iter().position(|member| member.refuses) else {
+        let Some(index) = self.refuses.filter(|index| *index > 0) else {
             return;
         };
-        let Some(before) = index.checked_sub(1) else {
-            return;
-        };
-        let [refusing, refused] = [index, before].map(|index| self.members[index].task);
-        let [location, other] = [refusing, refused].map(|task| task.host.location());
+        let [refusing, before] = [index, index - 1].map(|index| self.members[index].task.host);
+        let [location, other] = [refusing, before].map(record::Host::location);
         record::tell!(
             "part-push: {location}: rejected the content of {} that {other} passed on: it is not \
-             what was read here, and is sent again\n  fix: look for what is broken, or who is at \
-             work, on {other}; if nothing is, on {location}, which says so",
+             what was read here, and is sent again\n  fix: check {other} for faulty disks or \
+             memory and for intruders; then {location}, which reports this",
             self.path.display()
         );
-        refused.was_refused.store(true, Ordering::Relaxed);
     }
 
-    fn done(&self, index: usize, error: Option<String>) {
+    fn report(&self, index: usize, error: Option<String>) {
         let member = &self.members[index];
         let host_reporter = HostReporter {
             host: member.task.host,
             fates: &member.task.fates,
-            reporter: self.context.reporter,
+            reporter: self.reporter,
         };
         let outcome = Outcome {
             error,
@@ -490,29 +431,21 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
     /// Whether the next piece can be read.
     fn takes_more(&self) -> bool {
         let is_fed = |feeding: &Feeding<'_>| feeding.measures.is_none();
-        let first = &self.members[0];
-        !first.is_served
+        self.chain.is_in(0)
             && self.feeding.as_ref().is_some_and(is_fed)
-            && first.target.link.pending() <= AHEAD
+            && self.members[0].target.link.pending() <= AHEAD
     }
 
     /// Sends the first host the next piece, unless enough is queued.
     fn feed(&mut self) -> Result<(), HostFault> {
+        if !self.takes_more() {
+            return Ok(());
+        }
         let Some(feeding) = &mut self.feeding else {
             return Ok(());
         };
         let first = &mut self.members[0];
         let link = &mut first.target.link;
-        if let Some(number) = feeding.measures {
-            if first.answered < number {
-                return Ok(());
-            }
-            feeding.compression.measure(self.sent);
-            feeding.measures = None;
-        }
-        if link.pending() > AHEAD {
-            return Ok(());
-        }
         let mut buffer = link.buffer();
         match feeding.pieces.read_next(&mut buffer) {
             Ok(Some(piece)) => {
@@ -528,7 +461,7 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
             }
             Ok(None) if link.pending() > 0 => {}
             Ok(None) => self.fed(),
-            Err(error) => self.fail(source::why(&error)),
+            Err(error) => self.fail(&source::why(&error)),
         }
         Ok(())
     }
@@ -539,12 +472,23 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         let first = &mut self.members[0];
         let wrong = first.target.link.source_fault();
         match wrong.or_else(|| feed::changed(first.delivery)) {
-            Some(why) => self.fail(why),
+            Some(why) => self.fail(&why),
             None => {
                 let actions = self.chain.confirm();
                 self.act(actions);
             }
         }
+    }
+
+    /// Notes that the source has changed, so no host of the chain gets the file.
+    fn fail(&mut self, why: &str) {
+        for index in 0..self.members.len() {
+            if self.chain.is_in(index) {
+                self.report(index, Some(why.to_owned()));
+                self.abandon(index, false);
+            }
+        }
+        self.chain.break_at(0);
     }
 
     /// Sends and receives on all connections. Unless the next piece can be read, waits for the
@@ -555,48 +499,19 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
             false => TURN,
         };
         for index in 0..self.members.len() {
-            let member = &mut self.members[index];
-            if member.is_served {
+            if !self.chain.is_in(index) {
                 continue;
             }
-            let pending = member.target.link.pending();
-            let exchanged = member.target.link.exchange(limit);
+            let link = &mut self.members[index].target.link;
+            let pending = link.pending();
+            let exchanged = link.exchange(limit);
             limit = Duration::ZERO;
-            if index == 0 && member.target.link.pending() < pending {
+            if index == 0 && link.pending() < pending {
                 self.chain.fed(self.begun.elapsed());
             }
             if let Err(broken) = exchanged {
                 self.lose(index, broken);
             }
         }
-    }
-
-    /// Notes that the source has changed, so no host gets the file.
-    fn fail(&mut self, why: String) {
-        self.wrong.get_or_insert(why);
-    }
-
-    /// Lets a host leave the chain and keep its parts.
-    fn leave(&mut self, index: usize) {
-        self.send(index, |id| FileRequest::Abandon { id, keep: true });
-        let member = &mut self.members[index];
-        (member.is_served, member.is_left) = (true, true);
-        member.lacks = member.delivery.bytes - self.chain.arrived_bytes(index);
-        member.target.link.forget_syncs();
-        member.target.left_chain(member.delivery, member.counted);
-    }
-
-    /// Ends the part of a host: it has the file, or no host gets it.
-    fn end(&mut self, index: usize) {
-        let is_without = self.chain.is_in(index) && !self.members[index].landed;
-        let wrong = self.wrong.clone().filter(|_| is_without);
-        let keep = wrong.is_none();
-        self.send(index, |id| FileRequest::Abandon { id, keep });
-        if wrong.is_some() {
-            self.done(index, wrong);
-        }
-        let member = &mut self.members[index];
-        member.is_served = true;
-        member.target.link.forget_syncs();
     }
 }

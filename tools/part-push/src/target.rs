@@ -28,10 +28,9 @@ pub struct Target {
     partials: BTreeMap<String, PartsOnHost>,
     /// Deliveries whose destination already has a file.
     occupied: BTreeSet<u32>,
-    /// Deliveries that a chain left incomplete; which parts arrived is unknown.
-    unclaimed: BTreeSet<u32>,
-    /// How many bytes of deliveries were already reported to the progress display.
-    counted: BTreeMap<u32, u64>,
+    /// Deliveries that a chain left incomplete, with the number of bytes that the progress display
+    /// has counted.
+    left_chains: BTreeMap<u32, u64>,
 }
 
 /// The parts of a file that the host has.
@@ -58,8 +57,7 @@ impl Target {
             ready,
             partials: BTreeMap::new(),
             occupied: BTreeSet::new(),
-            unclaimed: BTreeSet::new(),
-            counted: BTreeMap::new(),
+            left_chains: BTreeMap::new(),
         })
     }
 
@@ -240,8 +238,8 @@ impl Target {
     /// Notes that the host has left a chain. Which parts of the file have arrived is asked before
     /// the rest is sent; the progress display has counted this many bytes.
     pub fn left_chain(&mut self, delivery: &Delivery, counted: u64) {
-        self.unclaimed.insert(delivery.id);
-        self.counted.insert(delivery.id, counted);
+        self.partials.remove(&partial_key(delivery));
+        self.left_chains.insert(delivery.id, counted);
     }
 
     /// How many bytes of a file have already arrived.
@@ -254,12 +252,12 @@ impl Target {
 
     /// How many bytes were already reported to the progress display.
     pub fn counted(&self, delivery: &Delivery) -> u64 {
-        self.counted.get(&delivery.id).copied().unwrap_or_default()
+        self.left_chains.get(&delivery.id).copied().unwrap_or(0)
     }
 
     /// The parts of a file on the host that equal those of the file here. They are compared once.
     pub fn resume(&mut self, delivery: &Delivery, source: &File) -> Result<PartsOnHost, HostFault> {
-        if self.unclaimed.remove(&delivery.id) {
+        if self.left_chains.contains_key(&delivery.id) && !self.is_claimed(delivery) {
             self.claim(&[delivery])?;
         }
         let Some(present) = self.partials.get_mut(&partial_key(delivery)) else {

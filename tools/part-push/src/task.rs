@@ -9,7 +9,6 @@ use parking_lot::{Mutex, MutexGuard};
 use record::Host;
 use remote::HostFault;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use transfer::fates::{Fate, Fates};
 
@@ -33,8 +32,6 @@ pub struct Task<'a> {
     pub begun: OnceLock<Instant>,
     /// The state of the host.
     pub state: Mutex<PushState>,
-    /// Whether another host has refused what this one handed on.
-    pub was_refused: AtomicBool,
 }
 
 /// The state of a host.

@@ -25,79 +25,38 @@ const LAST: Duration = Duration::from_secs(60);
 const TURN: Duration = Duration::from_millis(50);
 
 const UNREQUESTED: &str = "protocol error: it sent what was not asked for";
+const UNANSWERED: &str = "it does not answer";
 
-/// Starts to hand a file on; the result is reported as an event.
-pub fn begin(file: Arc<IncomingFile>, to: HandOn, files: Arc<IncomingFiles>) {
-    let host = to.host;
-    file.begin_forward(host);
-    let id = to.id;
-    let for_thread = Arc::clone(&file);
+/// Starts to hand a file on; a failure is reported as an event.
+pub fn begin(file: &Arc<IncomingFile>, to: HandOn, files: Arc<IncomingFiles>) {
+    let for_thread = Arc::clone(file);
     let thread = std::thread::Builder::new().spawn(move || {
-        let ended = forward_file(&for_thread, &to, &files);
-        end(&for_thread, (id, host), ended);
+        if let Err(problem) = forward_file(&for_thread, &to, &files) {
+            for_thread.not_handed_on(problem);
+        }
     });
     if let Err(error) = thread {
-        let ended = Err(Broken::after(format!("no thread can be started: {error}")));
-        end(&file, (id, host), ended);
+        file.not_handed_on(format!("no thread can be started: {error}"));
     }
 }
 
-/// Reports the result for a host.
-fn end(file: &IncomingFile, (id, host): (u32, u32), ended: Result<(), Broken>) {
-    let (problem, unreached) = match ended {
-        Ok(()) => (None, false),
-        Err(broken) => (Some(broken.why), broken.unreached),
-    };
-    let event = FileEvent::HandedOn {
-        id,
-        host,
-        problem,
-        unreached,
-    };
-    file.end_forward(host, event);
-}
-
-/// Why a host gets no more of a file.
-struct Broken {
-    why: String,
-    unreached: bool,
-}
-
-impl Broken {
-    fn after(why: impl Into<String>) -> Broken {
-        Broken {
-            why: why.into(),
-            unreached: false,
-        }
-    }
-}
-
-impl From<io::Error> for Broken {
-    fn from(error: io::Error) -> Broken {
-        Broken::after(error.to_string())
-    }
-}
-
-fn forward_file(file: &IncomingFile, to: &HandOn, files: &IncomingFiles) -> Result<(), Broken> {
-    let unreached = |error: io::Error| Broken {
-        why: format!("{}:{}: {error}", to.address, to.port),
-        unreached: true,
-    };
-    let (mut next, stream) = NextHost::connect(to, files).map_err(unreached)?;
-    if !file.connect_forward(to.host, stream) {
-        return Err(Broken::after("it is not handed on any more"));
-    }
+/// Hands a file on to its end, or until it is no longer wanted.
+fn forward_file(file: &IncomingFile, to: &HandOn, files: &IncomingFiles) -> Result<(), String> {
+    let connected = NextHost::connect(to, files);
+    let (mut next, stream) =
+        connected.map_err(|error| format!("{}:{}: {error}", to.address, to.port))?;
+    file.connect_forward(stream);
     let partial_key = to.partial_key.clone();
     next.send(FileRequest::Handed { partial_key }, Vec::new())?;
     let mut offset = 0;
     while offset < file.request.file.bytes {
-        match file.wait_beyond(offset, to.host, PATIENCE) {
+        match file.wait_beyond(offset, PATIENCE) {
             Available::Until { end, packed } => {
                 next.parts(file, to.other_id, (offset, end), packed)?;
                 offset = end;
             }
             Available::Nothing => next.send_request(&Request::Alive, Vec::new())?,
-            Available::Over => return Err(Broken::after("it is not handed on any more")),
+            Available::Over => return Err("nothing more arrives".to_owned()),
         }
     }
     next.end()
@@ -126,9 +85,9 @@ impl NextHost {
     }
 
     /// Sends and receives for at most `limit`; fails when the host takes no more.
-    fn exchange(&mut self, limit: Duration) -> Result<(), Broken> {
+    fn exchange(&mut self, limit: Duration) -> Result<(), String> {
         for event in self.session.step(None, limit) {
-            let why = match event {
+            return Err(match event {
                 SessionEvent::Event(Event::Alive, _) => continue,
                 SessionEvent::Event(Event::File(FileEvent::Synced { .. }), _) => {
                     self.is_done = true;
@@ -137,18 +96,17 @@ impl NextHost {
                 SessionEvent::Event(Event::Failed(failure), _) => failure.problem,
                 SessionEvent::Event(..) => UNREQUESTED.to_owned(),
                 SessionEvent::Lost(why) => why,
-            };
-            return Err(Broken::after(why));
+            });
         }
         Ok(())
     }
 
-    fn send(&mut self, step: FileRequest, body: Vec<u8>) -> Result<(), Broken> {
+    fn send(&mut self, step: FileRequest, body: Vec<u8>) -> Result<(), String> {
         self.send_request(&Request::File(step), body)
     }
 
     /// Queues a request, and waits until little is left to send.
-    fn send_request(&mut self, request: &Request, body: Vec<u8>) -> Result<(), Broken> {
+    fn send_request(&mut self, request: &Request, body: Vec<u8>) -> Result<(), String> {
         self.session.send_with(request, Body::Bytes(body));
         self.exchange(Duration::ZERO)?;
         let mut moved = (self.session.pending(), Instant::now());
@@ -158,13 +116,13 @@ impl NextHost {
             if pending < moved.0 {
                 moved = (pending, Instant::now());
             } else if moved.1.elapsed() > silence() {
-                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+                return Err(UNANSWERED.to_owned());
             }
         }
-        match self.is_done {
-            true => Err(Broken::after(UNREQUESTED)),
-            false => Ok(()),
+        if self.is_done {
+            return Err(UNREQUESTED.to_owned());
         }
+        Ok(())
     }
 
     /// Sends a part of a file that has arrived, read back from the disk.
@@ -174,10 +132,11 @@ impl NextHost {
         id: u32,
         (begin, end): (u64, u64),
         packed: bool,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), String> {
         let mut pieces = Pieces::new(file.partial.file(), begin, end - begin);
         let mut buffer = Vec::new();
-        while let Some(piece) = pieces.read_next(&mut buffer)? {
+        let failed = |error: io::Error| error.to_string();
+        while let Some(piece) = pieces.read_next(&mut buffer).map_err(failed)? {
             let (content, body) = match piece.is_zeros {
                 true => (content::zeros(piece.length), Vec::new()),
                 false => content::pack(std::mem::take(&mut buffer), packed),
@@ -196,14 +155,14 @@ impl NextHost {
     }
 
     /// Waits until the host has written everything that was sent.
-    fn end(&mut self) -> Result<(), Broken> {
+    fn end(&mut self) -> Result<(), String> {
         let sync = FileRequest::Sync { number: 1 };
         self.session.send(&Request::File(sync));
         let until = Instant::now() + LAST;
         while !self.is_done {
             self.exchange(TURN)?;
             if Instant::now() > until {
-                return Err(Broken::after("it does not answer"));
+                return Err(UNANSWERED.to_owned());
             }
         }
         self.session.close_stdin();

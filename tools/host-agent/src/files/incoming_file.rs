@@ -88,9 +88,11 @@ struct State {
     is_packed: bool,
     /// Whether no more comes.
     is_over: bool,
+    /// Whether the file is wanted, so that it is handed on.
+    is_wanted: bool,
     reported: Instant,
-    /// The hosts to which the file is handed on, by their numbers, and the connections to them.
-    forwards: BTreeMap<u32, Option<TcpStream>>,
+    /// The connection to the host to which the file is handed on.
+    forward: Option<TcpStream>,
 }
 
 /// What can be handed on next.
@@ -119,8 +121,9 @@ impl IncomingFile {
                 sum: FileSum::default(),
                 is_packed: false,
                 is_over: false,
+                is_wanted: true,
                 reported: Instant::now(),
-                forwards: BTreeMap::new(),
+                forward: None,
             }),
             changed: Condvar::new(),
         }
@@ -160,16 +163,13 @@ impl IncomingFile {
         }
     }
 
-    /// Waits for bytes beyond an offset, to hand them on to a host.
-    pub fn wait_beyond(&self, offset: u64, host: u32, patience: Duration) -> Available {
+    /// Waits for bytes beyond an offset, to hand them on.
+    pub fn wait_beyond(&self, offset: u64, patience: Duration) -> Available {
         let until = Instant::now() + patience;
         let mut state = self.state.lock();
         loop {
-            if !state.forwards.contains_key(&host) {
-                return Available::Over;
-            }
             let end = self.partial.parts().first();
-            if end > offset {
+            if state.is_wanted && end > offset {
                 let packed = state.is_packed;
                 return Available::Until { end, packed };
             }
@@ -182,25 +182,21 @@ impl IncomingFile {
         }
     }
 
-    /// Begins to hand the file on to a host.
-    pub fn begin_forward(&self, host: u32) {
-        self.state.lock().forwards.insert(host, None);
-    }
-
-    /// Stores the connection, so that it can be ended; returns `false` if it must end already.
-    pub fn connect_forward(&self, host: u32, stream: TcpStream) -> bool {
+    /// Stores the connection to the next host, so that it ends when the file is no longer wanted.
+    pub fn connect_forward(&self, stream: TcpStream) {
         let mut state = self.state.lock();
-        let forward = state.forwards.get_mut(&host);
-        forward.map(|forward| *forward = Some(stream)).is_some()
+        if state.is_wanted {
+            state.forward = Some(stream);
+        }
     }
 
-    /// Stops handing the file on to a host; `event` reports that, unless the tool has abandoned the
-    /// file.
-    pub fn end_forward(&self, host: u32, event: FileEvent) {
+    /// Reports that the next host gets no more of the file, unless the tool has abandoned it.
+    pub fn not_handed_on(&self, problem: String) {
         // locked, so that the tool gets no such event once it has abandoned the file
-        let mut state = self.state.lock();
-        if state.forwards.remove(&host).is_some() {
-            self.events.send(event);
+        let state = self.state.lock();
+        if state.is_wanted {
+            let id = self.request.file.id;
+            self.events.send(FileEvent::NotHandedOn { id, problem });
         }
     }
 
@@ -213,13 +209,10 @@ impl IncomingFile {
     /// wanted.
     pub fn end(&self, is_wanted: bool) {
         let mut state = self.state.lock();
-        state.is_over = true;
-        let forwards = match is_wanted {
-            true => BTreeMap::new(),
-            false => std::mem::take(&mut state.forwards),
-        };
+        (state.is_over, state.is_wanted) = (true, is_wanted);
+        let forward = state.forward.take_if(|_| !is_wanted);
         drop(state);
-        for stream in forwards.into_values().flatten() {
+        if let Some(stream) = forward {
             let _ = stream.shutdown(Shutdown::Both);
         }
         self.changed.notify_all();
@@ -353,13 +346,11 @@ mod tests {
     fn what_has_come_is_handed_on() {
         let file = incoming("available", Upstream::Tool);
         let write = |(block, body): (Block, Vec<u8>)| file.block(&block, body).unwrap();
-        let end = |offset| match file.wait_beyond(offset, 9, Duration::ZERO) {
+        let end = |offset| match file.wait_beyond(offset, Duration::ZERO) {
             Available::Until { end, .. } => Some(end),
             Available::Nothing | Available::Over => None,
         };
         write(grains(0, 1, 7));
-        assert_eq!(end(0), None, "nobody has asked for it");
-        file.begin_forward(9);
         assert_eq!(end(0), Some(GRAIN));
         assert_eq!(end(GRAIN), None);
         write(grains(1, 2, 0));

@@ -267,14 +267,10 @@ impl Push {
     /// Starts to hand a file on to another host.
     fn hand_on(&self, to: HandOn) {
         match self.files.get(&to.id) {
-            Some(file) => {
-                forward::begin(Arc::clone(file), to, Arc::clone(&self.incoming));
-            }
-            None => self.output.send(FileEvent::HandedOn {
+            Some(file) => forward::begin(file, to, Arc::clone(&self.incoming)),
+            None => self.output.send(FileEvent::NotHandedOn {
                 id: to.id,
-                host: to.host,
-                problem: Some("it is not there".to_owned()),
-                unreached: false,
+                problem: "it is not there".to_owned(),
             }),
         }
     }
@@ -420,7 +416,7 @@ impl ForwardReceiver {
         output: Arc<EventOutput>,
         files: &IncomingFiles,
     ) -> Result<ForwardReceiver, Failure> {
-        let refused = || Failure::new("it does not get that file from you");
+        let refused = || Failure::new("this host is not to receive that file from you");
         let file = files.find(key, host).ok_or_else(refused)?;
         Ok(ForwardReceiver { output, file })
     }
