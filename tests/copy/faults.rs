@@ -319,7 +319,9 @@ impl Push<'_> {
             }
             Fault::SourceChanged => {
                 let source = lab.folder.join("src/large");
-                let ran = self.disturb(|| fs::write(&source, &*OTHER_CONTENT).unwrap());
+                // made before, which takes seconds on a machine that is busy
+                let other = &*OTHER_CONTENT;
+                let ran = self.disturb(|| fs::write(&source, other).unwrap());
                 self.check(&ran, false);
                 ran.err_has("while it was read");
                 self.write_source();
@@ -577,7 +579,9 @@ impl Pull<'_> {
         match lab.fault {
             Fault::SourceChanged => {
                 let source = self.source();
-                let ran = self.disturb(|| fs::write(&source, &*OTHER_CONTENT).unwrap());
+                // made before, which takes seconds on a machine that is busy
+                let other = &*OTHER_CONTENT;
+                let ran = self.disturb(|| fs::write(&source, other).unwrap());
                 self.check_change(&ran);
                 self.write_source();
                 self.complete(false);
