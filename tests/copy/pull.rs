@@ -51,64 +51,60 @@ fn ask_agent(folder: &Path, requests: &str) -> Vec<(Value, Vec<u8>)> {
     answers
 }
 
-/// A part of a file is as long as was asked for, or it is said that it is not.
+/// A file comes as it was listed, or the host reports why not.
 #[test]
-fn a_host_gives_exactly_what_was_asked_for() {
+fn a_host_sends_a_file_as_it_was_listed_or_reports_why_not() {
     let folder = scratch();
     let content: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
-    let read = |file: &str, at: u64, length: u64| {
-        let give = r#"{"do":"file","step":"give","base":"."}"#;
-        let read = format!(
-            "{{\"do\":\"file\",\"step\":\"read\",\"file\":{{\"id\":7,\
-                 \"path\":\"{file}\"}},\"offset\":{at},\"length\":{length}}}"
-        );
-        let mut answers = ask_agent(&folder, &format!("{give}\n{read}\n"));
-        let (last, _) = answers.pop().unwrap();
-        assert_eq!(
-            (last["kind"].as_str(), last["id"].as_u64()),
-            (Some("read"), Some(7)),
-            "{last}"
-        );
-        let bytes: Vec<u8> = answers.iter().flat_map(|(_, body)| body.clone()).collect();
-        assert_eq!(last["size"].as_u64(), Some(bytes.len() as u64));
-        (bytes, last["fault"].as_str().map(str::to_owned))
+    let give = r#"{"do":"file","step":"give","base":"."}"#;
+    let list = |file: &str| {
+        let find =
+            format!("{give}\n{{\"do\":\"file\",\"step\":\"find\",\"roots\":[\"{file}\"]}}\n");
+        let answers = ask_agent(&folder, &find);
+        answers[1].0["entries"][0]["meta"].clone()
     };
-    // where, how much, the size of the file by then
-    let parts = [
-        (0, 2_500_000, 2_500_000),
-        (65_536, 1_131_072, 3_000_000),
-        (0, 65_536, 65_536),
-        (0, 1, 1),
-        (65_536, 1, 100_000),
-        (5, 0, 9),
-    ];
-    let shrunk = [
-        (0, 2_000_000, 1_000_000),
-        (65_536, 200_000, 70_000),
-        (131_072, 50_000, 1000),
-        (0, 9, 0),
-    ];
-    for (at, length, size) in parts.into_iter().chain(shrunk) {
+    let send = |file: &str, meta: &Value| {
+        let send = serde_json::json!({
+            "do": "file", "step": "send", "files": [{"id": 7, "path": file, "meta": meta}]
+        });
+        let mut answers = ask_agent(&folder, &format!("{give}\n{send}\n"));
+        answers.remove(0);
+        let bytes: Vec<u8> = answers.iter().flat_map(|(_, body)| body.clone()).collect();
+        let last = |step: &&(Value, Vec<u8>)| step.0["step"] != "batch" || answers.len() == 1;
+        let (last, _) = answers.iter().rfind(last).unwrap();
+        (
+            last["step"].as_str().unwrap().to_owned(),
+            last["fault"].clone(),
+            bytes,
+        )
+    };
+    for size in [0, 1, 65_536, 1 << 20, (1 << 20) + 1, 2_500_000] {
         write(&folder, "file", &content[..size]);
-        let expected: Vec<u8> = content[..size]
-            .get(at..)
-            .unwrap_or_default()
-            .iter()
-            .copied()
-            .take(length)
-            .collect();
-        let fault = (expected.len() < length).then(|| "not_whole".to_owned());
-        assert!(
-            read("file", at as u64, length as u64) == (expected, fault),
-            "{at} {length} {size}"
-        );
+        let meta = list("file");
+        let (step, fault, bytes) = send("file", &meta);
+        let end = if size > 1 << 20 { "commit" } else { "batch" };
+        assert_eq!((step.as_str(), fault), (end, Value::Null), "{size}");
+        assert!(bytes == content[..size], "{size}");
+        // it is longer or shorter by now
+        for now in [size + 1, size / 2] {
+            write(&folder, "file", &content[..now]);
+            let (step, fault, _) = send("file", &meta);
+            assert_eq!(
+                (step.as_str(), fault),
+                ("abandon", "changed".into()),
+                "{size} {now}"
+            );
+        }
     }
-    assert!(
-        matches!(read("missing", 0, 65_541).1, Some(_) | None)
-            && read("missing", 0, 5).0.is_empty()
-    );
+    let meta = list("file");
+    let (step, fault, _) = send("missing", &meta);
+    let missing = serde_json::json!({"system": 2});
+    assert_eq!((step.as_str(), fault), ("abandon", missing));
+    // zeros are not sent
     sh(&folder, "truncate -s 5000000000 far; printf end >>far").ends(0);
-    assert_eq!(read("far", 4_999_999_997, 6), (b"\0\0\0end".to_vec(), None));
+    let (step, _, bytes) = send("far", &list("far"));
+    assert!(step == "commit" && bytes.ends_with(b"end"));
+    assert!(bytes.len() < 2 << 20, "{}", bytes.len());
     fs::remove_file(folder.join("far")).unwrap();
 }
 

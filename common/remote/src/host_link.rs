@@ -17,13 +17,13 @@ use crate::{Body, HostFault, Session, SessionEvent};
 use parking_lot::{Mutex, MutexGuard};
 use record::exit::SignalNumber;
 use session::TlsChannel;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tls::{Identity, PublicKey, TlsConnection};
-use transfer::source;
 use wire::files::{FileEvent, FileRequest, FolderReport, Listen};
 
 /// How long a host has to put away partial files.
@@ -362,9 +362,8 @@ impl HostLink {
     }
 
     /// The error of reading a file that was sent.
-    pub fn source_fault(&mut self) -> Option<String> {
-        let fault = self.sessions().carrier().session.source_fault();
-        fault.map(|error| source::why(&error))
+    pub fn source_fault(&mut self) -> Option<io::Error> {
+        self.sessions().carrier().session.source_fault()
     }
 
     /// Does work that takes time on this machine, such as a checksum, while heartbeats keep the

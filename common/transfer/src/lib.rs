@@ -1,10 +1,10 @@
 //! The transfer of files between this machine and a host: what both ends do, in either direction.
 //!
-//! One end reads ([`source`]), the other ([`receiver`]) has a [`lock`] on a [directory](folder),
-//! takes [`room`] there and writes ([`partial`]); between them go blocks, each with the sum of its
-//! content ([`content`]). [`parts`] are the parts of a file that are present, and [`sums`] compares
-//! them with the other end. [`fates`] has the state of each delivery, [`run_folder`] the directory
-//! for hosts that dial in.
+//! A [`sender`] reads ([`source`]); a [`receiver`] has a [`lock`] on a [directory](tree), takes
+//! [`room`] there and writes ([`partial`]); between them go blocks, each with the sum of its content
+//! ([`content`]). [`parts`] are the parts of a file that are present, and [`sums`] compares them
+//! with the other end. [`fates`] has the state of each delivery, [`run_folder`] the directory for
+//! hosts that dial in.
 
 pub mod content;
 pub mod fates;
@@ -15,8 +15,10 @@ pub mod parts;
 pub mod receiver;
 pub mod room;
 pub mod run_folder;
+pub mod sender;
 pub mod source;
 pub mod sums;
+pub mod tree;
 
 /// A resumed transfer begins and ends at a multiple of this, so that a block that was half written
 /// is sent again.

@@ -402,7 +402,11 @@ impl Partial {
 
     /// Stops all writers and keeps what has arrived, without the space reserved for the rest.
     pub fn keep(&self) {
-        let _ = self.close().and_then(|()| self.names.release());
+        if self.parts().list().is_empty() {
+            self.discard();
+        } else {
+            let _ = self.close().and_then(|()| self.names.release());
+        }
     }
 
     /// Removes the partial file and stops all writers.

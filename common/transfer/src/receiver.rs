@@ -1,122 +1,209 @@
-//! Receives files below one directory, whatever symbolic links there are: each file arrives whole
-//! or not at all.
+//! Receives files from a [sender](crate::sender): each arrives whole or not at all.
 
-use crate::folder::{Folder, Links};
-use crate::partial::{Finish, Partial, write_small};
-use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
-use wire::files::FileFault;
+use crate::content;
+use crate::folder::Folder;
+use crate::partial::{Finish, Partial, PartialNames};
+use crate::parts::Parts;
+use crate::source::FileVersion;
+use crate::tree::Tree;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::fs::File;
+use std::sync::Arc;
+use wire::files::{Batch, Block, FileAttributes, FileFault, FileStep, Open};
 
-/// The directory, by its descriptor and by the path that the tool uses.
-pub struct Receiver {
-    folder: Folder,
-    path: PathBuf,
-    /// Whether files and their directories are written to the disk (fsync).
-    fsync: bool,
-    /// Directories below it that were just opened to be written to.
-    known: HashMap<PathBuf, Folder>,
+/// Where the files go: on a host, or on the machine of the tool.
+pub trait Destination {
+    /// The attributes that a file is to have; fails if it is not wanted.
+    fn attributes(&self, sent: FileAttributes) -> Result<FileAttributes, FileFault>;
+
+    /// The name of a small file until it is whole; in its own directory if none is given.
+    fn passing(&self, file: &FileAttributes) -> Result<(Option<Folder>, OsString), FileFault>;
+
+    /// The partial file.
+    fn partial(&mut self, tree: &mut Tree, open: &Open) -> Result<Beginning, FileFault>;
+
+    /// A file is whole.
+    fn landed(&mut self, _open: &Open) {}
 }
 
-impl Receiver {
-    /// Receives files below the directory of this path.
-    pub fn new(folder: Folder, path: &Path, fsync: bool) -> Receiver {
+/// How a partial file begins.
+pub struct Beginning {
+    /// Its names.
+    pub names: PartialNames,
+    /// The parts that are kept.
+    pub keep: Parts,
+    /// The file that has them, if it is the one that will be replaced.
+    pub replaced: Option<(File, FileVersion)>,
+}
+
+/// The result of a file.
+pub type FileResult = (u32, Result<(), FileFault>);
+
+/// Writes what a sender sends.
+pub struct Receiver<D> {
+    /// The directory below which the files go.
+    pub tree: Tree,
+    /// Where they go.
+    pub destination: D,
+    /// The files that arrive in blocks, by the numbers of their deliveries.
+    files: BTreeMap<u32, (Open, Arc<Partial>)>,
+}
+
+impl<D: Destination> Receiver<D> {
+    /// Receives files below a directory.
+    pub fn new(tree: Tree, destination: D) -> Receiver<D> {
+        let files = BTreeMap::new();
         Receiver {
-            folder,
-            path: path.to_owned(),
-            fsync,
-            known: HashMap::new(),
+            tree,
+            destination,
+            files,
         }
     }
 
-    /// Whether a directory is below it, by its path.
-    pub fn has(&self, folder: &Path) -> bool {
-        folder.starts_with(&self.path)
-    }
-
-    /// Opens a directory to write to it, and makes missing directories.
-    pub fn make(&mut self, folder: &Path) -> Result<Folder, FileFault> {
-        if let Some(known) = self.known.get(folder) {
-            return Ok(known.clone());
+    /// Carries out a step; returns the results of the files that it ends. What arrives of a file
+    /// that has ended is dropped.
+    pub fn step(&mut self, step: FileStep, body: Vec<u8>) -> Vec<FileResult> {
+        match step {
+            FileStep::Batch(batch) => return self.batch(batch, body),
+            FileStep::Open(open) => {
+                let id = open.file.id;
+                if let Err(fault) = self.open(open) {
+                    return vec![(id, Err(fault))];
+                }
+            }
+            FileStep::Write(block) => {
+                if let Err(fault) = self.write(&block, body) {
+                    self.close(block.id, true);
+                    return vec![(block.id, Err(fault))];
+                }
+            }
+            FileStep::Commit { id, .. } => {
+                let landed = self.commit(id);
+                return landed.map(|landed| (id, landed)).into_iter().collect();
+            }
+            FileStep::Abandon { id, keep, fault } => {
+                self.close(id, keep);
+                return fault.map(|fault| (id, Err(fault))).into_iter().collect();
+            }
         }
-        let opened = self.descend(folder, Links::Inside, true)?;
-        self.known.insert(folder.to_owned(), opened.clone());
-        Ok(opened)
+        Vec::new()
     }
 
-    /// Opens a directory to read what is there.
-    pub fn find(&self, folder: &Path, links: Links) -> Result<Folder, FileFault> {
-        self.descend(folder, links, false)
+    /// Receives small files and empty directories; each succeeds or fails by itself.
+    fn batch(&mut self, batch: Batch, body: Vec<u8>) -> Vec<FileResult> {
+        let mut folders = HashMap::new();
+        let mut results = Vec::new();
+        let content = content::unpack(&batch.content, body).map(Option::unwrap_or_default);
+        let mut rest = content.as_deref().unwrap_or_default();
+        for file in batch.files {
+            let id = file.id;
+            let bytes = usize::try_from(file.bytes).ok();
+            let taken = bytes.and_then(|bytes| rest.split_off(..bytes));
+            let written = match (&content, taken) {
+                (Err(fault), _) => Err(fault.clone()),
+                (Ok(_), None) => Err(FileFault::NotWhole),
+                (Ok(_), Some(content)) => self.write_small(file, content),
+            };
+            results.push((
+                id,
+                written.map(|(path, folder)| drop(folders.insert(path, folder))),
+            ));
+        }
+        self.tree.forget();
+        if let Err(fault) = self.tree.sync(folders.values()) {
+            for (_, result) in results.iter_mut().filter(|(_, result)| result.is_ok()) {
+                *result = Err(fault.clone());
+            }
+        }
+        results
     }
 
-    fn descend(&self, folder: &Path, links: Links, make: bool) -> Result<Folder, FileFault> {
-        let below = folder.strip_prefix(&self.path);
-        let below = below.map_err(|_| FileFault::LeadsOut(folder.into()))?;
-        let opened = self.folder.descend(below, links, make);
-        opened.map_err(|fault| match fault {
-            FileFault::LeadsOut(_) => FileFault::LeadsOut(folder.into()),
-            FileFault::LinkOfOther(_) => FileFault::LinkOfOther(folder.into()),
-            other => other,
-        })
-    }
-
-    /// Opens the directory of a file, and makes it if it is missing. Returns it with the file's
-    /// name.
-    pub fn make_parent<'p>(&mut self, dst: &'p Path) -> Result<(Folder, &'p OsStr), FileFault> {
-        let (folder, name) = split(dst).ok_or(FileFault::OutOfOrder)?;
-        Ok((self.make(folder)?, name))
-    }
-
-    /// Writes a small file under a temporary name, in its own directory if none is given, and
-    /// renames it. Returns its directory, which is not written to the disk yet.
-    pub fn write_small(
+    /// Writes a small file, or makes an empty directory; returns its directory.
+    fn write_small(
         &mut self,
-        dst: &Path,
-        (passing, name): (Option<&Folder>, &OsStr),
+        file: FileAttributes,
         content: &[u8],
-        finish: Finish,
-    ) -> Result<Folder, FileFault> {
-        let (folder, dst) = self.make_parent(dst)?;
-        let passing = (passing.unwrap_or(&folder), name);
-        write_small(passing, (&folder, dst), content, self.with_fsync(finish))?;
-        Ok(folder)
+    ) -> Result<(Option<std::path::PathBuf>, Folder), FileFault> {
+        let file = self.destination.attributes(file)?;
+        let dst = file.dst.path();
+        let folder = if file.is_folder() {
+            self.tree.make(dst)?
+        } else {
+            let (passing, name) = self.destination.passing(&file)?;
+            let passing = (passing.as_ref(), name.as_os_str());
+            self.tree
+                .write_small(dst, passing, content, finish_of(&file))?
+        };
+        Ok((dst.parent().map(Into::into), folder))
     }
 
-    /// Gives a complete file its mode, its time and its name.
-    pub fn commit(
-        &mut self,
-        partial: &Partial,
-        dst: &Path,
-        finish: Finish,
-    ) -> Result<(), FileFault> {
-        self.forget();
-        let (folder, name) = self.make_parent(dst)?;
-        partial.finish((&folder, name), self.with_fsync(finish))?;
-        self.sync([&folder])
+    /// Begins a file, or continues one with the parts that are kept.
+    pub fn open(&mut self, open: Open) -> Result<Arc<Partial>, FileFault> {
+        self.close(open.file.id, true);
+        self.tree.forget();
+        let file = self.destination.attributes(open.file.clone())?;
+        let open = Open { file, ..open };
+        let Beginning {
+            names,
+            keep,
+            replaced,
+        } = self.destination.partial(&mut self.tree, &open)?;
+        let replaced = replaced.as_ref().map(|(file, version)| (file, *version));
+        let partial = Partial::begin(names, open.file.bytes, keep, replaced, open.sparse)?;
+        let partial = Arc::new(partial);
+        self.files
+            .insert(open.file.id, (open, Arc::clone(&partial)));
+        Ok(partial)
     }
 
-    fn with_fsync(&self, finish: Finish) -> Finish {
-        let fsync = self.fsync;
-        Finish { fsync, ..finish }
-    }
-
-    /// Writes directories to the disk, if that is wanted.
-    pub fn sync<'a>(&self, folders: impl IntoIterator<Item = &'a Folder>) -> Result<(), FileFault> {
-        if !self.fsync {
+    fn write(&mut self, block: &Block, body: Vec<u8>) -> Result<(), FileFault> {
+        let Some((_, partial)) = self.files.get(&block.id) else {
             return Ok(());
-        }
-        let sync = |folder: &Folder| Ok(folder.as_file()?.sync_all()?);
-        folders.into_iter().try_for_each(sync)
+        };
+        let content = content::unpack(&block.content, body)?;
+        let length = u64::from(block.content.length);
+        partial.put(block.offset, length, content.as_deref())
     }
 
-    /// Closes the directories that were opened: other users who can write there may have moved
-    /// directories or made links since.
-    pub fn forget(&mut self) {
-        self.known.clear();
+    /// Renames a file that has arrived completely.
+    fn commit(&mut self, id: u32) -> Option<Result<(), FileFault>> {
+        let (open, partial) = self.files.remove(&id)?;
+        let file = &open.file;
+        let landed = self.tree.commit(&partial, file.dst.path(), finish_of(file));
+        match landed {
+            Ok(()) => self.destination.landed(&open),
+            Err(_) => partial.discard(),
+        }
+        Some(landed)
+    }
+
+    /// Whether a file is on its way.
+    pub fn has(&self, id: u32) -> bool {
+        self.files.contains_key(&id)
+    }
+
+    /// Notes that nothing more of a file arrives over this connection. With `keep`, what has
+    /// arrived can be continued.
+    pub fn close(&mut self, id: u32, keep: bool) {
+        match self.files.remove(&id) {
+            Some((_, partial)) if keep => partial.keep(),
+            Some((_, partial)) => partial.discard(),
+            None => {}
+        }
     }
 }
 
-/// The directory and the name of a file.
-pub fn split(path: &Path) -> Option<(&Path, &OsStr)> {
-    path.parent().zip(path.file_name())
+impl<D> Drop for Receiver<D> {
+    fn drop(&mut self) {
+        self.files.values().for_each(|(_, partial)| partial.keep());
+    }
+}
+
+fn finish_of(file: &FileAttributes) -> Finish {
+    Finish {
+        mode: file.mode,
+        mtime: file.mtime,
+        fsync: false,
+    }
 }

@@ -78,6 +78,11 @@ pub fn is_sparse(meta: &Metadata) -> bool {
     room(meta) < meta.len()
 }
 
+/// The same for an open file; `false` if that is unknown.
+pub fn is_sparse_file(file: &File) -> bool {
+    file.metadata().is_ok_and(|meta| is_sparse(&meta))
+}
+
 /// The space that a file occupies on its disk, in bytes.
 pub fn room(meta: &Metadata) -> u64 {
     meta.blocks().saturating_mul(512) // whatever the blocks of its file system are

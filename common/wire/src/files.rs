@@ -1,13 +1,15 @@
 //! Messages about files that go to a host or come from it, for part-push and part-pull.
 //!
-//! To a host: `receive` selects a directory; `inspect`, `peers` and `claim` ask what exists; small
-//! files are sent together in a [`Batch`], larger ones as `open`, any number of `write`s and
-//! `commit`. From a host: `give`, `find`, then `read` for content. From host to host: `hand_on`,
-//! and over the connection that is made for it `handed` and `write`s; the tool's `commit` has the
-//! checksum of the whole file. Callers do not wait for each request: the requests are answered in
-//! order, and `sync` shows how far the agent has come. Sizes are called `size`, because `bytes` in
-//! a line announces the body after it. Content follows its line, at most [`crate::codec::MAX_BODY`]
-//! bytes, with its sum in the line.
+//! A sender sends [`FileStep`]s to a receiver: small files together in a [`Batch`], larger ones as
+//! `open`, any number of `write`s, and `commit` or `abandon`. In a push the tool is the sender, so
+//! these are requests; in a pull the agent is, so they are events. Beside them, to a host that
+//! receives: `receive` selects a directory; `inspect`, `peers` and `claim` ask what exists. To a
+//! host that sends: `give`, `find`, then `send`. From host to host: `hand_on`, and over the
+//! connection that is made for it `handed` and `write`s; the tool's `commit` has the checksum of
+//! the whole file. Callers do not wait for each request: the requests are answered in order, and
+//! `sync` shows how far the agent has come. Sizes are called `size`, because `bytes` in a line
+//! announces the body after it. Content follows its line, at most [`crate::codec::MAX_BODY`] bytes,
+//! with its sum in the line.
 
 use crate::{Text, cut};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -54,20 +56,6 @@ pub enum FileRequest {
         /// The file that is in its place now, to be used if there is no partial file.
         dst: Option<Text>,
     },
-    /// Small files, whose content follows the line; answered by [`FileEvent::Landed`].
-    Batch(Batch),
-    /// Begins or continues a file whose content is sent in blocks.
-    Open(Open),
-    /// A part of a file.
-    Write(Block),
-    /// The file is complete, and gets its name. Answered by [`FileEvent::Landed`].
-    Commit {
-        /// The number of the delivery.
-        id: u32,
-        /// The checksum of the whole file, if hosts pass it on: one that has arrived with another
-        /// checksum is not put in its place.
-        sum: Option<Sum>,
-    },
     /// Passes a file on to another host as it arrives; [`FileEvent::NotHandedOn`] reports that the
     /// other host gets no more of it.
     HandOn(HandOn),
@@ -77,14 +65,6 @@ pub enum FileRequest {
         /// The name of the partial file.
         #[serde(rename = "key")]
         partial_key: String,
-    },
-    /// No more of a file is sent over this connection. If the file was begun over it, no more is
-    /// sent over any.
-    Abandon {
-        /// The number of the delivery.
-        id: u32,
-        /// Whether the received part is kept. If not, the file is no longer wanted.
-        keep: bool,
     },
     /// Asks for [`FileEvent::Synced`] with the same number when everything before it has been
     /// handled.
@@ -105,31 +85,43 @@ pub enum FileRequest {
         /// Files, and directories with all below them; relative to the directory of [`Give`].
         roots: Vec<Text>,
     },
-    /// Reads whole files of at most [`BLOCK`] bytes each; answered by [`FileEvent::Batch`], each
-    /// file in one of them, in their order.
-    ReadSmall {
-        /// The files, at most [`FILES_AT_ONCE`].
-        files: Vec<NumberedFile>,
+    /// Sends files; answered by [`FileEvent::Step`]s. Each file ends with its batch, with `commit`
+    /// or with `abandon`.
+    Send(Wanted),
+    /// To a host that receives: the next step, answered by [`FileEvent::Landed`] at the end of a
+    /// file. To a host that sends: `abandon` says that a file is no longer wanted.
+    #[serde(untagged)]
+    Step(FileStep),
+}
+
+/// What a sender sends to a receiver.
+#[skip_serializing_none]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "snake_case")]
+pub enum FileStep {
+    /// Small files, whose content follows the line.
+    Batch(Batch),
+    /// Begins or continues a file whose content is sent in blocks.
+    Open(Open),
+    /// A part of a file.
+    Write(Block),
+    /// The file is complete, and gets its name.
+    Commit {
+        /// The number of the delivery.
+        id: u32,
+        /// The checksum of the whole file, if hosts pass it on: one that has arrived with another
+        /// checksum is not put in its place.
+        sum: Option<Sum>,
     },
-    /// Reads a part of a file; answered by [`FileEvent::Block`] in order, and
-    /// [`FileEvent::Read`].
-    Read {
-        /// The file.
-        file: NumberedFile,
-        /// The offset of the part in the file, in bytes.
-        offset: u64,
-        /// The length of the part, in bytes.
-        length: u64,
-    },
-    /// Asks for the checksums of parts of a file; answered by [`FileEvent::Sums`].
-    Sum {
-        /// The file.
-        file: NumberedFile,
-        /// The size of the whole file.
-        #[serde(rename = "size")]
-        bytes: u64,
-        /// The begin and end of each part.
-        parts: Vec<(u64, u64)>,
+    /// No more of a file is sent over this connection. If the file was begun over it, no more is
+    /// sent over any.
+    Abandon {
+        /// The number of the delivery.
+        id: u32,
+        /// Whether the received part is kept. If not, the file is no longer wanted.
+        keep: bool,
+        /// Why a host cannot send it.
+        fault: Option<FileFault>,
     },
 }
 
@@ -288,13 +280,26 @@ pub struct Block {
     pub content: Content,
 }
 
-/// A file with a number for the answers.
+/// Files that a host is to send. If parts of a single file are kept, their checksums follow the
+/// line, 32 bytes for each piece.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NumberedFile {
-    /// A number that the caller chooses and the answer repeats.
+pub struct Wanted {
+    /// The files, at most [`FILES_AT_ONCE`].
+    pub files: Vec<WantedFile>,
+    /// The begin and end of each part that the receiver has of the only file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<(u64, u64)>,
+}
+
+/// A file that a host is to send.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WantedFile {
+    /// A number that the tool chooses and the steps repeat.
     pub id: u32,
     /// The path of the file, relative to the directory of [`Give`].
     pub path: Text,
+    /// Its attributes when it was listed. Another version is not sent.
+    pub meta: Meta,
 }
 
 /// An event about files: `{"event":"file","kind":"…",…}`.
@@ -383,23 +388,8 @@ pub enum FileEvent {
         /// Whether no more follow.
         last: bool,
     },
-    /// Small files, one after another.
-    Batch {
-        /// The files, and how many bytes of the content belong to each.
-        files: Vec<Read>,
-        /// The description of the content behind the line.
-        #[serde(flatten)]
-        content: Content,
-    },
-    /// A part of a file.
-    Block(Block),
-    /// The end of the requested part of a file.
-    Read(Read),
-    /// The checksums of parts of a file follow the line, 32 bytes each; none if it cannot be read.
-    Sums {
-        /// The number that the caller chose.
-        id: u32,
-    },
+    /// The next step of the files that were requested.
+    Step(FileStep),
 }
 
 impl FileAttributes {
@@ -410,12 +400,14 @@ impl FileAttributes {
 }
 
 impl FileEvent {
-    /// The result of one delivery.
-    pub fn landed(id: u32, result: Result<(), FileFault>) -> FileEvent {
+    /// The results of deliveries.
+    pub fn landed(results: Vec<(u32, Result<(), FileFault>)>) -> FileEvent {
         let (mut done, mut failed) = (Vec::new(), Vec::new());
-        match result {
-            Ok(()) => done.push(id),
-            Err(fault) => failed.push((id, fault)),
+        for (id, result) in results {
+            match result {
+                Ok(()) => done.push(id),
+                Err(fault) => failed.push((id, fault)),
+            }
         }
         FileEvent::Landed { done, failed }
     }
@@ -507,21 +499,6 @@ pub struct Unreadable {
     pub fault: FileFault,
 }
 
-/// The result of reading a file.
-#[skip_serializing_none]
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Read {
-    /// The number that the caller chose.
-    pub id: u32,
-    /// How many bytes were read.
-    #[serde(rename = "size")]
-    pub bytes: u64,
-    /// The attributes of the file after everything was read.
-    pub meta: Option<Meta>,
-    /// Why it is incomplete.
-    pub fault: Option<FileFault>,
-}
-
 /// How many characters of a path are shown that a host names: the longest that Linux knows
 /// (PATH_MAX). A tool keeps the fault of each file, and a message may hold a megabyte.
 const MAX_SHOWN: usize = 4096;
@@ -547,6 +524,8 @@ pub enum FileFault {
     OtherSum,
     /// A message that does not fit those before it.
     OutOfOrder,
+    /// It is not the version that was listed, or it changed while it was read.
+    Changed,
     /// It is not a regular file.
     NoFile,
     /// The file to be replaced, of which parts should be kept, has changed since its checksums were
@@ -597,6 +576,7 @@ impl fmt::Display for FileFault {
                 f.write_str("its content arrived with another sum than it was sent with")
             }
             FileFault::OutOfOrder => f.write_str("its parts came out of order"),
+            FileFault::Changed => f.write_str("it changed on the host while it was read"),
             FileFault::NoFile => f.write_str("it is not a regular file"),
             FileFault::EarlierChanged => f.write_str(
                 "the file that is there changed while it was compared; run this again, which \
@@ -716,7 +696,7 @@ mod tests {
             mode: 0o600,
             mtime: None,
         };
-        let begin = Open {
+        let open = Open {
             file,
             partial_key: String::new(),
             keep: Vec::new(),
@@ -724,21 +704,12 @@ mod tests {
             chained: None,
             sparse: false,
         };
-        let named = NumberedFile {
-            id: 1,
-            path: "a".into(),
-        };
         let steps = [
-            FileRequest::Open(begin),
+            FileRequest::Step(FileStep::Open(open)),
             FileRequest::Claim {
                 partial_key: String::new(),
                 bytes: 7,
                 dst: None,
-            },
-            FileRequest::Sum {
-                file: named,
-                bytes: 7,
-                parts: Vec::new(),
             },
         ];
         for step in steps {
@@ -748,18 +719,11 @@ mod tests {
                 "{json}"
             );
         }
-        let read = FileEvent::Read(Read {
-            id: 1,
-            bytes: 7,
-            meta: None,
-            fault: None,
-        });
-        assert!(!serde_json::to_string(&read).unwrap().contains("\"bytes\""));
     }
 
     #[test]
     fn a_step_is_one_flat_object() {
-        let step = FileRequest::Write(Block {
+        let step = FileStep::Write(Block {
             id: 3,
             offset: 5,
             content: Content {
@@ -768,10 +732,14 @@ mod tests {
                 sum: Some(Hex([255; 16])),
             },
         });
-        let json = serde_json::to_string(&step).unwrap();
         let sum = "ff".repeat(16);
         let line = format!(r#"{{"step":"write","id":3,"offset":5,"length":2,"sum":"{sum}"}}"#);
-        assert_eq!(json, line);
-        assert_eq!(serde_json::from_str::<FileRequest>(&json).unwrap(), step);
+        let request = FileRequest::Step(step.clone());
+        assert_eq!(serde_json::to_string(&request).unwrap(), line);
+        assert_eq!(serde_json::from_str::<FileRequest>(&line).unwrap(), request);
+        let event = FileEvent::Step(step);
+        let line = line.replacen('{', r#"{"kind":"step","#, 1);
+        assert_eq!(serde_json::to_string(&event).unwrap(), line);
+        assert_eq!(serde_json::from_str::<FileEvent>(&line).unwrap(), event);
     }
 }

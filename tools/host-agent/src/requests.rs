@@ -4,11 +4,13 @@ use crate::output::SharedLink;
 use host::readiness::is_ready;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::PollFlags;
+use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::time::Duration;
 use wire::Request;
 use wire::codec::{Decoder, Message};
+use wire::files::{FileRequest, FileStep};
 
 /// The size of an enlarged pipe, the most for an ordinary user. The pipe from sshd to the agent has
 /// 64 KiB by default. When it is full, sshd writes in small pieces and moves the rest in its
@@ -21,6 +23,8 @@ const READ_AT_ONCE: usize = 256 << 10;
 #[derive(Debug)]
 pub struct Requests {
     decoder: Decoder,
+    /// Requests that were read ahead.
+    ahead: VecDeque<Message<Request>>,
     buffer: Vec<u8>,
     /// The direct connection; `None` for stdin.
     link: Option<SharedLink>,
@@ -40,6 +44,7 @@ impl Default for Requests {
     fn default() -> Requests {
         Requests {
             decoder: Decoder::default(),
+            ahead: VecDeque::new(),
             buffer: vec![0; READ_AT_ONCE],
             link: None,
         }
@@ -53,6 +58,7 @@ impl Requests {
         decoder.push(received);
         Requests {
             decoder,
+            ahead: VecDeque::new(),
             buffer: Vec::new(),
             link: Some(link),
         }
@@ -66,6 +72,25 @@ impl Requests {
     /// The next request, or `Next::Silence` if nothing arrives within the limit. Fails if the input
     /// is not a request.
     pub fn next_within(&mut self, limit: Option<Duration>) -> Result<Next, String> {
+        match self.ahead.pop_front() {
+            Some(message) => Ok(Next::Request(message)),
+            None => self.read_within(limit),
+        }
+    }
+
+    /// Whether a request that has arrived abandons the file with this number.
+    pub fn abandons(&mut self, file: u32) -> bool {
+        while let Ok(Next::Request(message)) = self.read_within(Some(Duration::ZERO)) {
+            self.ahead.push_back(message);
+        }
+        self.ahead.iter().any(|message| {
+            let abandoned =
+                |step: &FileStep| matches!(step, FileStep::Abandon { id, .. } if *id == file);
+            matches!(&message.head, Request::File(FileRequest::Step(step)) if abandoned(step))
+        })
+    }
+
+    fn read_within(&mut self, limit: Option<Duration>) -> Result<Next, String> {
         loop {
             if let Some(message) = self.decoder.next_message()? {
                 return Ok(Next::Request(message));

@@ -11,7 +11,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use tls::{Identity, PublicKey, TlsConnection};
 use wire::codec::{self, Decoder};
-use wire::files::{Block, FileAttributes, FileEvent, FileRequest, Give, Listen, Open, Receive};
+use wire::files::{
+    Block, FileAttributes, FileEvent, FileRequest, FileStep, Give, Listen, Open, Receive,
+};
 use wire::{Event, Request};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -133,7 +135,7 @@ fn strangers_keep_nobody_from_direct_connections_and_a_key_has_so_many() {
 
 /// Requests that bring the first of two megabytes, and ask whether it has come.
 fn half_a_file(dst: &Path, key: &str) -> Vec<u8> {
-    let begin = FileRequest::Open(Open {
+    let begin = FileStep::Open(Open {
         file: FileAttributes {
             id: 1,
             dst: dst.into(),
@@ -148,13 +150,17 @@ fn half_a_file(dst: &Path, key: &str) -> Vec<u8> {
         sparse: false,
     });
     let content = vec![7; 1 << 20];
-    let block = FileRequest::Write(Block {
+    let block = FileStep::Write(Block {
         id: 1,
         offset: 0,
         content: transfer::content::plain(&content),
     });
     let sync = FileRequest::Sync { number: 1 };
-    let requests = [(begin, &[][..]), (block, &content), (sync, &[])];
+    let requests = [
+        (FileRequest::Step(begin), &[][..]),
+        (FileRequest::Step(block), &content),
+        (sync, &[]),
+    ];
     let encode = |(request, body)| codec::encode(&Request::File(request), body);
     requests.into_iter().flat_map(encode).collect()
 }

@@ -1,9 +1,10 @@
 //! Lists the files of every host first, then fetches them from several hosts at once.
 
 use crate::args::Args;
-use crate::giver::{self, Listed, Moved, Received, SourceHost};
+use crate::listing::{self, Listed};
 use crate::local::{self, Local};
 use crate::plan::{PulledFile, SelectedFiles};
+use crate::pull::{self, Received, Results};
 use cli::copy::{self, CopyReporter};
 use cli::progress::ProgressDisplay;
 use rayon::prelude::*;
@@ -13,21 +14,23 @@ use record::jsonl::{Out, Stream};
 use record::{Host, Pulled, path_fields};
 use remote::HostFault;
 use remote::direct::WireOptions;
+use remote::host_link::HostLink;
 use remote::{self, Remote, Session};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use transfer::LARGE;
 use transfer::fates::{Fate, Fates};
 use transfer::lock::LockAttempt;
+use wire::files::{FileRequest, Give};
 
 const AGAIN: &str = "run this again: what is here already is not fetched again";
 
 /// A host with the files that it gives.
 struct PullTask<'a> {
     host: &'a Host,
-    giver: Result<SourceHost, HostFault>,
+    /// The connection, or why there is none.
+    link: Result<HostLink, HostFault>,
     items: Vec<PulledFile>,
     /// Their destination.
     local: Local,
@@ -94,7 +97,7 @@ pub fn run(
 /// The faults of hosts that gave nothing, or not everything, if they are not reported yet.
 fn failed_hosts(tasks: &[PullTask<'_>], known: &[String]) -> Vec<Fault> {
     let fault = |task: &PullTask<'_>| {
-        let failure = task.giver.as_ref().err()?;
+        let failure = task.link.as_ref().err()?;
         let location = task.host.location();
         let fix = failure
             .fix
@@ -121,7 +124,7 @@ fn bring_all(
         // another part-pull is writing there
         tasks
             .iter_mut()
-            .for_each(|task| task.giver = Err(HostFault::unreachable("interrupted")));
+            .for_each(|task| task.link = Err(HostFault::unreachable("interrupted")));
     }
     // the other part-pull may have copied them meanwhile
     tasks.par_iter_mut().for_each(|task| task.find_present());
@@ -134,8 +137,8 @@ fn bring_all(
     );
     let (wire, limit) = (args.copy.options(&args.connect), args.copy.limit());
     for task in tasks.iter_mut() {
-        if let Ok(giver) = &mut task.giver {
-            giver.link.keep_to(limit.clone());
+        if let Ok(link) = &mut task.link {
+            link.keep_to(limit.clone());
         }
     }
     tasks
@@ -215,7 +218,7 @@ fn number(tasks: &mut [PullTask<'_>]) -> u32 {
 fn unmatched(tasks: &[PullTask<'_>], workspace: &Path, wanted: &SelectedFiles) -> Option<Fault> {
     let asked: Vec<&Host> = tasks
         .iter()
-        .filter(|task| task.giver.is_ok())
+        .filter(|task| task.link.is_ok())
         .map(|task| task.host)
         .collect();
     if tasks.iter().any(|task| !task.items.is_empty()) {
@@ -273,13 +276,15 @@ impl<'a> PullTask<'a> {
         folder: &Path,
     ) -> PullTask<'a> {
         let listed = opened.and_then(|session| {
-            let mut giver = SourceHost::begin(session, stop.clone(), workspace)?;
-            let listed = giver.list(wanted)?;
-            Ok((giver, listed))
+            let base = workspace.into();
+            let give = FileRequest::Give(Give { base });
+            let (mut link, _) = HostLink::begin(session, stop.clone(), give)?;
+            let listed = listing::list(&mut link, wanted)?;
+            Ok((link, listed))
         });
-        let (giver, listed) = listed.map_or_else(
+        let (link, listed) = listed.map_or_else(
             |broken| (Err(broken), Vec::new()),
-            |(giver, listed)| (Ok(giver), listed),
+            |(link, listed)| (Ok(link), listed),
         );
         let item = |(src, there): Listed| PulledFile {
             id: 0,
@@ -291,7 +296,7 @@ impl<'a> PullTask<'a> {
         };
         PullTask {
             host,
-            giver,
+            link,
             items: listed.into_iter().map(item).collect(),
             local: Local::new(folder.to_owned()),
             fates: Fates::new(0, 0),
@@ -321,7 +326,7 @@ impl<'a> PullTask<'a> {
 
     fn pull(&mut self, reporter: &CopyReporter, wire: &WireOptions) {
         let begun = Instant::now();
-        if let (true, Err(broken)) = (self.items.is_empty(), &self.giver) {
+        if let (true, Err(broken)) = (self.items.is_empty(), &self.link) {
             reporter.record(&Pulled {
                 host: self.host.id,
                 error: Some(broken.problem.clone()),
@@ -331,96 +336,56 @@ impl<'a> PullTask<'a> {
         if self.items.is_empty() {
             return;
         }
-        let host_reporter = PullReporter {
+        let results = PullReporter {
             host: self.host,
             fates: &self.fates,
             reporter,
         };
         let all: Vec<&PulledFile> = self.items.iter().collect();
-        let here = self.fates.with(&Fate::Present, &all);
-        here.into_iter()
-            .for_each(|item| host_reporter.skipped(item));
+        for item in self.fates.with(&Fate::Present, &all) {
+            results.report(item, true, Ok(0));
+        }
         for (item, why) in self.unreadable() {
-            host_reporter.done(item, Err(why.to_owned()));
+            results.done(item, Err(why.to_owned()));
         }
         let lacking = self.fates.with(&Fate::Lacks, &all);
         self.local.release_left(&lacking);
-        if let Ok(giver) = &mut self.giver
-            && let Err(broken) = bring_by_wire(giver, &mut self.local, &all, (wire, &host_reporter))
+        if let Ok(link) = &mut self.link
+            && let Err(broken) = pull_by_wire(link, &mut self.local, &all, wire, &results)
         {
-            self.giver = Err(broken);
+            self.link = Err(broken);
         }
-        let why = self
-            .giver
-            .as_ref()
-            .err()
-            .map(|broken| broken.problem.as_str());
-        let why = why.unwrap_or("it was not there any more");
+        let why = self.link.as_ref().err();
+        let why = why.map_or("it was not there any more", |broken| &broken.problem);
         self.local.remove_left(&lacking);
         for item in self.fates.with(&Fate::Lacks, &all) {
-            host_reporter.done(item, Err(why.to_owned()));
+            results.done(item, Err(why.to_owned()));
         }
-        reporter
-            .show
-            .host(self.host, begun.elapsed(), self.giver.is_err());
+        let show = &reporter.show;
+        show.host(self.host, begun.elapsed(), self.link.is_err());
     }
 }
 
 /// Fetches the files over a direct connection if possible. If that breaks, the missing files are
 /// fetched over the login.
-fn bring_by_wire(
-    giver: &mut SourceHost,
+fn pull_by_wire(
+    link: &mut HostLink,
     local: &mut Local,
     all: &[&PulledFile],
-    (wire, host_reporter): (&WireOptions, &PullReporter<'_>),
+    wire: &WireOptions,
+    results: &PullReporter<'_>,
 ) -> Result<(), HostFault> {
-    let (host, reporter) = (host_reporter.host, host_reporter.reporter);
-    let missing = host_reporter.fates.with(&Fate::Lacks, all);
+    let (host, reporter) = (results.host, results.reporter);
+    let missing = results.fates.with(&Fate::Lacks, all);
     let bytes = missing.iter().map(|item| item.bytes()).sum();
-    reporter.choose_route(host, &mut giver.link, bytes, (wire, &[]))?;
-    reporter.show_route(host, &giver.link);
-    let Err(broken) = bring(giver, local, &missing, host_reporter) else {
+    reporter.choose_route(host, link, bytes, (wire, &[]))?;
+    reporter.show_route(host, link);
+    let Err(broken) = pull::pull(link, local, &missing, results) else {
         return Ok(());
     };
-    reporter.fall_back(host, &mut giver.link, broken, wire.wire)?;
-    let missing = host_reporter.fates.with(&Fate::Lacks, all);
-    bring(giver, local, &missing, host_reporter)
-}
-
-/// Fetches the files. Each is renamed as soon as it is complete, so that finished files stay when
-/// the host is lost.
-fn bring(
-    giver: &mut SourceHost,
-    local: &mut Local,
-    items: &[&PulledFile],
-    host_reporter: &PullReporter<'_>,
-) -> Result<(), HostFault> {
-    let moved: Moved<'_> = &|bytes| host_reporter.reporter.show.moved(host_reporter.host, bytes);
-    let (folders, files): (Vec<&PulledFile>, Vec<&PulledFile>) =
-        items.iter().partition(|item| item.there.is_folder());
-    for folder in folders {
-        host_reporter.done(folder, local.make_empty(folder).map(|()| 0));
-    }
-    let (small, others): (Vec<&PulledFile>, Vec<&PulledFile>) =
-        files.into_iter().partition(|item| giver::is_small(item));
-    let (large, middle): (Vec<&PulledFile>, Vec<&PulledFile>) = others
-        .into_iter()
-        .partition(|item| item.there.bytes >= LARGE);
-    giver.small(local, &small, &mut |item, result| {
-        moved(item.bytes());
-        host_reporter.done(item, result);
-    })?;
-    giver.middle(
-        local,
-        &middle,
-        &mut |item, result| host_reporter.done(item, result),
-        moved,
-    )?;
-    for item in large {
-        let result = giver.large(local, item, moved)?;
-        host_reporter.done(item, result);
-    }
-    Ok(())
+    reporter.fall_back(host, link, broken, wire.wire)?;
+    let missing = results.fates.with(&Fate::Lacks, all);
+    pull::pull(link, local, &missing, results)
 }
 
 fn file_fault(host: &Host, item: &PulledFile, why: &str) -> Fault {
@@ -438,16 +403,17 @@ struct PullReporter<'a> {
     reporter: &'a CopyReporter,
 }
 
-impl PullReporter<'_> {
-    fn skipped(&self, item: &PulledFile) {
-        self.report(item, true, Ok(0));
+impl Results<'_> for PullReporter<'_> {
+    fn moved(&self, bytes: u64) {
+        self.reporter.show.moved(self.host, bytes);
     }
 
-    /// A file has its result.
     fn done(&self, item: &PulledFile, result: Received) {
         self.report(item, false, result);
     }
+}
 
+impl PullReporter<'_> {
     fn report(&self, item: &PulledFile, skipped: bool, result: Received) {
         if !self.fates.report(item) {
             return;

@@ -2,9 +2,10 @@
 
 mod act;
 mod args;
-mod giver;
+mod listing;
 mod local;
 pub mod plan;
+mod pull;
 
 pub use args::Args;
 

@@ -2,7 +2,7 @@
 //! when they are complete.
 
 use crate::plan::PulledFile;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -11,10 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use transfer::folder::{Folder, Links};
 use transfer::lock::{Lock, LockAttempt};
-use transfer::partial::{Finish, KeptPartial, Partial, PartialNames};
-use transfer::receiver::{Receiver, split};
+use transfer::partial::{KeptPartial, PartialNames};
+use transfer::parts::Parts;
+use transfer::receiver::{Beginning, Destination};
 use transfer::source;
-use wire::files::FileFault;
+use transfer::tree::{Tree, split};
+use wire::files::{FileAttributes, FileFault, Open};
 
 const CRC64: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
 
@@ -42,7 +44,7 @@ pub fn umask() -> u32 {
 pub struct Local {
     path: PathBuf,
     /// The directory, once it was opened.
-    receiver: Option<Receiver>,
+    tree: Option<Tree>,
 }
 
 /// The name of the partial file in its directory: the same for the same version of the file.
@@ -72,27 +74,26 @@ fn beginning(item: &PulledFile) -> String {
 impl Local {
     /// A directory that may be missing yet.
     pub fn new(path: PathBuf) -> Local {
-        let receiver = None;
-        Local { path, receiver }
+        Local { path, tree: None }
     }
 
-    /// The directory, which is made with `make`.
-    fn receiver(&mut self, make: bool) -> Result<&mut Receiver, FileFault> {
-        if self.receiver.is_none() {
-            let folder = match make {
-                true => Folder::open_or_make(&self.path)?,
-                false => Folder::open(&self.path)?,
-            };
-            self.receiver = Some(Receiver::new(folder, &self.path, false));
-        }
-        self.receiver.as_mut().ok_or(FileFault::OutOfOrder)
+    /// Opens the directory, and makes it if it is missing.
+    pub fn make(&self) -> Result<Tree, FileFault> {
+        let folder = Folder::open_or_make(&self.path)?;
+        Ok(Tree::new(folder, &self.path, false))
     }
 
     /// The directory and the name of a file, if the directory is there.
     fn find<'p>(&mut self, item: &'p PulledFile) -> Result<(Folder, &'p OsStr), FileFault> {
         let (folder, name) = split(&item.dst).ok_or(FileFault::OutOfOrder)?;
-        let folder = self.receiver(false)?.find(folder, Links::Inside)?;
-        Ok((folder, name))
+        let tree = match &mut self.tree {
+            Some(tree) => tree,
+            None => {
+                let opened = Folder::open(&self.path)?;
+                self.tree.insert(Tree::new(opened, &self.path, false))
+            }
+        };
+        Ok((tree.find(folder, Links::Inside)?, name))
     }
 
     /// The directories of these files, and the partial files of earlier runs there.
@@ -161,63 +162,77 @@ impl Local {
         KeptPartial::find(Some(&names), item.there.bytes, || folder.file(name).ok())
     }
 
-    /// Begins a partial file, or resumes it with the parts that are kept.
-    pub fn begin(
-        &mut self,
-        item: &PulledFile,
-        kept: Option<&KeptPartial>,
-    ) -> Result<Partial, String> {
-        let mut begin = || {
-            let receiver = self.receiver(true)?;
-            receiver.forget();
-            let (folder, _) = receiver.make_parent(&item.dst)?;
-            let keep = kept.map(|kept| kept.parts.clone()).unwrap_or_default();
-            let replaced = kept.filter(|kept| kept.is_from_replaced_file);
-            let replaced = replaced.map(|kept| (&kept.file, kept.version));
-            let there = &item.there;
-            let names = own_partial(&folder, item);
-            Partial::begin(names, there.bytes, keep, replaced, there.sparse)
-        };
-        begin().map_err(|fault| fault.here())
-    }
-
-    /// Writes a small file completely.
-    pub fn write_small(&mut self, item: &PulledFile, content: &[u8]) -> Result<(), String> {
-        let passing = partial_name(item);
-        let receiver = self.receiver(true);
-        let written = receiver.and_then(|receiver| {
-            receiver.write_small(&item.dst, (None, &passing), content, finish_of(item))
-        });
-        written.map(drop).map_err(|fault| fault.here())
-    }
-
     /// Makes an empty directory.
-    pub fn make_empty(&mut self, item: &PulledFile) -> Result<(), String> {
-        let made = self
-            .receiver(true)
-            .and_then(|receiver| receiver.make(&item.dst));
+    pub fn make_empty(&self, item: &PulledFile) -> Result<(), String> {
+        let made = self.make().and_then(|mut tree| tree.make(&item.dst));
         made.map(drop).map_err(|fault| fault.here())
-    }
-
-    /// Gives a file its mode, its time and its name.
-    pub fn commit(&mut self, item: &PulledFile, partial: &Partial) -> Result<(), String> {
-        let receiver = self.receiver(true);
-        let finish = finish_of(item);
-        receiver
-            .and_then(|receiver| receiver.commit(partial, &item.dst, finish))
-            .map_err(|fault| fault.here())
-    }
-
-    /// Whoever can write there may have moved directories since the last message.
-    pub fn forget(&mut self) {
-        self.receiver.iter_mut().for_each(Receiver::forget);
     }
 }
 
-fn finish_of(item: &PulledFile) -> Finish {
-    Finish {
-        mode: item.there.mode & 0o777 & !umask(),
-        mtime: Some(item.there.mtime),
-        fsync: false,
+/// The files that a host was asked for and that have not ended, by their numbers.
+#[derive(Default)]
+pub struct PullDestination<'a>(pub BTreeMap<u32, Expected<'a>>);
+
+/// A file that a host was asked for.
+pub struct Expected<'a> {
+    /// The file.
+    pub file: &'a PulledFile,
+    /// The parts of it that are here.
+    kept: Option<KeptPartial>,
+    /// How many bytes of these are the same on the host.
+    pub kept_bytes: u64,
+    /// Whether its result was reported.
+    pub has_result: bool,
+}
+
+impl<'a> Expected<'a> {
+    /// A file, and what is here of it.
+    pub fn new(file: &'a PulledFile, kept: Option<KeptPartial>) -> Expected<'a> {
+        Expected {
+            file,
+            kept,
+            kept_bytes: 0,
+            has_result: false,
+        }
+    }
+}
+
+impl Destination for PullDestination<'_> {
+    /// The name, the mode and the time are this machine's choice.
+    fn attributes(&self, sent: FileAttributes) -> Result<FileAttributes, FileFault> {
+        let expected = self.0.get(&sent.id).ok_or(FileFault::OutOfOrder)?;
+        let PulledFile { dst, there, .. } = expected.file;
+        if sent.bytes != there.bytes {
+            return Err(FileFault::Changed);
+        }
+        Ok(FileAttributes {
+            dst: dst.as_path().into(),
+            mode: there.mode & 0o777 & !umask(),
+            mtime: Some(there.mtime),
+            ..sent
+        })
+    }
+
+    fn passing(&self, file: &FileAttributes) -> Result<(Option<Folder>, OsString), FileFault> {
+        let expected = self.0.get(&file.id).ok_or(FileFault::OutOfOrder)?;
+        Ok((None, partial_name(expected.file)))
+    }
+
+    fn partial(&mut self, tree: &mut Tree, open: &Open) -> Result<Beginning, FileFault> {
+        let expected = self.0.get_mut(&open.file.id);
+        let expected = expected.ok_or(FileFault::OutOfOrder)?;
+        let (folder, _) = tree.make_parent(&expected.file.dst)?;
+        let mut beginning = Beginning {
+            names: own_partial(&folder, expected.file),
+            keep: Parts::default(),
+            replaced: None,
+        };
+        if let Some(kept) = expected.kept.take() {
+            beginning.keep = kept.parts.both(&Parts::of(&open.keep));
+            expected.kept_bytes = beginning.keep.bytes();
+            let is_copied = kept.is_from_replaced_file && expected.kept_bytes > 0;
+            beginning.replaced = is_copied.then_some((kept.file, kept.version));
+        }
+        Ok(beginning)
     }
 }

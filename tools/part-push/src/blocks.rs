@@ -6,7 +6,7 @@ use remote::host_link::HostLink;
 use std::fs::File;
 use transfer::content;
 use transfer::source::SourcePiece;
-use wire::files::{BLOCK, Block, Content, FileRequest};
+use wire::files::{BLOCK, Block, Content, FileRequest, FileStep};
 
 /// How much is read ahead, so that the link never waits for this machine.
 pub const AHEAD: u64 = 2 * BLOCK;
@@ -22,11 +22,11 @@ pub fn send(
 ) -> Result<u64, HostFault> {
     let (offset, length) = (piece.offset, piece.length);
     let block = |content: Content| {
-        FileRequest::Write(Block {
+        FileRequest::Step(FileStep::Write(Block {
             id,
             offset,
             content,
-        })
+        }))
     };
     if piece.is_zeros {
         link.send(block(content::zeros(length)));

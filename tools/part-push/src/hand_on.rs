@@ -12,7 +12,6 @@ use crate::blocks::{self, AHEAD};
 use crate::chain::{Action, Chain};
 use crate::compression::Compression;
 use crate::context::PushContext;
-use crate::feed::{self, attributes};
 use crate::plan::{self, Delivery, DeliverySource, partial_key};
 use crate::push;
 use crate::reporter::{HostReporter, Outcome, Reporter};
@@ -26,8 +25,9 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use transfer::content::FileSum;
+use transfer::sender::SourceFile;
 use transfer::source::{self, Pieces};
-use wire::files::{BLOCK, FileEvent, FileFault, FileRequest, HandOn, Open, Upstream};
+use wire::files::{BLOCK, FileEvent, FileFault, FileRequest, FileStep, HandOn, Open, Upstream};
 
 /// How long the loop waits for one host before it checks the others again. A check costs some
 /// system calls for each host, and no other host waits longer than this.
@@ -64,7 +64,7 @@ fn hand_on(hosts: Vec<(&Task<'_>, &Delivery)>, context: &PushContext<'_>, report
     let DeliverySource::File(path) = &delivery.source else {
         return;
     };
-    let Ok(file) = feed::open(delivery) else {
+    let Ok(file) = delivery.open() else {
         return;
     };
     let give_back = |host: ChainHost<'_, '_>| host.give_back(context, reporter);
@@ -244,14 +244,17 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         });
         let member = &mut self.members[index];
         member.task.begun.get_or_init(|| self.begun);
-        member.target.link.send(FileRequest::Open(Open {
-            file: attributes(member.delivery),
-            partial_key: partial_key(member.delivery),
-            keep: Vec::new(),
-            from_replaced_file: false,
-            chained: Some(upstream),
-            sparse: feed::is_sparse(self.file),
-        }));
+        member
+            .target
+            .link
+            .send(FileRequest::Step(FileStep::Open(Open {
+                file: member.delivery.attributes(),
+                partial_key: partial_key(member.delivery),
+                keep: Vec::new(),
+                from_replaced_file: false,
+                chained: Some(upstream),
+                sparse: source::is_sparse_file(self.file),
+            })));
         member.joins = member.target.link.sync();
     }
 
@@ -291,10 +294,10 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
                 Action::HandOn(to) => self.send_hand_on(to),
                 Action::Finish(index) => {
                     let member = &mut self.members[index];
-                    member.target.link.send(FileRequest::Commit {
+                    member.target.link.send(FileRequest::Step(FileStep::Commit {
                         id: member.delivery.id,
                         sum: Some(self.sum.sum()),
-                    });
+                    }));
                 }
                 Action::LeaveOut(index) => {
                     self.abandon(index, true);
@@ -309,8 +312,9 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
     fn abandon(&mut self, index: usize, keep: bool) {
         let member = &mut self.members[index];
         if member.broken.is_none() {
-            let id = member.delivery.id;
-            member.target.link.send(FileRequest::Abandon { id, keep });
+            let (id, fault) = (member.delivery.id, None);
+            let abandon = FileStep::Abandon { id, keep, fault };
+            member.target.link.send(FileRequest::Step(abandon));
         }
     }
 
@@ -470,10 +474,10 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
     fn fed(&mut self) {
         self.feeding = None;
         let first = &mut self.members[0];
-        let wrong = first.target.link.source_fault();
-        match wrong.or_else(|| feed::changed(first.delivery)) {
-            Some(why) => self.fail(&why),
-            None => {
+        let read = first.target.link.source_fault().map_or(Ok(()), Err);
+        match first.delivery.check(self.file, read) {
+            Err(why) => self.fail(&why),
+            Ok(()) => {
                 let actions = self.chain.confirm();
                 self.act(actions);
             }

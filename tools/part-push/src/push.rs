@@ -3,18 +3,21 @@
 
 use crate::blocks::{self, AHEAD};
 use crate::compression::Compression;
-use crate::feed::{self, attributes};
-use crate::plan::{self, Delivery, DeliverySource, partial_key};
+use crate::feed;
+use crate::plan::{Delivery, DeliverySource, partial_key};
 use crate::reporter::{HostReporter, Outcome};
 use crate::target::Target;
 use remote::Body;
 use remote::HostFault;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io;
 use std::time::{Duration, Instant};
 use transfer::content;
-use transfer::source::{self, Pieces};
-use wire::files::{Batch, FileEvent, FileFault, FileRequest, Open};
+use transfer::parts::Parts;
+use transfer::sender::{self, Outlet, SmallFiles, SourceFile};
+use transfer::source::{self, SourcePiece};
+use wire::files::{Batch, FileEvent, FileFault, FileRequest, FileStep, Open};
 
 /// Sends files to a host, and reports each delivery as soon as the host has confirmed it.
 /// `compress` is `None` if measuring is to decide that.
@@ -68,13 +71,8 @@ impl<'d> HostPush<'_, 'd> {
             self.begin(delivery, 0);
             self.done(delivery.id, Some(why.to_owned()));
         }
-        let (small, large): (Vec<&Delivery>, Vec<&Delivery>) =
-            here.into_iter().partition(|file| plan::is_small(file));
-        self.send_small(&small)?;
-        for file in large {
-            self.send_large(file)?;
-            self.handle_events()?;
-        }
+        self.begin_measuring()?;
+        sender::send(self, &here)?;
         self.wait(|push| push.under_way.is_empty())
     }
 
@@ -87,115 +85,6 @@ impl<'d> HostPush<'_, 'd> {
                 sent,
             },
         );
-    }
-
-    /// Sends small files and empty directories, many in a message.
-    fn send_small(&mut self, files: &[&'d Delivery]) -> Result<(), HostFault> {
-        self.begin_measuring()?;
-        for files in feed::messages(files) {
-            let read = feed::read_all(files);
-            let raw = read.content.len() as u64;
-            let packed = self.pays(&read.content);
-            let (content, body) = content::pack(read.content, packed);
-            let bytes = body.len() as u64;
-            for file in files {
-                // compressed bytes are attributed to files by their sizes
-                self.begin(file, bytes * file.bytes / raw.max(1));
-            }
-            for (id, why) in read.failed {
-                self.done(id, Some(why));
-            }
-            let batch = Batch {
-                files: read.files,
-                content,
-            };
-            self.target
-                .link
-                .send_with(FileRequest::Batch(batch), Body::Bytes(body));
-            self.host_reporter.moved(raw);
-            self.continue_when_sent(bytes)?;
-        }
-        Ok(())
-    }
-
-    fn send_large(&mut self, file: &'d Delivery) -> Result<(), HostFault> {
-        self.begin(file, 0);
-        let source = match feed::open(file) {
-            Ok(source) => source,
-            Err(why) => {
-                self.host_reporter.moved(file.bytes);
-                self.done(file.id, Some(why));
-                return Ok(());
-            }
-        };
-        let kept = self.target.resume(file, &source)?;
-        let link = &mut self.target.link;
-        link.send(FileRequest::Open(Open {
-            file: attributes(file),
-            partial_key: partial_key(file),
-            keep: kept.parts.list().to_vec(),
-            from_replaced_file: kept.from_replaced_file,
-            chained: None,
-            sparse: feed::is_sparse(&source),
-        }));
-        let counted = self.target.counted(file);
-        self.host_reporter
-            .moved(kept.parts.bytes().saturating_sub(counted));
-        self.begin_measuring()?;
-        let mut wrong = None;
-        for part in kept.parts.missing(file.bytes) {
-            if wrong.is_none() && self.under_way.contains_key(&file.id) {
-                wrong = self.part(file, &source, part)?;
-            }
-        }
-        let id = file.id;
-        match wrong.or_else(|| feed::changed(file)) {
-            Some(why) => {
-                let keep = false;
-                self.target.link.send(FileRequest::Abandon { id, keep });
-                self.done(id, Some(why));
-            }
-            None => {
-                let sum = None;
-                self.target.link.send(FileRequest::Commit { id, sum });
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends a part of a file. Returns what was wrong with the file.
-    fn part(
-        &mut self,
-        file: &'d Delivery,
-        source: &File,
-        (begin, end): (u64, u64),
-    ) -> Result<Option<String>, HostFault> {
-        let mut pieces = Pieces::new(source, begin, end - begin);
-        let mut buffer = Vec::new();
-        while self.under_way.contains_key(&file.id) {
-            let piece = match pieces.read_next(&mut buffer) {
-                Ok(Some(piece)) => piece,
-                Ok(None) => break,
-                Err(error) => return Ok(Some(source::why(&error))),
-            };
-            let packed = !piece.is_zeros && self.pays(&buffer);
-            let link = &mut self.target.link;
-            let to = (file.id, &piece);
-            let bytes = blocks::send(link, source, to, &mut buffer, packed)?;
-            self.add_sent(file.id, bytes);
-            self.host_reporter.moved(piece.length);
-            self.continue_when_sent(bytes)?;
-        }
-        // wait for the end, so that a fault of the source is attributed to this file; the pipe and
-        // ssh hold enough to keep the link busy
-        self.target.link.drain(0)?;
-        Ok(self.target.link.source_fault())
-    }
-
-    fn add_sent(&mut self, id: u32, bytes: u64) {
-        if let Some(file) = self.under_way.get_mut(&id) {
-            file.sent += bytes;
-        }
     }
 
     fn pays(&mut self, block: &[u8]) -> bool {
@@ -283,6 +172,91 @@ impl<'d> HostPush<'_, 'd> {
                 },
             );
         }
+    }
+}
+
+impl<'d> Outlet<&'d Delivery> for HostPush<'_, 'd> {
+    type Broken = HostFault;
+
+    fn step(&mut self, step: FileStep) -> Result<(), HostFault> {
+        self.target.link.send(FileRequest::Step(step));
+        self.handle_events()
+    }
+
+    fn batch(&mut self, files: &[&'d Delivery], read: SmallFiles<String>) -> Result<(), HostFault> {
+        let raw = read.content.len() as u64;
+        let packed = self.pays(&read.content);
+        let (content, body) = content::pack(read.content, packed);
+        let bytes = body.len() as u64;
+        for file in files {
+            // compressed bytes are attributed to files by their sizes
+            self.begin(file, bytes * file.bytes / raw.max(1));
+        }
+        for (index, why) in read.failed {
+            self.done(files[index].id, Some(why));
+        }
+        let batch = FileStep::Batch(Batch {
+            files: read.files,
+            content,
+        });
+        let link = &mut self.target.link;
+        link.send_with(FileRequest::Step(batch), Body::Bytes(body));
+        self.host_reporter.moved(raw);
+        self.continue_when_sent(bytes)
+    }
+
+    fn open(&mut self, file: &'d Delivery, source: &File) -> Result<Parts, HostFault> {
+        self.begin(file, 0);
+        let kept = self.target.resume(file, source)?;
+        self.step(FileStep::Open(Open {
+            file: file.attributes(),
+            partial_key: partial_key(file),
+            keep: kept.parts.list().to_vec(),
+            from_replaced_file: kept.from_replaced_file,
+            chained: None,
+            sparse: source::is_sparse_file(source),
+        }))?;
+        let counted = self.target.counted(file);
+        self.host_reporter
+            .moved(kept.parts.bytes().saturating_sub(counted));
+        self.begin_measuring()?;
+        Ok(kept.parts)
+    }
+
+    fn write(
+        &mut self,
+        file: &'d Delivery,
+        source: &File,
+        piece: &SourcePiece,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), HostFault> {
+        let packed = !piece.is_zeros && self.pays(buffer);
+        let link = &mut self.target.link;
+        let bytes = blocks::send(link, source, (file.id, piece), buffer, packed)?;
+        if let Some(file) = self.under_way.get_mut(&file.id) {
+            file.sent += bytes;
+        }
+        self.host_reporter.moved(piece.length);
+        self.continue_when_sent(bytes)
+    }
+
+    fn wants(&mut self, id: u32) -> bool {
+        self.under_way.contains_key(&id)
+    }
+
+    fn read_all(&mut self) -> Result<io::Result<()>, HostFault> {
+        // the pipe and ssh hold enough to keep the link busy
+        self.target.link.drain(0)?;
+        Ok(self.target.link.source_fault().map_or(Ok(()), Err))
+    }
+
+    fn abandon(&mut self, file: &'d Delivery, why: String) -> Result<(), HostFault> {
+        let (id, keep, fault) = (file.id, false, None);
+        if !self.under_way.contains_key(&id) {
+            self.begin(file, 0);
+        }
+        self.done(id, Some(why));
+        self.step(FileStep::Abandon { id, keep, fault })
     }
 }
 

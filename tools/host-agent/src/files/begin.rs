@@ -1,8 +1,8 @@
 //! The beginning of a conversation about files: its first request decides what serves it.
 
+use super::give::Giver;
 use super::incoming_file::{Caller, IncomingFiles};
 use super::receive::{ForwardReceiver, Push};
-use super::send::Sender;
 use super::serve::Serve;
 use crate::output::EventOutput;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub fn begin(
         (FileRequest::Receive(receive), Caller::Tool) => {
             Box::new(Push::begin(receive, output, files)?)
         }
-        (FileRequest::Give(give), Caller::Tool) => Box::new(Sender::begin(&give, output)?),
+        (FileRequest::Give(give), Caller::Tool) => Box::new(Giver::begin(&give, output)?),
         (FileRequest::Handed { partial_key }, Caller::Host(host)) => {
             Box::new(ForwardReceiver::begin(&partial_key, host, output, files)?)
         }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tls::{PublicKey, TlsConnection};
 use transfer::source::Pieces;
 use transfer::{content, silence};
-use wire::files::{BLOCK, Block, FileEvent, FileRequest, HandOn};
+use wire::files::{BLOCK, Block, FileEvent, FileRequest, FileStep, HandOn};
 use wire::{Event, Request};
 
 /// How long to wait for the other host's port; within a cluster, a port that can be reached answers
@@ -143,11 +143,11 @@ impl NextHost {
             };
             let offset = piece.offset;
             self.send(
-                FileRequest::Write(Block {
+                FileRequest::Step(FileStep::Write(Block {
                     id,
                     offset,
                     content,
-                }),
+                })),
                 body,
             )?;
         }

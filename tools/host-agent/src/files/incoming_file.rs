@@ -1,5 +1,5 @@
-//! The files that come to this host, shared by all connections of one push in this process: the
-//! tool begins a file; the tool or another host sends its content, and threads hand on what has
+//! The files that hosts pass on, shared by all connections of one push in this process: the tool
+//! begins a file; the tool or another host sends its content, and a thread hands on what has
 //! arrived.
 //!
 //! Another host is not trusted. It can only append to the one file that it was chosen for, and the
@@ -68,12 +68,12 @@ impl IncomingFiles {
     }
 }
 
-/// A file that arrives on this host.
+/// A file that arrives on this host and is passed on.
 pub struct IncomingFile {
     /// The request that opened the file.
     pub request: Open,
     /// The partial file.
-    pub partial: Partial,
+    pub partial: Arc<Partial>,
     /// The output of the conversation that has begun it.
     pub events: Arc<EventOutput>,
     state: Mutex<State>,
@@ -82,7 +82,7 @@ pub struct IncomingFile {
 }
 
 struct State {
-    /// The checksum of the bytes that have arrived, for a file that hosts hand on.
+    /// The checksum of the bytes that have arrived.
     sum: FileSum,
     /// Whether the last block arrived compressed.
     is_packed: bool,
@@ -112,7 +112,7 @@ pub enum Available {
 
 impl IncomingFile {
     /// Creates a file that arrives here; its events go to this output.
-    pub fn new(request: Open, partial: Partial, events: Arc<EventOutput>) -> IncomingFile {
+    pub fn new(request: Open, partial: Arc<Partial>, events: Arc<EventOutput>) -> IncomingFile {
         IncomingFile {
             request,
             partial,
@@ -129,13 +129,10 @@ impl IncomingFile {
         }
     }
 
-    /// Writes a block. The blocks of a file that hosts hand on must arrive in order.
+    /// Writes a block. The blocks must arrive in order.
     pub fn block(&self, block: &Block, body: Vec<u8>) -> Result<(), FileFault> {
         let (offset, length) = (block.offset, u64::from(block.content.length));
         let content = content::unpack(&block.content, body)?;
-        if self.request.chained.is_none() {
-            return self.partial.put(offset, length, content.as_deref());
-        }
         // locked, so that nothing else is written between a block and its sum
         let mut state = self.state.lock();
         if state.is_over || length == 0 {
@@ -254,7 +251,7 @@ mod tests {
             sparse: true,
         };
         let events = Arc::<EventOutput>::default();
-        IncomingFile::new(request, partial, events)
+        IncomingFile::new(request, Arc::new(partial), events)
     }
 
     /// Grains of this byte, zeros being announced.

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use transfer::folder::{Folder, Links};
-use transfer::receiver::{Receiver, split};
+use transfer::tree::{Tree, split};
 use transfer::{source, sums};
 use wire::files::{FileEvent, Meta};
 
@@ -15,7 +15,7 @@ const AT_ONCE: usize = 500;
 
 /// Reports on each name, in their order. Of what is not below the workspace, a file must only be
 /// there, and its path is the user's choice.
-pub fn inspect(names: &[u8], with_sums: bool, workspace: Option<&Receiver>, output: &EventOutput) {
+pub fn inspect(names: &[u8], with_sums: bool, workspace: Option<&Tree>, output: &EventOutput) {
     let names: Vec<&[u8]> = names
         .split(|byte| *byte == 0)
         .filter(|name| !name.is_empty())

@@ -1,4 +1,4 @@
-//! Receives files on this host (`receive`) or sends files from it (`send`), in conversations with a
+//! Receives files on this host (`receive`) or gives files from it (`give`), in conversations with a
 //! tool or another host. The login's conversation begins first and ends last.
 //!
 //! The first request of a conversation decides what serves it; the others are answered in order,
@@ -11,11 +11,11 @@
 mod begin;
 mod direct_listener;
 mod forward;
+mod give;
 mod incoming_file;
 mod inspect;
 mod push_folder;
 mod receive;
-mod send;
 mod serve;
 
 use crate::notes::{Note, WatcherLink};
@@ -93,7 +93,12 @@ pub fn put_away(receive: &Receive) {
 }
 
 impl Serve for Login {
-    fn step(&mut self, step: FileRequest, body: Vec<u8>) -> Result<(), Failure> {
+    fn step(
+        &mut self,
+        step: FileRequest,
+        body: Vec<u8>,
+        requests: &mut Requests,
+    ) -> Result<(), Failure> {
         match step {
             FileRequest::Listen(listen) => {
                 drop(self.listener.take());
@@ -106,7 +111,7 @@ impl Serve for Login {
                     .for_each(DirectListener::end_connections);
                 Ok(())
             }
-            step => self.serving.step(step, body),
+            step => self.serving.step(step, body, requests),
         }
     }
 }

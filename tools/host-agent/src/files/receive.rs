@@ -1,42 +1,45 @@
-//! Receives files: each arrives whole or not at all.
+//! A push to this host: its [`Receiver`] writes what the tool sends, and each file arrives whole or
+//! not at all. A file that hosts pass on is an [`IncomingFile`] beside that.
 
 use super::incoming_file::{IncomingFile, IncomingFiles};
 use super::push_folder::{self, PushFolder};
 use super::serve::Serve;
 use super::{forward, inspect};
 use crate::output::EventOutput;
+use crate::requests::Requests;
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use tls::PublicKey;
 use transfer::folder::{Folder, Links, writable_by_others};
-use transfer::partial::{Finish, KeptPartial, Partial, PartialNames};
+use transfer::partial::{KeptPartial, PartialNames};
 use transfer::parts::Parts;
-use transfer::receiver::{Receiver, split};
-use transfer::{content, room, sums};
+use transfer::receiver::{Beginning, Destination, FileResult, Receiver};
+use transfer::tree::{Tree, split};
+use transfer::{room, sums};
 use wire::Failure;
 use wire::files::{
-    Batch, FileAttributes, FileEvent, FileFault, FileRequest, FolderReport, HandOn, Open, Receive,
-    Sum,
+    Block, FileAttributes, FileEvent, FileFault, FileRequest, FileStep, FolderReport, HandOn, Open,
+    Receive,
 };
 
 /// A push to this host, over one connection.
 pub struct Push {
     output: Arc<EventOutput>,
     base: PathBuf,
-    /// The directory below which all files go; `None` if it does not exist.
-    workspace: Option<Receiver>,
+    /// Writes below the workspace; `None` if that does not exist.
+    receiver: Option<Receiver<PushDestination>>,
     /// The directory of the push; `None` if nothing is written.
     push_folder: Option<Arc<PushFolder>>,
     /// Whether this is a direct connection beside the login's, which owns the directory of the
     /// push.
     is_direct: bool,
-    /// The files that arrive in blocks, by the numbers of their deliveries. Files that hosts hand
-    /// on remain listed after they were renamed.
-    files: BTreeMap<u32, Arc<IncomingFile>>,
+    /// The files that hosts pass on, by the numbers of their deliveries, until the tool abandons
+    /// them: the next host may still lack a file that has its name here.
+    passed_on: BTreeMap<u32, Arc<IncomingFile>>,
     /// The files that arrive over all connections.
     incoming: Arc<IncomingFiles>,
 }
@@ -75,13 +78,19 @@ impl Push {
             Some(push_folder) => Some(push_folder.base().clone()),
             None => Folder::open(base).ok(),
         };
-        let workspace = opened.map(|folder| Receiver::new(folder, base, receive.fsync));
+        let receiver = opened.map(|folder| {
+            let destination = PushDestination {
+                push_folder: push_folder.clone(),
+                incoming: Arc::clone(files),
+            };
+            Receiver::new(Tree::new(folder, base, receive.fsync), destination)
+        });
         let push = Push {
             base: base.to_owned(),
-            workspace,
+            receiver,
             push_folder,
             is_direct: receive.direct,
-            files: BTreeMap::new(),
+            passed_on: BTreeMap::new(),
             incoming: Arc::clone(files),
             output,
         };
@@ -110,163 +119,71 @@ impl Push {
         Ok(())
     }
 
-    /// The receiver of files; there is none unless this push holds the lock.
-    fn receiver(&mut self) -> Result<&mut Receiver, FileFault> {
-        let writes = self.push_folder.is_some();
-        let workspace = self.workspace.as_mut().filter(|_| writes);
-        workspace.ok_or(FileFault::OutOfOrder)
-    }
-
-    /// Receives small files; each succeeds or fails by itself.
-    fn batch(&mut self, batch: &Batch, body: Vec<u8>) {
-        let (mut done, mut failed) = (Vec::new(), Vec::new());
-        let mut folders = BTreeMap::new();
-        match content::unpack(&batch.content, body) {
-            Err(fault) => failed.extend(batch.files.iter().map(|file| (file.id, fault.clone()))),
-            Ok(content) => {
-                let content = content.unwrap_or_default();
-                let mut rest = content.as_slice();
-                for file in &batch.files {
-                    let bytes = usize::try_from(file.bytes).ok();
-                    let taken = bytes.and_then(|bytes| rest.split_off(..bytes));
-                    let taken = taken.ok_or(FileFault::NotWhole);
-                    match taken.and_then(|content| self.receive_small(file, content)) {
-                        Ok(folder) => {
-                            folders.insert(file.dst.path().parent(), folder);
-                            done.push(file.id);
-                        }
-                        Err(fault) => failed.push((file.id, fault)),
+    /// Carries out a step of the sender; reports the results of files.
+    fn file_step(&mut self, step: FileStep, body: Vec<u8>) {
+        let Some(receiver) = &mut self.receiver else {
+            return;
+        };
+        let passed_on = match &step {
+            FileStep::Write(Block { id, .. }) | FileStep::Commit { id, .. } => {
+                self.passed_on.get(id).cloned()
+            }
+            _ => None,
+        };
+        let results = match (step, passed_on) {
+            (FileStep::Open(open), _) if open.chained.is_some() => {
+                let id = open.file.id;
+                match receiver.open(open.clone()) {
+                    Ok(partial) => {
+                        let output = Arc::clone(&self.output);
+                        let file = Arc::new(IncomingFile::new(open, partial, output));
+                        self.incoming.add(&file);
+                        self.passed_on.insert(id, file);
+                        Vec::new()
                     }
+                    Err(fault) => vec![(id, Err(fault))],
                 }
             }
-        }
-        if let Some(workspace) = &mut self.workspace {
-            workspace.forget();
-            if let Err(fault) = workspace.sync(folders.values()) {
-                failed.extend(done.drain(..).map(|id| (id, fault.clone())));
-            }
-        }
-        self.output.send(FileEvent::Landed { done, failed });
-    }
-
-    /// Writes a small file, and returns its directory, or makes an empty directory.
-    fn receive_small(
-        &mut self,
-        file: &FileAttributes,
-        content: &[u8],
-    ) -> Result<Folder, FileFault> {
-        let dst = file.dst.path();
-        if file.is_folder() {
-            return self.receiver()?.make(dst);
-        }
-        let push_folder = self
-            .push_folder
-            .as_ref()
-            .ok_or(FileFault::OutOfOrder)?
-            .folder()?;
-        let passing = (Some(&push_folder), OsStr::new(push_folder::SMALL));
-        self.receiver()?
-            .write_small(dst, passing, content, finish_of(file))
-    }
-
-    /// The partial file of this name.
-    fn part(&self, partial_key: &str) -> Result<(&PushFolder, PartialNames), FileFault> {
-        let push_folder = self
-            .push_folder
-            .as_deref()
-            .filter(|_| is_partial_key(partial_key));
-        let push_folder = push_folder.ok_or(FileFault::OutOfOrder)?;
-        Ok((
-            push_folder,
-            push_folder::part(&push_folder.folder()?, partial_key),
-        ))
-    }
-
-    fn open(&mut self, request: Open) -> Result<Arc<IncomingFile>, FileFault> {
-        let (_, names) = self.part(&request.partial_key)?;
-        let (bytes, output) = (request.file.bytes, Arc::clone(&self.output));
-        let keep = Parts::of(&request.keep).whole_grains(bytes);
-        let replaced = match request.from_replaced_file {
-            true => {
-                let (folder, name) = self.receiver()?.make_parent(request.file.dst.path())?;
-                let version = self
-                    .incoming
-                    .compared
-                    .lock()
-                    .get(&request.partial_key)
-                    .copied();
-                // anything that has taken its place since is refused
-                let file = folder.file(name).ok().zip(version);
-                Some(file.ok_or(FileFault::EarlierChanged)?)
-            }
-            false => None,
-        };
-        let replaced = replaced.as_ref().map(|(file, version)| (file, *version));
-        let partial = Partial::begin(names, bytes, keep, replaced, request.sparse)?;
-        let file = Arc::new(IncomingFile::new(request, partial, output));
-        self.incoming.add(&file);
-        Ok(file)
-    }
-
-    /// Does something with a file that arrives; a failure is reported once.
-    fn on(&mut self, id: u32, act: impl FnOnce(&IncomingFile) -> Result<(), FileFault>) {
-        let Some(file) = self.files.get(&id).filter(|file| !file.is_over()) else {
-            return;
-        };
-        if let Err(fault) = act(file) {
-            self.fail(id, fault);
-        }
-    }
-
-    fn fail(&mut self, id: u32, fault: FileFault) {
-        // what arrived of it before is kept
-        self.close(id);
-        self.output.send(FileEvent::landed(id, Err(fault)));
-    }
-
-    /// Notes that nothing more of a file arrives over this connection.
-    fn close(&mut self, id: u32) {
-        if let Some(file) = self.files.remove(&id) {
-            leave(&file);
-        }
-    }
-
-    /// Renames a file that has arrived completely, if it has the right checksum.
-    fn commit(&mut self, id: u32, sum: Option<Sum>) {
-        let Some(file) = self.files.remove(&id) else {
-            return;
-        };
-        // from now on, no other host can write to it either
-        file.end(true);
-        let attributes = &file.request.file;
-        let dst = attributes.dst.path();
-        let checked = sum.map_or(Ok(()), |sum| file.check(sum));
-        let landed = checked.and_then(|()| {
-            let receiver = self.receiver()?;
-            receiver.commit(&file.partial, dst, finish_of(attributes))
-        });
-        match &landed {
-            Ok(()) => {
-                if let Some(push_folder) = &self.push_folder {
-                    push_folder.forget_kept(&file.request.partial_key);
-                }
-                if file.request.chained.is_some() {
-                    self.files.insert(id, file);
+            (FileStep::Write(block), Some(file)) => match file.block(&block, body) {
+                Err(fault) if !file.is_over() => self.refuse(block.id, fault),
+                _ => Vec::new(),
+            },
+            (step @ FileStep::Commit { id, sum }, Some(file)) => {
+                // from now on, no other host can write to it either
+                file.end(true);
+                match sum.map_or(Ok(()), |sum| file.check(sum)) {
+                    Ok(()) => receiver.step(step, body),
+                    // the tool compares what has arrived, and sends what is wrong
+                    Err(fault) => self.refuse(id, fault),
                 }
             }
-            // the tool compares what has arrived, and sends what is wrong
-            Err(FileFault::OtherSum) => leave(&file),
-            Err(_) => {
-                file.end(false);
-                file.partial.discard();
+            (step @ FileStep::Abandon { id, .. }, _) => {
+                if let Some(file) = self.passed_on.remove(&id) {
+                    file.end(false);
+                }
+                receiver.step(step, body)
             }
+            (step, _) => receiver.step(step, body),
+        };
+        if !results.is_empty() {
+            self.output.send(FileEvent::landed(results));
         }
-        self.output.send(FileEvent::landed(id, landed));
+    }
+
+    /// Closes a file that hosts pass on, because of a fault.
+    fn refuse(&mut self, id: u32, fault: FileFault) -> Vec<FileResult> {
+        if let Some(file) = self.passed_on.remove(&id) {
+            file.end(false);
+        }
+        if let Some(receiver) = &mut self.receiver {
+            receiver.close(id, true);
+        }
+        vec![(id, Err(fault))]
     }
 
     /// Starts to hand a file on to another host.
     fn hand_on(&self, to: HandOn) {
-        match self.files.get(&to.id) {
+        match self.passed_on.get(&to.id) {
             Some(file) => forward::begin(file, to, Arc::clone(&self.incoming)),
             None => self.output.send(FileEvent::NotHandedOn {
                 id: to.id,
@@ -278,14 +195,17 @@ impl Push {
     /// Opens the file that will be replaced, to read it.
     fn file_to_replace(&self, dst: &Path) -> Option<File> {
         let (folder, name) = split(dst)?;
-        let folder = self.workspace.as_ref()?.find(folder, Links::Anywhere);
+        let tree = &self.receiver.as_ref()?.tree;
+        let folder = tree.find(folder, Links::Anywhere);
         folder.ok()?.file(name).ok()
     }
 
     fn claim(&self, partial_key: String, bytes: u64, dst: Option<&Path>) {
-        let part = self.part(&partial_key).ok().map(|(push_folder, part)| {
+        let push_folder = self.push_folder.as_deref();
+        let part = push_folder.and_then(|push_folder| {
+            let part = part(push_folder, &partial_key).ok()?;
             push_folder.claim(&part, &partial_key);
-            part
+            Some(part)
         });
         let replaced = || self.file_to_replace(dst?);
         let kept = KeptPartial::find(part.as_ref(), bytes, replaced).and_then(|kept| {
@@ -311,12 +231,61 @@ impl Push {
     }
 }
 
-fn finish_of(file: &FileAttributes) -> Finish {
-    Finish {
-        mode: file.mode,
-        mtime: file.mtime,
-        fsync: false,
+/// Where the files of a push go.
+struct PushDestination {
+    /// The directory of the push; `None` if nothing is written.
+    push_folder: Option<Arc<PushFolder>>,
+    incoming: Arc<IncomingFiles>,
+}
+
+impl PushDestination {
+    fn push_folder(&self) -> Result<&PushFolder, FileFault> {
+        self.push_folder.as_deref().ok_or(FileFault::OutOfOrder)
     }
+}
+
+impl Destination for PushDestination {
+    fn attributes(&self, sent: FileAttributes) -> Result<FileAttributes, FileFault> {
+        self.push_folder().map(|_| sent)
+    }
+
+    fn passing(&self, _: &FileAttributes) -> Result<(Option<Folder>, OsString), FileFault> {
+        let folder = self.push_folder()?.folder()?;
+        Ok((Some(folder), push_folder::SMALL.into()))
+    }
+
+    fn partial(&mut self, tree: &mut Tree, open: &Open) -> Result<Beginning, FileFault> {
+        let key = &open.partial_key;
+        let names = part(self.push_folder()?, key)?;
+        let replaced = if open.from_replaced_file {
+            let (folder, name) = tree.make_parent(open.file.dst.path())?;
+            let version = self.incoming.compared.lock().get(key).copied();
+            // anything that has taken its place since is refused
+            let file = folder.file(name).ok().zip(version);
+            Some(file.ok_or(FileFault::EarlierChanged)?)
+        } else {
+            None
+        };
+        Ok(Beginning {
+            names,
+            keep: Parts::of(&open.keep).whole_grains(open.file.bytes),
+            replaced,
+        })
+    }
+
+    fn landed(&mut self, open: &Open) {
+        if let Some(push_folder) = &self.push_folder {
+            push_folder.forget_kept(&open.partial_key);
+        }
+    }
+}
+
+/// The partial file of this name.
+fn part(push_folder: &PushFolder, partial_key: &str) -> Result<PartialNames, FileFault> {
+    if !is_partial_key(partial_key) {
+        return Err(FileFault::OutOfOrder);
+    }
+    Ok(push_folder::part(&push_folder.folder()?, partial_key))
 }
 
 /// Whether this may be the name of a partial file: two words of hexadecimal digits.
@@ -326,24 +295,18 @@ fn is_partial_key(key: &str) -> bool {
         .is_some_and(|(location, version)| is_number(location) && is_number(version))
 }
 
-/// Records the parts that have arrived; the file may be begun again.
-fn leave(file: &IncomingFile) {
-    file.end(false);
-    let _ = file.partial.close();
-}
-
 impl Serve for Push {
-    fn step(&mut self, step: FileRequest, body: Vec<u8>) -> Result<(), Failure> {
-        if let (
-            Some(push_folder),
-            FileRequest::Claim { .. } | FileRequest::Open(_) | FileRequest::Batch(_),
-        ) = (&self.push_folder, &step)
+    fn step(&mut self, step: FileRequest, body: Vec<u8>, _: &mut Requests) -> Result<(), Failure> {
+        use FileStep::{Batch, Open};
+        if let Some(push_folder) = &self.push_folder
+            && let FileRequest::Claim { .. } | FileRequest::Step(Batch(_) | Open(_)) = &step
         {
             push_folder.begin_files();
         }
         match step {
             FileRequest::Inspect { sums } => {
-                inspect::inspect(&body, sums, self.workspace.as_ref(), &self.output);
+                let tree = self.receiver.as_ref().map(|receiver| &receiver.tree);
+                inspect::inspect(&body, sums, tree, &self.output);
             }
             FileRequest::Enter => self.enter()?,
             FileRequest::Leave => self
@@ -365,26 +328,8 @@ impl Serve for Push {
             } => {
                 self.claim(partial_key, bytes, dst.as_ref().map(wire::Text::path));
             }
-            FileRequest::Batch(batch) => self.batch(&batch, body),
-            FileRequest::Open(open) => {
-                let id = open.file.id;
-                match self.open(open) {
-                    Ok(file) => drop(self.files.insert(id, file)),
-                    Err(fault) => self.fail(id, fault),
-                }
-            }
-            FileRequest::Write(block) => {
-                self.on(block.id, |file| file.block(&block, body));
-            }
+            FileRequest::Step(step) => self.file_step(step, body),
             FileRequest::HandOn(to) => self.hand_on(to),
-            FileRequest::Commit { id, sum } => self.commit(id, sum),
-            FileRequest::Abandon { id, keep: true } => self.close(id),
-            FileRequest::Abandon { id, keep: false } => {
-                if let Some(file) = self.files.remove(&id) {
-                    file.end(false);
-                    file.partial.discard();
-                }
-            }
             FileRequest::Sync { number } => self.output.send(FileEvent::Synced { number }),
             _ => return Err(Failure::new("a request that does not belong to receiving")),
         }
@@ -394,7 +339,9 @@ impl Serve for Push {
 
 impl Drop for Push {
     fn drop(&mut self) {
-        self.files.values().for_each(|file| leave(file));
+        self.passed_on.values().for_each(|file| file.end(false));
+        // before the directory of the push is put away
+        self.receiver = None;
         if let Some(push_folder) = self.push_folder.as_ref().filter(|_| !self.is_direct) {
             push_folder.leave();
         }
@@ -423,9 +370,9 @@ impl ForwardReceiver {
 }
 
 impl Serve for ForwardReceiver {
-    fn step(&mut self, step: FileRequest, body: Vec<u8>) -> Result<(), Failure> {
+    fn step(&mut self, step: FileRequest, body: Vec<u8>, _: &mut Requests) -> Result<(), Failure> {
         match step {
-            FileRequest::Write(block) => {
+            FileRequest::Step(FileStep::Write(block)) => {
                 let written = self.file.block(&block, body);
                 written.map_err(|fault| Failure::new(fault.to_string()))
             }

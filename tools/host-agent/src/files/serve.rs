@@ -17,8 +17,14 @@ const OVER_MALFORMED: u8 = 65;
 
 /// Serves the requests of a conversation.
 pub trait Serve: Send {
-    /// Carries out a request; an error ends the conversation.
-    fn step(&mut self, step: FileRequest, body: Vec<u8>) -> Result<(), Failure>;
+    /// Carries out a request; an error ends the conversation. A request that takes long may look
+    /// whether the next ones make it needless.
+    fn step(
+        &mut self,
+        step: FileRequest,
+        body: Vec<u8>,
+        requests: &mut Requests,
+    ) -> Result<(), Failure>;
 }
 
 /// Answers all requests, and sends heartbeats meanwhile; returns the agent's exit status.
@@ -62,7 +68,7 @@ fn answer_all(serving: &mut dyn Serve, requests: &mut Requests, output: &EventOu
         };
         let done = match message.head {
             Request::Alive => Ok(()),
-            Request::File(step) => serving.step(step, message.body),
+            Request::File(step) => serving.step(step, message.body, requests),
             _ => Err(Failure::new(
                 "a request that is not about files, in the middle of files",
             )),

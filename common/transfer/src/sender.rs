@@ -1,0 +1,256 @@
+//! Sends files to a [receiver](crate::receiver), in either direction: for part-push on this
+//! machine, for part-pull on a host.
+//!
+//! | step | the sender | the receiver |
+//! |---|---|---|
+//! | `batch` | reads small files, many for one message | writes and renames each |
+//! | `open` | says which parts the receiver may keep | reserves the space, copies those parts |
+//! | `write` | reads what is missing in blocks; announces zeros | writes it |
+//! | `commit` | has read the file, which is what was listed | gives it its mode, time and name |
+//! | `abandon` | could not read it, or it has changed | keeps what has arrived, or removes it |
+//!
+//! The tool lists what the other end has and decides what is missing: `inspect` for a push, `find`
+//! for a pull. Which parts of a large file need not be sent is found out by the
+//! [sums](crate::sums) of what the receiver has kept. In a push the sender asks for these by
+//! `claim`; in a pull they come with the request for the file. The sender does not wait for the
+//! receiver. A receiver that cannot write a file says so once, by `landed` or `abandon`, and drops
+//! what still arrives of it. A file belongs to the connection over which it was begun; if that
+//! breaks, the parts that have arrived are kept, and the file is begun again over another one.
+//!
+//! What is different in the two directions is behind two traits: [`SourceFile`] is where a file
+//! comes from and when it counts as changed, [`Outlet`] the connection, with compression and the
+//! results of the other side for part-push. The receiver has [`Destination`] for where files go.
+
+use crate::SMALL;
+use crate::parts::Parts;
+use crate::source::{self, Pieces, SourcePiece};
+use std::fs::File;
+use std::io;
+use wire::files::{BLOCK, FILES_AT_ONCE, FileAttributes, FileStep};
+
+#[allow(unused_imports, reason = "for the documentation")]
+use crate::receiver::Destination;
+
+/// A file that is sent.
+pub trait SourceFile: Copy {
+    /// Why it cannot be sent.
+    type Fault;
+
+    /// Its number.
+    fn id(&self) -> u32;
+
+    /// Its size.
+    fn bytes(&self) -> u64;
+
+    /// What the receiver is to know about it.
+    fn attributes(&self) -> FileAttributes;
+
+    /// Opens it.
+    fn open(&self) -> Result<File, Self::Fault>;
+
+    /// Checks, after it was read with this result, that it is what was listed.
+    fn check(&self, source: &File, read: io::Result<()>) -> Result<(), Self::Fault>;
+
+    /// Appends its whole content.
+    fn read(&self, content: &mut Vec<u8>) -> Result<(), Self::Fault> {
+        read_whole(*self, content)
+    }
+}
+
+/// Appends the whole content of a file, as long as it was when it was listed.
+pub fn read_whole<F: SourceFile>(file: F, content: &mut Vec<u8>) -> Result<(), F::Fault> {
+    let source = file.open()?;
+    let begin = content.len();
+    content.resize(begin + usize::try_from(file.bytes()).unwrap_or(0), 0);
+    let rest = &mut content[begin..];
+    let read = source::read_at(&source, 0, rest);
+    let read = read.and_then(|count| match count == rest.len() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::UnexpectedEof.into()),
+    });
+    file.check(&source, read)
+}
+
+/// The connection to a receiver.
+pub trait Outlet<F: SourceFile> {
+    /// Why nothing more can be sent.
+    type Broken;
+
+    /// Sends a step without content.
+    fn step(&mut self, step: FileStep) -> Result<(), Self::Broken>;
+
+    /// Sends small files that were read together; some may have failed.
+    fn batch(&mut self, files: &[F], read: SmallFiles<F::Fault>) -> Result<(), Self::Broken>;
+
+    /// Sends [`FileStep::Open`]; returns the parts that the receiver has.
+    fn open(&mut self, file: F, source: &File) -> Result<Parts, Self::Broken>;
+
+    /// Sends a piece of a file, whose content is in the buffer unless it is all zeros.
+    fn write(
+        &mut self,
+        file: F,
+        source: &File,
+        piece: &SourcePiece,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), Self::Broken>;
+
+    /// Whether the receiver still wants a file.
+    fn wants(&mut self, id: u32) -> bool;
+
+    /// Waits until all pieces were read, if they are read later; returns why that failed.
+    fn read_all(&mut self) -> Result<io::Result<()>, Self::Broken> {
+        Ok(Ok(()))
+    }
+
+    /// Abandons a file that cannot be sent.
+    fn abandon(&mut self, file: F, fault: F::Fault) -> Result<(), Self::Broken>;
+}
+
+/// Small files that were read.
+pub struct SmallFiles<T> {
+    /// The files that were read completely.
+    pub files: Vec<FileAttributes>,
+    /// Their content, one file after another.
+    pub content: Vec<u8>,
+    /// The indices of the files that could not be read, and why.
+    pub failed: Vec<(usize, T)>,
+}
+
+/// Sends files: first all small ones, then one after another.
+pub fn send<F: SourceFile, O: Outlet<F>>(outlet: &mut O, files: &[F]) -> Result<(), O::Broken> {
+    let (small, large): (Vec<F>, Vec<F>) = files.iter().partition(|file| file.bytes() <= SMALL);
+    for files in groups(&small) {
+        outlet.batch(files, read_small(files))?;
+    }
+    let mut buffer = Vec::new();
+    large
+        .into_iter()
+        .try_for_each(|file| send_large(outlet, file, &mut buffer))
+}
+
+/// Groups small files, each group for one message.
+fn groups<F: SourceFile>(mut rest: &[F]) -> impl Iterator<Item = &[F]> {
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |file: &&F| {
+            bytes += file.bytes();
+            bytes <= BLOCK
+        };
+        let count = rest.iter().take(FILES_AT_ONCE).take_while(fits).count();
+        let (now, later) = rest.split_at(count.max(1).min(rest.len()));
+        rest = later;
+        Some(now).filter(|now| !now.is_empty())
+    })
+}
+
+fn read_small<F: SourceFile>(files: &[F]) -> SmallFiles<F::Fault> {
+    let (mut read, mut content, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, file) in files.iter().enumerate() {
+        let before = content.len();
+        match file.read(&mut content) {
+            Ok(()) => read.push(file.attributes()),
+            Err(fault) => {
+                content.truncate(before);
+                failed.push((index, fault));
+            }
+        }
+    }
+    SmallFiles {
+        files: read,
+        content,
+        failed,
+    }
+}
+
+/// Sends what the receiver lacks of a file.
+fn send_large<F: SourceFile, O: Outlet<F>>(
+    outlet: &mut O,
+    file: F,
+    buffer: &mut Vec<u8>,
+) -> Result<(), O::Broken> {
+    let source = match file.open() {
+        Ok(source) => source,
+        Err(fault) => return outlet.abandon(file, fault),
+    };
+    let mut read = Ok(());
+    for (begin, end) in outlet.open(file, &source)?.missing(file.bytes()) {
+        let mut pieces = Pieces::new(&source, begin, end - begin);
+        while read.is_ok() && outlet.wants(file.id()) {
+            match pieces.read_next(buffer) {
+                Ok(Some(piece)) => outlet.write(file, &source, &piece, buffer)?,
+                Ok(None) => break,
+                Err(error) => read = Err(error),
+            }
+        }
+    }
+    // a fault of the source is one of this file
+    let read = outlet.read_all()?.and(read);
+    match file.check(&source, read) {
+        Ok(()) => outlet.step(FileStep::Commit {
+            id: file.id(),
+            sum: None,
+        }),
+        Err(fault) => outlet.abandon(file, fault),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file whose content is known, or that cannot be read.
+    #[derive(Clone, Copy)]
+    struct Known(u32, Result<&'static str, &'static str>);
+
+    impl SourceFile for Known {
+        type Fault = &'static str;
+
+        fn id(&self) -> u32 {
+            self.0
+        }
+
+        fn bytes(&self) -> u64 {
+            self.1.map_or(1000, |content| content.len() as u64)
+        }
+
+        fn attributes(&self) -> FileAttributes {
+            FileAttributes {
+                id: self.0,
+                dst: "/w/a".into(),
+                bytes: self.bytes(),
+                mode: 0o644,
+                mtime: None,
+            }
+        }
+
+        fn open(&self) -> Result<File, &'static str> {
+            Err("not a file")
+        }
+
+        fn check(&self, _: &File, _: io::Result<()>) -> Result<(), &'static str> {
+            Ok(())
+        }
+
+        fn read(&self, content: &mut Vec<u8>) -> Result<(), &'static str> {
+            content.extend_from_slice(self.1?.as_bytes());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_message_has_the_files_that_could_be_read_and_names_the_others() {
+        let long = "x".repeat(BLOCK as usize - 3).leak();
+        let files = [Ok(""), Ok(&*long), Err("it is missing"), Ok("hello")];
+        let files: Vec<Known> = (0..).zip(files).map(|(id, read)| Known(id, read)).collect();
+        let read: Vec<_> = groups(&files).map(read_small).collect();
+        let ids = read
+            .iter()
+            .map(|read| read.files.iter().map(|file| file.id));
+        let ids: Vec<Vec<u32>> = ids.map(Iterator::collect).collect();
+        assert_eq!(ids, [vec![0, 1], vec![3]]);
+        let failed: Vec<_> = read.iter().flat_map(|read| &read.failed).collect();
+        assert_eq!(failed, [&(0, "it is missing")]);
+        let contents: Vec<&[u8]> = read.iter().map(|read| &read.content[..]).collect();
+        assert_eq!(contents, [long.as_bytes(), b"hello"]);
+    }
+}

@@ -1,0 +1,121 @@
+//! A directory below which files are written, whatever symbolic links there are.
+
+use crate::folder::{Folder, Links};
+use crate::partial::{Finish, Partial, write_small};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use wire::files::FileFault;
+
+/// The directory, by its descriptor and by the path that the tool uses.
+pub struct Tree {
+    folder: Folder,
+    path: PathBuf,
+    /// Whether files and their directories are written to the disk (fsync).
+    fsync: bool,
+    /// Directories below it that were just opened to be written to.
+    known: HashMap<PathBuf, Folder>,
+}
+
+impl Tree {
+    /// The directory of this path.
+    pub fn new(folder: Folder, path: &Path, fsync: bool) -> Tree {
+        Tree {
+            folder,
+            path: path.to_owned(),
+            fsync,
+            known: HashMap::new(),
+        }
+    }
+
+    /// Whether a directory is below it, by its path.
+    pub fn has(&self, folder: &Path) -> bool {
+        folder.starts_with(&self.path)
+    }
+
+    /// Opens a directory to write to it, and makes missing directories.
+    pub fn make(&mut self, folder: &Path) -> Result<Folder, FileFault> {
+        if let Some(known) = self.known.get(folder) {
+            return Ok(known.clone());
+        }
+        let opened = self.descend(folder, Links::Inside, true)?;
+        self.known.insert(folder.to_owned(), opened.clone());
+        Ok(opened)
+    }
+
+    /// Opens a directory to read what is there.
+    pub fn find(&self, folder: &Path, links: Links) -> Result<Folder, FileFault> {
+        self.descend(folder, links, false)
+    }
+
+    fn descend(&self, folder: &Path, links: Links, make: bool) -> Result<Folder, FileFault> {
+        let below = folder.strip_prefix(&self.path);
+        let below = below.map_err(|_| FileFault::LeadsOut(folder.into()))?;
+        let opened = self.folder.descend(below, links, make);
+        opened.map_err(|fault| match fault {
+            FileFault::LeadsOut(_) => FileFault::LeadsOut(folder.into()),
+            FileFault::LinkOfOther(_) => FileFault::LinkOfOther(folder.into()),
+            other => other,
+        })
+    }
+
+    /// Opens the directory of a file, and makes it if it is missing. Returns it with the file's
+    /// name.
+    pub fn make_parent<'p>(&mut self, dst: &'p Path) -> Result<(Folder, &'p OsStr), FileFault> {
+        let (folder, name) = split(dst).ok_or(FileFault::OutOfOrder)?;
+        Ok((self.make(folder)?, name))
+    }
+
+    /// Writes a small file under a temporary name, in its own directory if none is given, and
+    /// renames it. Returns its directory, which is not written to the disk yet.
+    pub fn write_small(
+        &mut self,
+        dst: &Path,
+        (passing, name): (Option<&Folder>, &OsStr),
+        content: &[u8],
+        finish: Finish,
+    ) -> Result<Folder, FileFault> {
+        let (folder, dst) = self.make_parent(dst)?;
+        let passing = (passing.unwrap_or(&folder), name);
+        write_small(passing, (&folder, dst), content, self.with_fsync(finish))?;
+        Ok(folder)
+    }
+
+    /// Gives a complete file its mode, its time and its name.
+    pub fn commit(
+        &mut self,
+        partial: &Partial,
+        dst: &Path,
+        finish: Finish,
+    ) -> Result<(), FileFault> {
+        self.forget();
+        let (folder, name) = self.make_parent(dst)?;
+        partial.finish((&folder, name), self.with_fsync(finish))?;
+        self.sync([&folder])
+    }
+
+    fn with_fsync(&self, finish: Finish) -> Finish {
+        let fsync = self.fsync;
+        Finish { fsync, ..finish }
+    }
+
+    /// Writes directories to the disk, if that is wanted.
+    pub fn sync<'a>(&self, folders: impl IntoIterator<Item = &'a Folder>) -> Result<(), FileFault> {
+        if !self.fsync {
+            return Ok(());
+        }
+        let sync = |folder: &Folder| Ok(folder.as_file()?.sync_all()?);
+        folders.into_iter().try_for_each(sync)
+    }
+
+    /// Closes the directories that were opened: other users who can write there may have moved
+    /// directories or made links since.
+    pub fn forget(&mut self) {
+        self.known.clear();
+    }
+}
+
+/// The directory and the name of a file.
+pub fn split(path: &Path) -> Option<(&Path, &OsStr)> {
+    path.parent().zip(path.file_name())
+}

@@ -1,0 +1,349 @@
+//! A pull from this host: lists files and sends them. Nothing is written here.
+
+use super::push_folder;
+use super::serve::Serve;
+use crate::environment::at_home;
+use crate::output::EventOutput;
+use crate::requests::Requests;
+use nix::libc;
+use std::convert::Infallible;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use transfer::content;
+use transfer::folder::{Folder, Links};
+use transfer::parts::Parts;
+use transfer::sender::{self, Outlet, SmallFiles, SourceFile};
+use transfer::source::SourcePiece;
+use transfer::{source, sums};
+use wire::files::{
+    Batch, Block, FileAttributes, FileEvent, FileFault, FileRequest, FileStep, FolderReport,
+    FoundFile, Give, Open, Sum, Unreadable, Wanted, WantedFile,
+};
+use wire::{Failure, Text};
+
+/// How many names are sent at once.
+const FOUND_AT_ONCE: usize = 100;
+
+/// A directory whose files are fetched.
+pub struct Giver {
+    output: Arc<EventOutput>,
+    base: Folder,
+    /// The directory below it that was used last, and its path.
+    last: Option<(PathBuf, Folder)>,
+}
+
+impl Giver {
+    /// The directory must exist.
+    pub fn begin(give: &Give, output: Arc<EventOutput>) -> Result<Giver, Failure> {
+        let base = Folder::open(&at_home(give.base.path())).map_err(|fault| match fault {
+            FileFault::LinkOfOther(_) => Failure::new(fault.to_string()),
+            _ => Failure::new(format!(
+                "there is no directory {}",
+                give.base.path().display()
+            )),
+        })?;
+        output.send(FileEvent::Ready(FolderReport::default()));
+        Ok(Giver {
+            output,
+            base,
+            last: None,
+        })
+    }
+
+    /// The directory and the name of a file. The user's own links on the way may lead anywhere.
+    fn split<'p>(&mut self, path: &'p Path) -> Result<(Folder, &'p OsStr), FileFault> {
+        let name = path.file_name().unwrap_or(OsStr::new("."));
+        let parent = path.parent().unwrap_or(Path::new(""));
+        if let Some((last, folder)) = &self.last
+            && last == parent
+        {
+            return Ok((folder.clone(), name));
+        }
+        let folder = self.base.descend(parent, Links::Anywhere, false)?;
+        self.last = Some((parent.to_owned(), folder.clone()));
+        Ok((folder, name))
+    }
+
+    /// Lists files and empty directories at the roots and below. Symbolic links are not followed,
+    /// and part-push's own directories are left out. What does not exist is omitted; what cannot
+    /// be read is reported, because files that are wanted may be there.
+    fn find(&mut self, roots: &[Text]) {
+        let output = Arc::clone(&self.output);
+        let mut found = Listing {
+            output: &output,
+            entries: Vec::new(),
+            unreadable: Vec::new(),
+        };
+        for root in roots {
+            self.walk(root.path().to_owned(), &mut found);
+        }
+        output.send(FileEvent::Found {
+            entries: found.entries,
+            unreadable: found.unreadable,
+            last: true,
+        });
+    }
+
+    fn walk(&mut self, root: PathBuf, found: &mut Listing<'_>) {
+        let mut waiting = vec![root.clone()];
+        while let Some(path) = waiting.pop() {
+            let is_ours = path.file_name().is_some_and(push_folder::is_ours) && path != root;
+            let (meta, names) = match self.list(&path) {
+                Ok((meta, _)) if is_ours && meta.is_dir() => continue,
+                Ok(listed) => listed,
+                Err(_) if is_ours => continue,
+                Err(fault) => {
+                    found.add_unreadable(path, fault);
+                    continue;
+                }
+            };
+            if meta.is_file() || names.as_ref().is_some_and(Vec::is_empty) {
+                found.add(path, &meta);
+                continue;
+            }
+            waiting.extend(names.into_iter().flatten().map(|name| path.join(name)));
+        }
+    }
+
+    /// The attributes of a file or directory, and all names in a directory.
+    fn list(&mut self, path: &Path) -> Result<(fs::Metadata, Option<Vec<OsString>>), FileFault> {
+        let (folder, name) = self.split(path)?;
+        let meta = folder.stat(name)?;
+        let names = match meta.is_dir() {
+            true => Some(folder.names_in(name)?),
+            false => None,
+        };
+        Ok((meta, names))
+    }
+
+    /// Sends files, apart from what the tool has of a single one.
+    fn send(&mut self, wanted: &Wanted, their_sums: &[u8], requests: &mut Requests) {
+        let file = |wanted| GivenFile {
+            wanted,
+            place: self.split(wanted.path.path()),
+        };
+        let files: Vec<GivenFile<'_>> = wanted.files.iter().map(file).collect();
+        let files: Vec<&GivenFile<'_>> = files.iter().collect();
+        let mut answers = Answers {
+            output: &self.output,
+            requests,
+            kept: Parts::of(&wanted.kept),
+            sums: Sum::list(their_sums).unwrap_or_default(),
+        };
+        let Ok(()) = sender::send(&mut answers, &files);
+    }
+}
+
+/// A file that the tool wants.
+struct GivenFile<'w> {
+    wanted: &'w WantedFile,
+    /// Its directory and name.
+    place: Result<(Folder, &'w OsStr), FileFault>,
+}
+
+impl SourceFile for &GivenFile<'_> {
+    type Fault = FileFault;
+
+    fn id(&self) -> u32 {
+        self.wanted.id
+    }
+
+    fn bytes(&self) -> u64 {
+        self.wanted.meta.bytes
+    }
+
+    fn attributes(&self) -> FileAttributes {
+        let WantedFile { id, path, meta } = self.wanted;
+        FileAttributes {
+            id: *id,
+            dst: path.clone(),
+            bytes: meta.bytes,
+            mode: meta.mode,
+            mtime: Some(meta.mtime),
+        }
+    }
+
+    fn open(&self) -> Result<File, FileFault> {
+        let (folder, name) = self.place.as_ref().map_err(Clone::clone)?;
+        folder.file(name).map_err(|error| fault(&error))
+    }
+
+    fn check(&self, source: &File, read: io::Result<()>) -> Result<(), FileFault> {
+        read.map_err(|error| fault(&error))?;
+        let (folder, name) = self.place.as_ref().map_err(Clone::clone)?;
+        // its name must still stand for it
+        let now = [source.metadata(), folder.stat(name)];
+        let is_listed = |meta: &io::Result<fs::Metadata>| {
+            let meta = meta.as_ref().map(source::meta);
+            meta.is_ok_and(|meta| meta.is_same_version(&self.wanted.meta))
+        };
+        match now.iter().all(is_listed) {
+            true => Ok(()),
+            false => Err(FileFault::Changed),
+        }
+    }
+}
+
+/// The connection to the tool.
+struct Answers<'a> {
+    output: &'a EventOutput,
+    requests: &'a mut Requests,
+    /// The parts of the file that the tool has, and their checksums.
+    kept: Parts,
+    sums: Vec<Sum>,
+}
+
+impl Answers<'_> {
+    fn send(&self, step: FileStep, body: &[u8]) {
+        self.output.send_with(FileEvent::Step(step), body);
+    }
+
+    /// The parts of a file that are the same here.
+    fn same(&self, source: &File, bytes: u64) -> Parts {
+        let ours = sums::of(&AtomicBool::new(false), source, &self.kept, bytes);
+        sums::same(&self.kept, bytes, &ours.unwrap_or_default(), &self.sums)
+    }
+}
+
+impl Outlet<&GivenFile<'_>> for Answers<'_> {
+    type Broken = Infallible;
+
+    fn step(&mut self, step: FileStep) -> Result<(), Infallible> {
+        self.send(step, &[]);
+        Ok(())
+    }
+
+    fn batch(
+        &mut self,
+        files: &[&GivenFile<'_>],
+        read: SmallFiles<FileFault>,
+    ) -> Result<(), Infallible> {
+        for (index, fault) in read.failed {
+            self.abandon(files[index], fault)?;
+        }
+        let batch = Batch {
+            files: read.files,
+            content: content::plain(&read.content),
+        };
+        self.send(FileStep::Batch(batch), &read.content);
+        Ok(())
+    }
+
+    fn open(&mut self, file: &GivenFile<'_>, source: &File) -> Result<Parts, Infallible> {
+        let kept = self.same(source, file.bytes());
+        self.step(FileStep::Open(Open {
+            file: file.attributes(),
+            partial_key: String::new(),
+            keep: kept.list().to_vec(),
+            from_replaced_file: false,
+            chained: None,
+            sparse: file.wanted.meta.sparse,
+        }))?;
+        Ok(kept)
+    }
+
+    fn write(
+        &mut self,
+        file: &GivenFile<'_>,
+        _: &File,
+        piece: &SourcePiece,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), Infallible> {
+        let (content, body) = match piece.is_zeros {
+            true => (content::zeros(piece.length), &[][..]),
+            false => (content::plain(buffer), &buffer[..]),
+        };
+        let (id, offset) = (file.id(), piece.offset);
+        let block = Block {
+            id,
+            offset,
+            content,
+        };
+        self.send(FileStep::Write(block), body);
+        Ok(())
+    }
+
+    fn wants(&mut self, id: u32) -> bool {
+        !self.output.is_closed() && !self.requests.abandons(id)
+    }
+
+    fn abandon(&mut self, file: &GivenFile<'_>, fault: FileFault) -> Result<(), Infallible> {
+        self.step(FileStep::Abandon {
+            id: file.id(),
+            keep: fault != FileFault::Changed,
+            fault: Some(fault),
+        })
+    }
+}
+
+/// A list of names that is sent in pieces.
+struct Listing<'a> {
+    output: &'a EventOutput,
+    entries: Vec<FoundFile>,
+    unreadable: Vec<Unreadable>,
+}
+
+impl Listing<'_> {
+    fn add(&mut self, path: PathBuf, meta: &fs::Metadata) {
+        self.entries.push(FoundFile {
+            path: path.into(),
+            meta: source::meta(meta),
+        });
+        self.send_if_many();
+    }
+
+    /// What has just been removed, or never existed, is not there; anything else may hold files.
+    fn add_unreadable(&mut self, path: PathBuf, fault: FileFault) {
+        if matches!(fault, FileFault::System(libc::ENOENT | libc::ENOTDIR)) {
+            return;
+        }
+        self.unreadable.push(Unreadable {
+            path: path.into(),
+            fault,
+        });
+        self.send_if_many();
+    }
+
+    fn send_if_many(&mut self) {
+        if self.entries.len() + self.unreadable.len() >= FOUND_AT_ONCE {
+            self.output.send(FileEvent::Found {
+                entries: std::mem::take(&mut self.entries),
+                unreadable: std::mem::take(&mut self.unreadable),
+                last: false,
+            });
+        }
+    }
+}
+
+fn fault(error: &io::Error) -> FileFault {
+    match error.raw_os_error() {
+        Some(number) => FileFault::System(number),
+        None if error.kind() == ErrorKind::UnexpectedEof => FileFault::Changed,
+        None => FileFault::NoFile,
+    }
+}
+
+impl Serve for Giver {
+    fn step(
+        &mut self,
+        step: FileRequest,
+        body: Vec<u8>,
+        requests: &mut Requests,
+    ) -> Result<(), Failure> {
+        // another directory may have its name by now
+        self.last = None;
+        match step {
+            FileRequest::Find { roots } => self.find(&roots),
+            FileRequest::Send(wanted) => self.send(&wanted, &body, requests),
+            // that file has been sent by now
+            FileRequest::Step(FileStep::Abandon { .. }) => {}
+            FileRequest::Sync { number } => self.output.send(FileEvent::Synced { number }),
+            _ => return Err(Failure::new("a request that does not belong to sending")),
+        }
+        Ok(())
+    }
+}

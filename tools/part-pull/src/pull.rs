@@ -1,0 +1,198 @@
+//! Fetches the files of a host: its agent is the sender, this machine the receiver. Each file is
+//! renamed as soon as it is complete, so that finished files stay when the host is lost.
+
+use crate::local::{Expected, Local, PullDestination};
+use crate::plan::PulledFile;
+use remote::Body;
+use remote::HostFault;
+use remote::host_link::HostLink;
+use std::collections::VecDeque;
+use transfer::receiver::Receiver;
+use transfer::{LARGE, SMALL, sums};
+use wire::files::{FILES_AT_ONCE, FileEvent, FileFault, FileRequest, FileStep, Wanted, WantedFile};
+
+/// How many files the host is asked for before the first one has arrived, so that the link need not
+/// wait. Small files count together.
+const AHEAD: usize = 8;
+
+const UNREADABLE: &str = "it could not be read whole there";
+const UNREQUESTED: &str = "it sent another file than was asked for";
+
+/// The result for a file: the bytes received, or why it failed.
+pub type Received = Result<u64, String>;
+
+/// Takes the results of files.
+pub trait Results<'a> {
+    /// Counts bytes that have arrived, or need not.
+    fn moved(&self, bytes: u64);
+    /// A file has its result.
+    fn done(&self, file: &'a PulledFile, result: Received);
+}
+
+/// Fetches these files, and reports the result of each.
+pub fn pull<'a>(
+    link: &mut HostLink,
+    local: &mut Local,
+    files: &[&'a PulledFile],
+    results: &dyn Results<'a>,
+) -> Result<(), HostFault> {
+    let (folders, files): (Vec<&PulledFile>, Vec<&PulledFile>) =
+        files.iter().partition(|file| file.there.is_folder());
+    for folder in folders {
+        results.done(folder, local.make_empty(folder).map(|()| 0));
+    }
+    let tree = match local.make() {
+        Ok(tree) => tree,
+        Err(fault) => {
+            for file in files {
+                results.done(file, Err(fault.here()));
+            }
+            return Ok(());
+        }
+    };
+    let mut pull = Pull {
+        link,
+        receiver: Receiver::new(tree, PullDestination::default()),
+        results,
+    };
+    let (small, large): (Vec<&PulledFile>, Vec<&PulledFile>) = files
+        .into_iter()
+        .partition(|file| file.there.bytes <= SMALL);
+    let small = small.chunks(FILES_AT_ONCE).map(<[_]>::to_vec);
+    let mut waiting: VecDeque<_> = small.chain(large.iter().map(|file| vec![*file])).collect();
+    loop {
+        while waiting.front().is_some_and(|files| pull.has_room(files))
+            && let Some(files) = waiting.pop_front()
+        {
+            pull.request(&files, local)?;
+        }
+        if pull.expected() == 0 {
+            return Ok(());
+        }
+        match pull.link.next_event()? {
+            (FileEvent::Step(step), body) => pull.step(step, body)?,
+            (other, _) => return Err(HostFault::unexpected(&other)),
+        }
+    }
+}
+
+/// Files on their way from a host.
+struct Pull<'p, 'a> {
+    link: &'p mut HostLink,
+    receiver: Receiver<PullDestination<'a>>,
+    results: &'p dyn Results<'a>,
+}
+
+impl<'a> Pull<'_, 'a> {
+    /// How many files were requested and have not ended.
+    fn expected(&self) -> usize {
+        self.receiver.destination.0.len()
+    }
+
+    /// Whether the host may be asked for these files now.
+    fn has_room(&self, files: &[&PulledFile]) -> bool {
+        let expected = self.expected();
+        match files[0].there.bytes {
+            0..=SMALL => expected < AHEAD * FILES_AT_ONCE,
+            // nothing else may arrive while its parts are summed up
+            LARGE.. => expected == 0,
+            _ => expected < AHEAD,
+        }
+    }
+
+    /// Asks for small files together, or for what is missing of a larger one.
+    fn request(&mut self, files: &[&'a PulledFile], local: &mut Local) -> Result<(), HostFault> {
+        let wanted = files.iter().map(|file| WantedFile {
+            id: file.id,
+            path: file.src.as_path().into(),
+            meta: file.there,
+        });
+        let mut wanted = Wanted {
+            files: wanted.collect(),
+            kept: Vec::new(),
+        };
+        let mut body = Vec::new();
+        let mut kept = local
+            .kept(files[0])
+            .filter(|_| files[0].there.bytes >= LARGE);
+        if let Some(known) = &kept {
+            let bytes = files[0].there.bytes;
+            let sum = |stop: &_| sums::of(stop, &known.file, &known.parts, bytes);
+            match self.link.keep_alive_during(sum)? {
+                Ok(sums) => {
+                    wanted.kept = known.parts.list().to_vec();
+                    body = sums.iter().flat_map(|sum| sum.0).collect();
+                }
+                Err(_) => kept = None,
+            }
+        }
+        for file in files {
+            let expected = Expected::new(file, kept.take());
+            self.receiver.destination.0.insert(file.id, expected);
+        }
+        let request = FileRequest::Send(wanted);
+        self.link.send_with(request, Body::Bytes(body));
+        Ok(())
+    }
+
+    /// Carries out a step of the host.
+    fn step(&mut self, step: FileStep, body: Vec<u8>) -> Result<(), HostFault> {
+        let (ids, ends) = match &step {
+            FileStep::Batch(batch) => (batch.files.iter().map(|file| file.id).collect(), true),
+            FileStep::Open(open) => (vec![open.file.id], false),
+            FileStep::Write(block) => (vec![block.id], false),
+            FileStep::Commit { id, .. } | FileStep::Abandon { id, .. } => (vec![*id], true),
+        };
+        let expected = &self.receiver.destination.0;
+        if !ids.iter().all(|id| expected.contains_key(id)) {
+            return Err(HostFault::reported(UNREQUESTED));
+        }
+        if let FileStep::Write(block) = &step {
+            self.results.moved(block.content.length.into());
+        }
+        let opens = matches!(step, FileStep::Open(_));
+        let is_theirs = matches!(step, FileStep::Abandon { .. });
+        for (id, result) in self.receiver.step(step, body) {
+            self.done(id, result, is_theirs);
+            if !ends {
+                // it need not send the rest
+                let (keep, fault) = (false, None);
+                let abandon = FileStep::Abandon { id, keep, fault };
+                self.link.send(FileRequest::Step(abandon));
+            }
+        }
+        if opens {
+            let kept = self.receiver.destination.0.get(&ids[0]);
+            self.results
+                .moved(kept.map_or(0, |expected| expected.kept_bytes));
+        }
+        if ends {
+            for id in ids {
+                self.done(id, Err(FileFault::NotWhole), is_theirs);
+                self.receiver.destination.0.remove(&id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports the result of a file, unless it has one.
+    fn done(&mut self, id: u32, result: Result<(), FileFault>, is_theirs: bool) {
+        let Some(expected) = self.receiver.destination.0.get_mut(&id) else {
+            return;
+        };
+        if std::mem::replace(&mut expected.has_result, true) {
+            return;
+        }
+        let (file, bytes) = (expected.file, expected.file.there.bytes);
+        if bytes <= SMALL {
+            self.results.moved(bytes);
+        }
+        let received = bytes - expected.kept_bytes;
+        let result = result.map(|()| received).map_err(|fault| match fault {
+            FileFault::Changed => fault.to_string(),
+            fault if is_theirs => format!("{UNREADABLE}: {fault}"),
+            fault => fault.here(),
+        });
+        self.results.done(file, result);
+    }
+}
