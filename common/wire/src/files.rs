@@ -87,7 +87,7 @@ pub enum FileRequest {
     },
     /// Sends files; answered by [`FileEvent::Step`]s. Each file ends with its batch, with `commit`
     /// or with `abandon`.
-    Send(Wanted),
+    Send(FilesToSend),
     /// To a host that receives: the next step, answered by [`FileEvent::Landed`] at the end of a
     /// file. To a host that sends: `abandon` says that a file is no longer wanted.
     #[serde(untagged)]
@@ -283,9 +283,9 @@ pub struct Block {
 /// Files that a host is to send. If parts of a single file are kept, their checksums follow the
 /// line, 32 bytes for each piece.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct FilesToSend {
     /// The files, at most [`FILES_AT_ONCE`].
-    pub files: Vec<WantedFile>,
+    pub files: Vec<FileToSend>,
     /// The begin and end of each part that the receiver has of the only file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<(u64, u64)>,
@@ -293,7 +293,7 @@ pub struct Wanted {
 
 /// A file that a host is to send.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WantedFile {
+pub struct FileToSend {
     /// A number that the tool chooses and the steps repeat.
     pub id: u32,
     /// The path of the file, relative to the directory of [`Give`].

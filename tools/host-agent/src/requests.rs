@@ -81,7 +81,9 @@ impl Requests {
     /// Whether a request that has arrived abandons the file with this number.
     pub fn abandons(&mut self, file: u32) -> bool {
         while let Ok(Next::Request(message)) = self.read_within(Some(Duration::ZERO)) {
-            self.ahead.push_back(message);
+            if message.head != Request::Alive {
+                self.ahead.push_back(message);
+            }
         }
         self.ahead.iter().any(|message| {
             let abandoned =

@@ -4,7 +4,7 @@ use crate::args::Args;
 use crate::listing::{self, Listed};
 use crate::local::{self, Local};
 use crate::plan::{PulledFile, SelectedFiles};
-use crate::pull::{self, Received, Results};
+use crate::pull::{self, PullResults, Received};
 use cli::copy::{self, CopyReporter};
 use cli::progress::ProgressDisplay;
 use rayon::prelude::*;
@@ -403,7 +403,7 @@ struct PullReporter<'a> {
     reporter: &'a CopyReporter,
 }
 
-impl Results<'_> for PullReporter<'_> {
+impl PullResults<'_> for PullReporter<'_> {
     fn moved(&self, bytes: u64) {
         self.reporter.show.moved(self.host, bytes);
     }

@@ -9,7 +9,9 @@ use remote::host_link::HostLink;
 use std::collections::VecDeque;
 use transfer::receiver::Receiver;
 use transfer::{LARGE, SMALL, sums};
-use wire::files::{FILES_AT_ONCE, FileEvent, FileFault, FileRequest, FileStep, Wanted, WantedFile};
+use wire::files::{
+    FILES_AT_ONCE, FileEvent, FileFault, FileRequest, FileStep, FileToSend, FilesToSend,
+};
 
 /// How many files the host is asked for before the first one has arrived, so that the link need not
 /// wait. Small files count together.
@@ -22,7 +24,7 @@ const UNREQUESTED: &str = "it sent another file than was asked for";
 pub type Received = Result<u64, String>;
 
 /// Takes the results of files.
-pub trait Results<'a> {
+pub trait PullResults<'a> {
     /// Counts bytes that have arrived, or need not.
     fn moved(&self, bytes: u64);
     /// A file has its result.
@@ -34,7 +36,7 @@ pub fn pull<'a>(
     link: &mut HostLink,
     local: &mut Local,
     files: &[&'a PulledFile],
-    results: &dyn Results<'a>,
+    results: &dyn PullResults<'a>,
 ) -> Result<(), HostFault> {
     let (folders, files): (Vec<&PulledFile>, Vec<&PulledFile>) =
         files.iter().partition(|file| file.there.is_folder());
@@ -80,7 +82,7 @@ pub fn pull<'a>(
 struct Pull<'p, 'a> {
     link: &'p mut HostLink,
     receiver: Receiver<PullDestination<'a>>,
-    results: &'p dyn Results<'a>,
+    results: &'p dyn PullResults<'a>,
 }
 
 impl<'a> Pull<'_, 'a> {
@@ -102,19 +104,20 @@ impl<'a> Pull<'_, 'a> {
 
     /// Asks for small files together, or for what is missing of a larger one.
     fn request(&mut self, files: &[&'a PulledFile], local: &mut Local) -> Result<(), HostFault> {
-        let wanted = files.iter().map(|file| WantedFile {
+        let wanted = files.iter().map(|file| FileToSend {
             id: file.id,
             path: file.src.as_path().into(),
             meta: file.there,
         });
-        let mut wanted = Wanted {
+        let mut wanted = FilesToSend {
             files: wanted.collect(),
             kept: Vec::new(),
         };
         let mut body = Vec::new();
-        let mut kept = local
-            .kept(files[0])
-            .filter(|_| files[0].there.bytes >= LARGE);
+        let mut kept = match files[0].there.bytes {
+            LARGE.. => local.kept(files[0]),
+            _ => None,
+        };
         if let Some(known) = &kept {
             let bytes = files[0].there.bytes;
             let sum = |stop: &_| sums::of(stop, &known.file, &known.parts, bytes);

@@ -1,12 +1,12 @@
 //! Carries out the deliveries: first examines every host, then sends to several at once.
 
 use crate::args::Args;
+use crate::connection::PushConnection;
 use crate::context::PushContext;
 use crate::hand_on;
 use crate::plan::{self, Delivery, DeliverySource};
 use crate::reporter::Reporter;
-use crate::target::Target;
-use crate::task::{PushState, Task};
+use crate::target::{Target, TargetState};
 use crate::turn;
 use cli::copy;
 use cli::progress::ProgressDisplay;
@@ -53,23 +53,23 @@ pub fn run(
         base,
         run: remote::random_token()?,
     };
-    let tasks = open(&context, hosts, deliveries, &mut report)?;
+    let targets = open(&context, hosts, deliveries, &mut report)?;
     if let Some(signal) = context.signal() {
         return Ok(interrupted(signal));
     }
-    turn::wait(&context, &tasks)?;
-    warn(&context, &tasks);
+    turn::wait(&context, &targets)?;
+    warn(&context, &targets);
     if let Some(signal) = context.signal() {
         return Ok(interrupted(signal));
     }
     let at_once = hosts.len().min(usize::from(args.jobs));
     let pool = remote::threads(at_once)?;
-    report.extend(pool.install(|| carry_out(&context, stream, &tasks, deliveries)));
+    report.extend(pool.install(|| carry_out(&context, stream, &targets, deliveries)));
     pool.install(|| {
-        tasks
+        targets
             .par_iter()
-            .filter_map(|task| task.lock().target.take())
-            .for_each(|target| target.link.end());
+            .filter_map(|target| target.lock().connection.take())
+            .for_each(|connection| connection.link.end());
     });
     Ok(match context.signal() {
         None => {
@@ -102,7 +102,7 @@ fn open<'a>(
     hosts: &'a [Host],
     deliveries: &'a [Delivery],
     report: &mut Report,
-) -> Result<Vec<Task<'a>>, Report> {
+) -> Result<Vec<Target<'a>>, Report> {
     let opened = context.remote.open_agents(hosts);
     report.extend(remote::report(hosts, &opened));
     let mut by_host: HashMap<u32, Vec<&Delivery>> = HashMap::new();
@@ -112,31 +112,31 @@ fn open<'a>(
     let begin = |(host, opened): (&'a Host, Result<Session, HostFault>)| {
         let reported = opened.is_err();
         let begun = opened.and_then(|session| {
-            Target::begin(session, context.stop.clone(), context.receive(host))
+            PushConnection::begin(session, context.stop.clone(), context.receive(host))
         });
-        let (target, broken) = match begun {
-            Ok(mut target) => {
-                target.link.keep_to(context.limit.clone());
-                (Some(target), None)
+        let (connection, broken) = match begun {
+            Ok(mut connection) => {
+                connection.link.keep_to(context.limit.clone());
+                (Some(connection), None)
             }
             Err(broken) => (None, Some(broken)),
         };
         (
             host,
-            PushState {
-                target,
+            TargetState {
+                connection,
                 broken,
                 reported,
-                ..PushState::default()
+                ..TargetState::default()
             },
         )
     };
     let pairs: Vec<_> = hosts.iter().zip(opened).collect();
     let begun: Vec<_> =
         turn::threads(hosts.len())?.install(|| pairs.into_par_iter().map(begin).collect());
-    let task = |(host, state): (&'a Host, PushState)| {
+    let target = |(host, state): (&'a Host, TargetState)| {
         let deliveries = by_host.remove(&host.id).unwrap_or_default();
-        Task {
+        Target {
             host,
             fates: fates(&deliveries),
             deliveries,
@@ -144,25 +144,25 @@ fn open<'a>(
             state: Mutex::new(state),
         }
     };
-    let tasks: Vec<_> = begun.into_iter().map(task).collect();
-    Ok(tasks)
+    let targets: Vec<_> = begun.into_iter().map(target).collect();
+    Ok(targets)
 }
 
 /// Warns about directories in which other users of a host could replace what is copied there, and
 /// about locks that other hosts do not see.
-fn warn(context: &PushContext<'_>, tasks: &[Task<'_>]) {
+fn warn(context: &PushContext<'_>, targets: &[Target<'_>]) {
     let mut exposed: BTreeMap<String, Vec<&Host>> = BTreeMap::new();
     let mut unlocked: BTreeMap<String, Vec<&Host>> = BTreeMap::new();
-    for task in tasks {
-        let Some(target) = &mut task.lock().target else {
+    for target in targets {
+        let Some(connection) = &mut target.lock().connection else {
             continue;
         };
-        if let Some(folder) = target.ready.exposed.take() {
+        if let Some(folder) = connection.ready.exposed.take() {
             let folder = folder.path().to_string_lossy().into_owned();
-            exposed.entry(folder).or_default().push(task.host);
+            exposed.entry(folder).or_default().push(target.host);
         }
-        if let Some(why) = target.ready.unlocked.take() {
-            unlocked.entry(why).or_default().push(task.host);
+        if let Some(why) = connection.ready.unlocked.take() {
+            unlocked.entry(why).or_default().push(target.host);
         }
     }
     for (folder, hosts) in exposed {
@@ -220,47 +220,50 @@ fn fault(host: &Host, broken: &HostFault) -> Fault {
 fn carry_out(
     context: &PushContext<'_>,
     stream: &Stream,
-    tasks: &[Task<'_>],
+    targets: &[Target<'_>],
     deliveries: &[Delivery],
 ) -> Report {
     let dry = context.args.copy.dry_run;
-    if !dry && tasks.len() > 1 {
-        share(tasks);
+    if !dry && targets.len() > 1 {
+        share(targets);
     }
-    tasks.par_iter().for_each(|task| task.inspect(context));
-    let full = no_room(tasks);
+    targets
+        .par_iter()
+        .for_each(|target| target.inspect(context));
+    let full = no_room(targets);
     if dry {
-        let unwritten = print_plan(tasks);
-        return Report([broken(tasks), full, Vec::from_iter(unwritten)].concat());
+        let unwritten = print_plan(targets);
+        return Report([broken(targets), full, Vec::from_iter(unwritten)].concat());
     }
-    let reporter = new_reporter(context, stream, tasks, deliveries.len());
+    let reporter = new_reporter(context, stream, targets, deliveries.len());
     if full.is_empty() {
-        send(context, tasks, &reporter);
+        send(context, targets, &reporter);
     } else {
-        send_nothing(tasks, &reporter);
+        send_nothing(targets, &reporter);
     }
-    Report([full, reporter.copy.end(), broken(tasks)].concat())
+    Report([full, reporter.copy.end(), broken(targets)].concat())
 }
 
 fn new_reporter(
     context: &PushContext<'_>,
     stream: &Stream,
-    tasks: &[Task<'_>],
+    targets: &[Target<'_>],
     deliveries: usize,
 ) -> Reporter {
     let args = context.args;
     let changed = context
         .remote
-        .newly_found(tasks.iter().map(|task| task.host));
-    let lacking = tasks.iter().flat_map(|task| {
-        task.lacking()
+        .newly_found(targets.iter().map(|target| target.host));
+    let lacking = targets.iter().flat_map(|target| {
+        target
+            .lacking()
             .into_iter()
-            .map(|delivery| (task.host.id, delivery.bytes))
+            .map(|delivery| (target.host.id, delivery.bytes))
     });
     let show = ProgressDisplay::new(
         ("part-push", "there"),
         args.copy.progress,
-        tasks.iter().map(|task| task.host),
+        targets.iter().map(|target| target.host),
         lacking,
     );
     Reporter {
@@ -276,70 +279,71 @@ fn new_reporter(
 }
 
 /// Sends every host what it lacks.
-fn send(context: &PushContext<'_>, tasks: &[Task<'_>], reporter: &Reporter) {
-    if choose_routes(tasks, context, reporter) {
+fn send(context: &PushContext<'_>, targets: &[Target<'_>], reporter: &Reporter) {
+    if choose_routes(targets, context, reporter) {
         // small files first, so that scripts do not wait for large maps
-        tasks
+        targets
             .par_iter()
-            .for_each(|task| task.push_small(context, reporter));
-        hand_on::all(tasks, context, reporter);
+            .for_each(|target| target.push_small(context, reporter));
+        hand_on::all(targets, context, reporter);
     }
-    tasks
+    targets
         .par_iter()
-        .for_each(|task| task.push(context, reporter));
-    tasks
+        .for_each(|target| target.push(context, reporter));
+    targets
         .par_iter()
-        .for_each(|task| task.check_shared(context, reporter));
+        .for_each(|target| target.check_shared(context, reporter));
 }
 
 /// Gives up all hosts because one has no space: sending nothing is better than filling a disk in
 /// the middle of a push.
-fn send_nothing(tasks: &[Task<'_>], reporter: &Reporter) {
+fn send_nothing(targets: &[Target<'_>], reporter: &Reporter) {
     let nothing_sent = HostFault::reported("nothing was sent: a host has no space left");
-    for task in tasks {
-        let mut state = task.lock();
+    for target in targets {
+        let mut state = target.lock();
         state.reported |= state.broken.is_none();
         state.broken.get_or_insert(nothing_sent.clone());
         drop(state);
-        task.give_up(&task.deliveries, reporter);
+        target.give_up(&target.deliveries, reporter);
     }
 }
 
-fn broken(tasks: &[Task<'_>]) -> Vec<Fault> {
-    let fault = |task: &Task<'_>| {
-        let state = task.lock();
+fn broken(targets: &[Target<'_>]) -> Vec<Fault> {
+    let fault = |target: &Target<'_>| {
+        let state = target.lock();
         state
             .broken
             .as_ref()
             .filter(|_| !state.reported && !state.complete)
-            .map(|broken| fault(task.host, broken))
+            .map(|broken| fault(target.host, broken))
     };
-    tasks.iter().filter_map(fault).collect()
+    targets.iter().filter_map(fault).collect()
 }
 
 /// Finds out which hosts see the same directory, so that a file for all of them is sent once.
-fn share(tasks: &[Task<'_>]) {
-    let peers = |task: &Task<'_>| {
-        task.on_target(Target::peers)
-            .map(|peers| (task.host.id, peers.into_iter().collect()))
+fn share(targets: &[Target<'_>]) {
+    let peers = |target: &Target<'_>| {
+        target
+            .on_connection(PushConnection::peers)
+            .map(|peers| (target.host.id, peers.into_iter().collect()))
     };
-    let seen: BTreeMap<u32, BTreeSet<u32>> = tasks.par_iter().filter_map(peers).collect();
+    let seen: BTreeMap<u32, BTreeSet<u32>> = targets.par_iter().filter_map(peers).collect();
     let leaders = plan::leaders(&seen);
     let mut taken: HashMap<(u32, &[u8]), (u32, u32)> = HashMap::new();
-    for task in tasks {
-        let Some(leader) = leaders.get(&task.host.id) else {
+    for target in targets {
+        let Some(leader) = leaders.get(&target.host.id) else {
             continue;
         };
-        task.lock().leader = Some(*leader);
-        for delivery in &task.deliveries {
+        target.lock().leader = Some(*leader);
+        for delivery in &target.deliveries {
             let (file, host) = *taken
                 .entry((*leader, delivery.dst.as_os_str().as_bytes()))
                 .or_insert((delivery.file, delivery.host));
             if host != delivery.host && file == delivery.file {
-                task.fates.set(*delivery, Fate::Shared);
+                target.fates.set(*delivery, Fate::Shared);
             } else if host != delivery.host {
                 let why = format!("host {host} shares the directory and gets another file there");
-                task.fates.set(*delivery, Fate::Refused(why));
+                target.fates.set(*delivery, Fate::Refused(why));
             }
         }
     }
@@ -347,19 +351,20 @@ fn share(tasks: &[Task<'_>]) {
 
 /// Chooses the connection for content to each host. Each host that may receive files from others
 /// gets the keys of those hosts. Returns whether there are any.
-fn choose_routes(tasks: &[Task<'_>], context: &PushContext<'_>, reporter: &Reporter) -> bool {
-    let keys = hosts_of_chains(tasks);
-    tasks
+fn choose_routes(targets: &[Target<'_>], context: &PushContext<'_>, reporter: &Reporter) -> bool {
+    let keys = hosts_of_chains(targets);
+    targets
         .par_iter()
-        .for_each(|task| task.choose_route(context, &keys, reporter));
+        .for_each(|target| target.choose_route(context, &keys, reporter));
     !keys.is_empty()
 }
 
 /// The public keys of all hosts that get a file which other hosts get too.
-fn hosts_of_chains(tasks: &[Task<'_>]) -> Vec<String> {
-    let shared = hand_on::shared_files(tasks).into_iter().flatten();
-    let by_id: BTreeMap<u32, &Task<'_>> = shared.map(|(task, _)| (task.host.id, task)).collect();
-    let key = |task: &Task<'_>| task.lock().target.as_ref()?.ready.key.clone();
+fn hosts_of_chains(targets: &[Target<'_>]) -> Vec<String> {
+    let shared = hand_on::shared_files(targets).into_iter().flatten();
+    let by_id: BTreeMap<u32, &Target<'_>> =
+        shared.map(|(target, _)| (target.host.id, target)).collect();
+    let key = |target: &Target<'_>| target.lock().connection.as_ref()?.ready.key.clone();
     by_id.into_values().filter_map(key).collect()
 }
 
@@ -377,28 +382,28 @@ fn room(delivery: &Delivery) -> u64 {
 
 /// The faults of hosts without enough space for their files and for those of hosts that share their
 /// directory.
-fn no_room(tasks: &[Task<'_>]) -> Vec<Fault> {
+fn no_room(targets: &[Target<'_>]) -> Vec<Fault> {
     let mut needed: BTreeMap<u32, u64> = BTreeMap::new();
-    let leader = |task: &Task<'_>| task.lock().leader.unwrap_or(task.host.id);
-    for task in tasks {
-        let lacking = task.lacking();
-        let state = task.lock();
-        let Some(target) = &state.target else {
+    let leader = |target: &Target<'_>| target.lock().leader.unwrap_or(target.host.id);
+    for target in targets {
+        let lacking = target.lacking();
+        let state = target.lock();
+        let Some(connection) = &state.connection else {
             continue;
         };
         let bytes: u64 = lacking
             .iter()
-            .map(|delivery| room(delivery).saturating_sub(target.partial_bytes(delivery)))
+            .map(|delivery| room(delivery).saturating_sub(connection.partial_bytes(delivery)))
             .sum();
         drop(state);
-        *needed.entry(leader(task)).or_default() += bytes;
+        *needed.entry(leader(target)).or_default() += bytes;
     }
-    let fault = |task: &Task<'_>| {
+    let fault = |target: &Target<'_>| {
         let needed = needed
-            .get(&task.host.id)
+            .get(&target.host.id)
             .copied()
             .filter(|needed| *needed > 0)?;
-        let free = task.lock().target.as_ref()?.ready.free_bytes?;
+        let free = target.lock().connection.as_ref()?.ready.free_bytes?;
         (needed + ROOM_TO_SPARE > free).then(|| {
             let problem = format!(
                 "no space left: {} are to be sent, {} are \
@@ -406,20 +411,23 @@ fn no_room(tasks: &[Task<'_>]) -> Vec<Fault> {
                 term::bytes(needed),
                 term::bytes(free)
             );
-            Fault::item(task.host.location(), problem).fix(
+            Fault::item(target.host.location(), problem).fix(
                 "make room there, or choose a workspace on a larger disk; nothing was sent \
                     to any host",
             )
         })
     };
-    tasks.iter().filter_map(fault).collect()
+    targets.iter().filter_map(fault).collect()
 }
 
 /// Prints what would be sent; returns the fault if that could not be written.
-fn print_plan(tasks: &[Task<'_>]) -> Option<Fault> {
+fn print_plan(targets: &[Target<'_>]) -> Option<Fault> {
     let mut out = Out::new("part-push");
-    for task in tasks.iter().filter(|task| task.lock().target.is_some()) {
-        let (send, skipped) = (task.lacking(), task.fates.count(&Fate::Present));
+    for target in targets
+        .iter()
+        .filter(|target| target.lock().connection.is_some())
+    {
+        let (send, skipped) = (target.lacking(), target.fates.count(&Fate::Present));
         for delivery in &send {
             let source = match &delivery.source {
                 DeliverySource::File(path) => path.display().to_string(),
@@ -427,14 +435,20 @@ fn print_plan(tasks: &[Task<'_>]) -> Option<Fault> {
                 DeliverySource::Folder => "(an empty directory)".to_owned(),
                 DeliverySource::MustExist => "(not there)".to_owned(),
             };
-            copy::print_planned(&mut out, task.host, &source, &delivery.dst, delivery.bytes);
+            copy::print_planned(
+                &mut out,
+                target.host,
+                &source,
+                &delivery.dst,
+                delivery.bytes,
+            );
         }
         let bytes = term::bytes(send.iter().map(|delivery| delivery.bytes).sum());
         let files = term::count(send.len() as u64, "file");
         out.write(
             format!(
                 "{}: {files} to send, {bytes}; {skipped} there already\n",
-                task.host.location()
+                target.host.location()
             )
             .as_bytes(),
         );

@@ -22,7 +22,7 @@ const OBSERVED: Duration = Duration::from_secs(4);
 const SLOWER: f64 = 3.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MemberState {
+enum Stage {
     /// It was asked to begin the file.
     Joining,
     /// It receives the file.
@@ -51,8 +51,8 @@ pub enum Action {
 }
 
 #[derive(Debug)]
-struct ChainMember {
-    state: MemberState,
+struct ChainProgress {
+    stage: Stage,
     /// How many bytes of the file it has.
     arrived_bytes: u64,
     /// When the first and the last bytes arrived.
@@ -61,7 +61,7 @@ struct ChainMember {
     progressed: Duration,
 }
 
-impl ChainMember {
+impl ChainProgress {
     /// The rate in bytes per second since the first bytes arrived.
     fn rate(&self, now: Duration) -> f64 {
         let Some((first, last)) = self.arrived else {
@@ -72,8 +72,8 @@ impl ChainMember {
     }
 
     fn has_all(&self) -> bool {
-        use MemberState::{Finishing, Landed, Whole};
-        matches!(self.state, Whole | Finishing | Landed)
+        use Stage::{Finishing, Landed, Whole};
+        matches!(self.stage, Whole | Finishing | Landed)
     }
 
     fn was_observed(&self, now: Duration) -> bool {
@@ -86,7 +86,7 @@ impl ChainMember {
 #[derive(Debug)]
 pub struct Chain {
     bytes: u64,
-    members: Vec<ChainMember>,
+    members: Vec<ChainProgress>,
     /// How long a host may receive nothing.
     patience: Duration,
     /// Whether the file on this machine was read completely and did not change meanwhile.
@@ -97,8 +97,8 @@ impl Chain {
     /// For a file of this size and this number of hosts. Because of a limit here, a block may take
     /// as long as `block_takes`.
     pub fn new(bytes: u64, hosts: usize, block_takes: Duration) -> Chain {
-        let member = || ChainMember {
-            state: MemberState::Joining,
+        let member = || ChainProgress {
+            stage: Stage::Joining,
             arrived_bytes: 0,
             arrived: None,
             progressed: Duration::ZERO,
@@ -113,17 +113,17 @@ impl Chain {
 
     /// Whether a host is still in the chain.
     pub fn is_in(&self, index: usize) -> bool {
-        self.members[index].state != MemberState::Out
+        self.members[index].stage != Stage::Out
     }
 
     /// Whether a host was asked to rename the file and has not answered yet.
     pub fn is_finishing(&self, index: usize) -> bool {
-        self.members[index].state == MemberState::Finishing
+        self.members[index].stage == Stage::Finishing
     }
 
     /// Whether a host has renamed the file.
     pub fn has_landed(&self, index: usize) -> bool {
-        self.members[index].state == MemberState::Landed
+        self.members[index].stage == Stage::Landed
     }
 
     /// How many bytes of the file a host has.
@@ -139,14 +139,13 @@ impl Chain {
     /// A host has begun the file.
     pub fn joined(&mut self, index: usize, now: Duration) -> Vec<Action> {
         let member = &mut self.members[index];
-        if member.state != MemberState::Joining {
+        if member.stage != Stage::Joining {
             return Vec::new();
         }
-        (member.state, member.progressed) = (MemberState::Receiving, now);
+        (member.stage, member.progressed) = (Stage::Receiving, now);
         let feed = (index == 0).then_some(Action::Feed);
-        let have_both_joined = |to: &usize| {
-            (to - 1..=*to).all(|index| self.members[index].state != MemberState::Joining)
-        };
+        let have_both_joined =
+            |to: &usize| (to - 1..=*to).all(|index| self.members[index].stage != Stage::Joining);
         let links = (index.max(1)..=index + 1).filter(|to| *to < self.members.len());
         let hand_on = links.filter(have_both_joined).map(Action::HandOn);
         feed.into_iter().chain(hand_on).collect()
@@ -155,12 +154,12 @@ impl Chain {
     /// A host reports how many bytes of the file it has.
     pub fn arrived(&mut self, index: usize, bytes: u64, now: Duration) -> Vec<Action> {
         let member = &mut self.members[index];
-        if member.state == MemberState::Receiving && bytes > member.arrived_bytes {
+        if member.stage == Stage::Receiving && bytes > member.arrived_bytes {
             let first = member.arrived.map_or(now, |(first, _)| first);
             member.arrived = Some((first, now));
             (member.arrived_bytes, member.progressed) = (bytes, now);
             if bytes >= self.bytes {
-                member.state = MemberState::Whole;
+                member.stage = Stage::Whole;
             }
         }
         self.finish_whole()
@@ -175,8 +174,8 @@ impl Chain {
     fn finish_whole(&mut self) -> Vec<Action> {
         let mut actions = Vec::new();
         for (index, member) in self.members.iter_mut().enumerate() {
-            if self.is_confirmed && member.state == MemberState::Whole {
-                member.state = MemberState::Finishing;
+            if self.is_confirmed && member.stage == Stage::Whole {
+                member.stage = Stage::Finishing;
                 actions.push(Action::Finish(index));
             }
         }
@@ -191,7 +190,7 @@ impl Chain {
     /// A host has renamed the file.
     pub fn landed(&mut self, index: usize) {
         if self.is_finishing(index) {
-            self.members[index].state = MemberState::Landed;
+            self.members[index].stage = Stage::Landed;
         }
     }
 
@@ -199,7 +198,7 @@ impl Chain {
     pub fn lost(&mut self, index: usize) -> Vec<Action> {
         if self.is_in(index) {
             // what it has does not count any more
-            self.members[index].state = MemberState::Joining;
+            self.members[index].stage = Stage::Joining;
         }
         self.break_at(index)
     }
@@ -211,8 +210,8 @@ impl Chain {
         let mut actions = Vec::new();
         let behind = self.members.iter_mut().enumerate().skip(index);
         for (index, member) in behind.take_while(|(_, member)| is_unproved || !member.has_all()) {
-            if member.state != MemberState::Out {
-                member.state = MemberState::Out;
+            if member.stage != Stage::Out {
+                member.stage = Stage::Out;
                 actions.push(Action::LeaveOut(index));
             }
         }
@@ -224,7 +223,7 @@ impl Chain {
         for index in 1..self.members.len() {
             let available = self.members[index - 1].arrived_bytes;
             let member = &mut self.members[index];
-            if member.state == MemberState::Receiving && member.arrived_bytes >= available {
+            if member.stage == Stage::Receiving && member.arrived_bytes >= available {
                 member.progressed = now;
             }
         }
@@ -234,9 +233,9 @@ impl Chain {
 
     fn is_stalled(&self, index: usize, now: Duration) -> bool {
         let member = &self.members[index];
-        let limit = match member.state {
-            MemberState::Joining => BEGIN,
-            MemberState::Receiving => self.patience,
+        let limit = match member.stage {
+            Stage::Joining => BEGIN,
+            Stage::Receiving => self.patience,
             _ => return false,
         };
         now.saturating_sub(member.progressed) > limit
@@ -248,7 +247,7 @@ impl Chain {
         };
         let member = &self.members[index];
         let behind = before.arrived_bytes.saturating_sub(member.arrived_bytes);
-        member.state == MemberState::Receiving
+        member.stage == Stage::Receiving
             && member.was_observed(now)
             && before.was_observed(now)
             && behind > BEHIND

@@ -11,12 +11,12 @@
 use crate::blocks::{self, AHEAD};
 use crate::chain::{Action, Chain};
 use crate::compression::Compression;
+use crate::connection::PushConnection;
 use crate::context::PushContext;
 use crate::plan::{self, Delivery, DeliverySource, partial_key};
 use crate::push;
-use crate::reporter::{HostReporter, Outcome, Reporter};
+use crate::reporter::{Outcome, Reporter};
 use crate::target::Target;
-use crate::task::Task;
 use cli::progress::Route;
 use rayon::prelude::*;
 use remote::HostFault;
@@ -34,13 +34,13 @@ use wire::files::{BLOCK, FileEvent, FileFault, FileRequest, FileStep, HandOn, Op
 const TURN: Duration = Duration::from_millis(20);
 
 /// The hosts that lack each large file which several hosts lack.
-pub fn shared_files<'t, 'a>(tasks: &'t [Task<'a>]) -> Vec<Vec<(&'t Task<'a>, &'a Delivery)>> {
+pub fn shared_files<'t, 'a>(targets: &'t [Target<'a>]) -> Vec<Vec<(&'t Target<'a>, &'a Delivery)>> {
     let mut by_file: BTreeMap<u32, Vec<_>> = BTreeMap::new();
-    for task in tasks {
-        for delivery in task.lacking() {
+    for target in targets {
+        for delivery in target.lacking() {
             if plan::is_handed_on(delivery) {
                 let hosts = by_file.entry(delivery.file).or_default();
-                hosts.push((task, delivery));
+                hosts.push((target, delivery));
             }
         }
     }
@@ -51,14 +51,14 @@ pub fn shared_files<'t, 'a>(tasks: &'t [Task<'a>]) -> Vec<Vec<(&'t Task<'a>, &'a
 }
 
 /// Has hosts pass on to each other the large files that several of them lack.
-pub fn all(tasks: &[Task<'_>], context: &PushContext<'_>, reporter: &Reporter) {
-    for hosts in shared_files(tasks) {
+pub fn all(targets: &[Target<'_>], context: &PushContext<'_>, reporter: &Reporter) {
+    for hosts in shared_files(targets) {
         hand_on(hosts, context, reporter);
     }
 }
 
 /// Has hosts pass on one file, if that sends less from here than they lack together.
-fn hand_on(hosts: Vec<(&Task<'_>, &Delivery)>, context: &PushContext<'_>, reporter: &Reporter) {
+fn hand_on(hosts: Vec<(&Target<'_>, &Delivery)>, context: &PushContext<'_>, reporter: &Reporter) {
     let (_, delivery) = hosts[0];
     // a fault of the source is reported when the file is sent to each host
     let DeliverySource::File(path) = &delivery.source else {
@@ -67,9 +67,9 @@ fn hand_on(hosts: Vec<(&Task<'_>, &Delivery)>, context: &PushContext<'_>, report
     let Ok(file) = delivery.open() else {
         return;
     };
-    let give_back = |host: ChainHost<'_, '_>| host.give_back(context, reporter);
-    let begin = |(task, delivery)| {
-        let mut host = ChainHost::begin(task, delivery)?;
+    let give_back = |host: ChainMember<'_, '_>| host.give_back(context, reporter);
+    let begin = |(target, delivery)| {
+        let mut host = ChainMember::begin(target, delivery)?;
         host.compare(&file);
         if host.broken.is_none() {
             return Some(host);
@@ -81,7 +81,7 @@ fn hand_on(hosts: Vec<(&Task<'_>, &Delivery)>, context: &PushContext<'_>, report
     let mut members: Vec<_> = hosts.into_par_iter().filter_map(begin).collect();
     // hosts at one switch usually have neighbouring addresses, so that the file crosses each link
     // between switches once
-    members.sort_by_key(|host| u32::from(host.task.host.ip.0));
+    members.sort_by_key(|host| u32::from(host.target.host.ip.0));
     for chain in members.chunks_mut(usize::from(context.args.jobs)) {
         let lacked: u64 = chain.iter().map(|host| host.lacks).sum();
         if lacked > delivery.bytes {
@@ -96,11 +96,11 @@ fn hand_on(hosts: Vec<(&Task<'_>, &Delivery)>, context: &PushContext<'_>, report
 }
 
 /// A host that gets a file by a chain.
-struct ChainHost<'t, 'a> {
-    task: &'t Task<'a>,
+struct ChainMember<'t, 'a> {
+    target: &'t Target<'a>,
     delivery: &'a Delivery,
-    /// The connection, which is given back to the task at the end.
-    target: Target,
+    /// The connection, which is given back at the end.
+    connection: PushConnection,
     /// The port on which its agent listens, and its public key.
     listens: (u16, String),
     /// How many bytes of the file it lacks.
@@ -111,17 +111,17 @@ struct ChainHost<'t, 'a> {
     broken: Option<HostFault>,
 }
 
-impl<'t, 'a> ChainHost<'t, 'a> {
+impl<'t, 'a> ChainMember<'t, 'a> {
     /// Takes over the connection of a host that may join the chain.
-    fn begin(task: &'t Task<'a>, delivery: &'a Delivery) -> Option<ChainHost<'t, 'a>> {
-        let mut state = task.lock();
-        let listens = state.target.as_ref()?.link.listens()?;
-        let mut target = state.target.take()?;
-        target.link.hear_of_chains(true);
-        Some(ChainHost {
-            task,
-            delivery,
+    fn begin(target: &'t Target<'a>, delivery: &'a Delivery) -> Option<ChainMember<'t, 'a>> {
+        let mut state = target.lock();
+        let listens = state.connection.as_ref()?.link.listens()?;
+        let mut connection = state.connection.take()?;
+        connection.link.hear_of_chains(true);
+        Some(ChainMember {
             target,
+            delivery,
+            connection,
             listens,
             lacks: delivery.bytes,
             joins: 0,
@@ -131,7 +131,7 @@ impl<'t, 'a> ChainHost<'t, 'a> {
 
     /// Finds out how much it lacks.
     fn compare(&mut self, file: &File) {
-        match self.target.resume(self.delivery, file) {
+        match self.connection.resume(self.delivery, file) {
             Ok(kept) => self.lacks -= kept.parts.bytes(),
             Err(broken) => self.broken = Some(broken),
         }
@@ -140,15 +140,15 @@ impl<'t, 'a> ChainHost<'t, 'a> {
     /// Gives back the connection. If a direct connection broke and the login did not, the host gets
     /// the file over the login.
     fn give_back(mut self, context: &PushContext<'_>, reporter: &Reporter) {
-        let link = &mut self.target.link;
+        let link = &mut self.connection.link;
         link.hear_of_chains(false);
         let used = self.broken.map_or(Ok(()), |broken| {
-            let (host, wire) = (self.task.host, context.wire.wire);
+            let (host, wire) = (self.target.host, context.wire.wire);
             reporter.copy.fall_back(host, link, broken, wire)
         });
-        let mut state = self.task.lock();
+        let mut state = self.target.lock();
         match used {
-            Ok(()) => state.target = Some(self.target),
+            Ok(()) => state.connection = Some(self.connection),
             Err(broken) => state.broken = Some(broken),
         }
     }
@@ -156,7 +156,7 @@ impl<'t, 'a> ChainHost<'t, 'a> {
 
 /// One file on its way to all hosts of a chain.
 struct Relay<'r, 't, 'a> {
-    members: &'r mut [ChainHost<'t, 'a>],
+    members: &'r mut [ChainMember<'t, 'a>],
     chain: Chain,
     file: &'r File,
     path: &'r Path,
@@ -183,7 +183,7 @@ struct Feeding<'r> {
 
 impl<'r, 't, 'a> Relay<'r, 't, 'a> {
     fn new(
-        members: &'r mut [ChainHost<'t, 'a>],
+        members: &'r mut [ChainMember<'t, 'a>],
         file: &'r File,
         path: &'r Path,
         context: &'r PushContext<'r>,
@@ -243,9 +243,9 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
             Upstream::Host(before.listens.1.clone())
         });
         let member = &mut self.members[index];
-        member.task.begun.get_or_init(|| self.begun);
+        member.target.begun.get_or_init(|| self.begun);
         member
-            .target
+            .connection
             .link
             .send(FileRequest::Step(FileStep::Open(Open {
                 file: member.delivery.attributes(),
@@ -255,7 +255,7 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
                 chained: Some(upstream),
                 sparse: source::is_sparse_file(self.file),
             })));
-        member.joins = member.target.link.sync();
+        member.joins = member.connection.link.sync();
     }
 
     /// Notes that the connection to a host is broken.
@@ -268,7 +268,7 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
     /// Handles the events of a host, and sends the first one the next content.
     fn serve(&mut self, index: usize) -> Result<(), HostFault> {
         while self.chain.is_in(index)
-            && let Some((event, _)) = self.members[index].target.link.take_event()
+            && let Some((event, _)) = self.members[index].connection.link.take_event()
         {
             self.handle_event(index, event)?;
         }
@@ -294,16 +294,19 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
                 Action::HandOn(to) => self.send_hand_on(to),
                 Action::Finish(index) => {
                     let member = &mut self.members[index];
-                    member.target.link.send(FileRequest::Step(FileStep::Commit {
-                        id: member.delivery.id,
-                        sum: Some(self.sum.sum()),
-                    }));
+                    member
+                        .connection
+                        .link
+                        .send(FileRequest::Step(FileStep::Commit {
+                            id: member.delivery.id,
+                            sum: Some(self.sum.sum()),
+                        }));
                 }
                 Action::LeaveOut(index) => {
                     self.abandon(index, true);
                     let (member, bytes) =
                         (&mut self.members[index], self.chain.arrived_bytes(index));
-                    member.target.left_chain(member.delivery, bytes);
+                    member.connection.left_chain(member.delivery, bytes);
                 }
             }
         }
@@ -314,7 +317,7 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         if member.broken.is_none() {
             let (id, fault) = (member.delivery.id, None);
             let abandon = FileStep::Abandon { id, keep, fault };
-            member.target.link.send(FileRequest::Step(abandon));
+            member.connection.link.send(FileRequest::Step(abandon));
         }
     }
 
@@ -325,13 +328,13 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
             id: self.members[to - 1].delivery.id,
             partial_key: partial_key(next.delivery),
             other_id: next.delivery.id,
-            address: next.task.host.ip.0,
+            address: next.target.host.ip.0,
             port,
             public_key,
         });
         let show = &self.reporter.copy.show;
-        show.route(next.task.host, Route::Chain);
-        self.members[to - 1].target.link.send(hand_on);
+        show.route(next.target.host, Route::Chain);
+        self.members[to - 1].connection.link.send(hand_on);
     }
 
     fn handle_event(&mut self, index: usize, event: FileEvent) -> Result<(), HostFault> {
@@ -380,7 +383,7 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         let bytes = bytes.min(member.delivery.bytes);
         let actions = self.chain.arrived(index, bytes, self.now());
         let arrived = self.chain.arrived_bytes(index) - before;
-        let (host, show) = (member.task.host, &self.reporter.copy.show);
+        let (host, show) = (member.target.host, &self.reporter.copy.show);
         show.moved(host, arrived);
         if index > 0 {
             show.handed_on(host, arrived);
@@ -407,7 +410,7 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         let Some(index) = self.refuses.filter(|index| *index > 0) else {
             return;
         };
-        let [refusing, before] = [index, index - 1].map(|index| self.members[index].task.host);
+        let [refusing, before] = [index, index - 1].map(|index| self.members[index].target.host);
         let [location, other] = [refusing, before].map(record::Host::location);
         record::tell!(
             "part-push: {location}: rejected the content of {} that {other} passed on: it is not \
@@ -419,17 +422,13 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
 
     fn report(&self, index: usize, error: Option<String>) {
         let member = &self.members[index];
-        let host_reporter = HostReporter {
-            host: member.task.host,
-            fates: &member.task.fates,
-            reporter: self.reporter,
-        };
         let outcome = Outcome {
             error,
             sent_bytes: if index == 0 { self.sent } else { 0 },
             elapsed: self.begun.elapsed(),
         };
-        host_reporter.done(member.delivery, outcome);
+        let results = member.target.results(self.reporter);
+        results.done(member.delivery, outcome);
     }
 
     /// Whether the next piece can be read.
@@ -437,7 +436,7 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         let is_fed = |feeding: &Feeding<'_>| feeding.measures.is_none();
         self.chain.is_in(0)
             && self.feeding.as_ref().is_some_and(is_fed)
-            && self.members[0].target.link.pending() <= AHEAD
+            && self.members[0].connection.link.pending() <= AHEAD
     }
 
     /// Sends the first host the next piece, unless enough is queued.
@@ -449,7 +448,7 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
             return Ok(());
         };
         let first = &mut self.members[0];
-        let link = &mut first.target.link;
+        let link = &mut first.connection.link;
         let mut buffer = link.buffer();
         match feeding.pieces.read_next(&mut buffer) {
             Ok(Some(piece)) => {
@@ -474,7 +473,7 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
     fn fed(&mut self) {
         self.feeding = None;
         let first = &mut self.members[0];
-        let read = first.target.link.source_fault().map_or(Ok(()), Err);
+        let read = first.connection.link.source_fault().map_or(Ok(()), Err);
         match first.delivery.check(self.file, read) {
             Err(why) => self.fail(&why),
             Ok(()) => {
@@ -506,7 +505,7 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
             if !self.chain.is_in(index) {
                 continue;
             }
-            let link = &mut self.members[index].target.link;
+            let link = &mut self.members[index].connection.link;
             let pending = link.pending();
             let exchanged = link.exchange(limit);
             limit = Duration::ZERO;

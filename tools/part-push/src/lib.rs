@@ -6,6 +6,7 @@ mod args;
 mod blocks;
 pub mod chain;
 mod compression;
+mod connection;
 mod context;
 mod feed;
 mod hand_on;
@@ -13,7 +14,6 @@ pub mod plan;
 mod push;
 mod reporter;
 mod target;
-mod task;
 mod turn;
 
 pub use args::Args;

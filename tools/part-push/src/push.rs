@@ -3,10 +3,10 @@
 
 use crate::blocks::{self, AHEAD};
 use crate::compression::Compression;
+use crate::connection::PushConnection;
 use crate::feed;
 use crate::plan::{Delivery, DeliverySource, partial_key};
-use crate::reporter::{HostReporter, Outcome};
-use crate::target::Target;
+use crate::reporter::{Outcome, TargetResults};
 use remote::Body;
 use remote::HostFault;
 use std::collections::BTreeMap;
@@ -22,14 +22,14 @@ use wire::files::{Batch, FileEvent, FileFault, FileRequest, FileStep, Open};
 /// Sends files to a host, and reports each delivery as soon as the host has confirmed it.
 /// `compress` is `None` if measuring is to decide that.
 pub fn push(
-    target: &mut Target,
+    connection: &mut PushConnection,
     deliveries: &[&Delivery],
     compress: Option<bool>,
-    host_reporter: &HostReporter<'_>,
+    results: &TargetResults<'_>,
 ) -> Result<(), HostFault> {
-    let mut push = HostPush {
-        target,
-        host_reporter,
+    let mut push = Sending {
+        connection,
+        results,
         under_way: BTreeMap::new(),
         compression: Compression::new(compress),
         sent: 0,
@@ -43,9 +43,9 @@ pub fn push(
     sent
 }
 
-struct HostPush<'a, 'd> {
-    target: &'a mut Target,
-    host_reporter: &'a HostReporter<'a>,
+struct Sending<'a, 'd> {
+    connection: &'a mut PushConnection,
+    results: &'a TargetResults<'a>,
     /// The deliveries that the host has not confirmed, by their numbers.
     under_way: BTreeMap<u32, UnderWay<'d>>,
     compression: Compression,
@@ -61,7 +61,7 @@ struct UnderWay<'d> {
     sent: u64,
 }
 
-impl<'d> HostPush<'_, 'd> {
+impl<'d> Sending<'_, 'd> {
     fn all(&mut self, deliveries: &[&'d Delivery]) -> Result<(), HostFault> {
         let is_here = |delivery: &&Delivery| delivery.source != DeliverySource::MustExist;
         let (here, elsewhere): (Vec<_>, Vec<_>) =
@@ -88,7 +88,7 @@ impl<'d> HostPush<'_, 'd> {
     }
 
     fn pays(&mut self, block: &[u8]) -> bool {
-        let gone = self.sent.saturating_sub(self.target.link.pending());
+        let gone = self.sent.saturating_sub(self.connection.link.pending());
         self.compression.pays(block, gone)
     }
 
@@ -99,7 +99,7 @@ impl<'d> HostPush<'_, 'd> {
             // seem to arrive at once
             self.wait_until_arrived()?;
         }
-        let gone = self.sent.saturating_sub(self.target.link.pending());
+        let gone = self.sent.saturating_sub(self.connection.link.pending());
         self.compression.begin(gone);
         Ok(())
     }
@@ -107,7 +107,7 @@ impl<'d> HostPush<'_, 'd> {
     /// Content was queued: waits until little of it is left to send.
     fn continue_when_sent(&mut self, bytes: u64) -> Result<(), HostFault> {
         self.sent += bytes;
-        self.target.link.drain(AHEAD)?;
+        self.connection.link.drain(AHEAD)?;
         if self.compression.wants_rate(self.sent) {
             self.wait_until_arrived()?;
             self.compression.measure(self.sent);
@@ -117,13 +117,13 @@ impl<'d> HostPush<'_, 'd> {
 
     /// Waits until everything that was sent has arrived.
     fn wait_until_arrived(&mut self) -> Result<(), HostFault> {
-        let number = self.target.link.sync();
+        let number = self.connection.link.sync();
         self.wait(|push| push.answered >= number)
     }
 
     /// Handles the events of the host.
     fn handle_events(&mut self) -> Result<(), HostFault> {
-        while let Some((event, _)) = self.target.link.take_event() {
+        while let Some((event, _)) = self.connection.link.take_event() {
             match event {
                 FileEvent::Landed { done, failed } => {
                     for (id, fault) in done
@@ -152,7 +152,7 @@ impl<'d> HostPush<'_, 'd> {
             if enough(self) {
                 return Ok(());
             }
-            self.target.link.exchange(Duration::from_millis(200))?;
+            self.connection.link.exchange(Duration::from_millis(200))?;
         }
     }
 
@@ -163,7 +163,7 @@ impl<'d> HostPush<'_, 'd> {
             sent,
         }) = self.under_way.remove(&id)
         {
-            self.host_reporter.done(
+            self.results.done(
                 delivery,
                 Outcome {
                     error,
@@ -175,11 +175,11 @@ impl<'d> HostPush<'_, 'd> {
     }
 }
 
-impl<'d> Outlet<&'d Delivery> for HostPush<'_, 'd> {
+impl<'d> Outlet<&'d Delivery> for Sending<'_, 'd> {
     type Broken = HostFault;
 
     fn step(&mut self, step: FileStep) -> Result<(), HostFault> {
-        self.target.link.send(FileRequest::Step(step));
+        self.connection.link.send(FileRequest::Step(step));
         self.handle_events()
     }
 
@@ -199,15 +199,15 @@ impl<'d> Outlet<&'d Delivery> for HostPush<'_, 'd> {
             files: read.files,
             content,
         });
-        let link = &mut self.target.link;
+        let link = &mut self.connection.link;
         link.send_with(FileRequest::Step(batch), Body::Bytes(body));
-        self.host_reporter.moved(raw);
+        self.results.moved(raw);
         self.continue_when_sent(bytes)
     }
 
     fn open(&mut self, file: &'d Delivery, source: &File) -> Result<Parts, HostFault> {
         self.begin(file, 0);
-        let kept = self.target.resume(file, source)?;
+        let kept = self.connection.resume(file, source)?;
         self.step(FileStep::Open(Open {
             file: file.attributes(),
             partial_key: partial_key(file),
@@ -216,8 +216,8 @@ impl<'d> Outlet<&'d Delivery> for HostPush<'_, 'd> {
             chained: None,
             sparse: source::is_sparse_file(source),
         }))?;
-        let counted = self.target.counted(file);
-        self.host_reporter
+        let counted = self.connection.counted(file);
+        self.results
             .moved(kept.parts.bytes().saturating_sub(counted));
         self.begin_measuring()?;
         Ok(kept.parts)
@@ -231,12 +231,12 @@ impl<'d> Outlet<&'d Delivery> for HostPush<'_, 'd> {
         buffer: &mut Vec<u8>,
     ) -> Result<(), HostFault> {
         let packed = !piece.is_zeros && self.pays(buffer);
-        let link = &mut self.target.link;
+        let link = &mut self.connection.link;
         let bytes = blocks::send(link, source, (file.id, piece), buffer, packed)?;
         if let Some(file) = self.under_way.get_mut(&file.id) {
             file.sent += bytes;
         }
-        self.host_reporter.moved(piece.length);
+        self.results.moved(piece.length);
         self.continue_when_sent(bytes)
     }
 
@@ -246,8 +246,8 @@ impl<'d> Outlet<&'d Delivery> for HostPush<'_, 'd> {
 
     fn read_all(&mut self) -> Result<io::Result<()>, HostFault> {
         // the pipe and ssh hold enough to keep the link busy
-        self.target.link.drain(0)?;
-        Ok(self.target.link.source_fault().map_or(Ok(()), Err))
+        self.connection.link.drain(0)?;
+        Ok(self.connection.link.source_fault().map_or(Ok(()), Err))
     }
 
     fn abandon(&mut self, file: &'d Delivery, why: String) -> Result<(), HostFault> {

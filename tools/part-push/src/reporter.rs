@@ -66,8 +66,8 @@ impl Reporter {
     }
 }
 
-/// Reports the results of one host.
-pub struct HostReporter<'a> {
+/// Where the results of one host go.
+pub struct TargetResults<'a> {
     /// The host.
     pub host: &'a Host,
     /// The fates of its deliveries.
@@ -76,7 +76,7 @@ pub struct HostReporter<'a> {
     pub reporter: &'a Reporter,
 }
 
-impl HostReporter<'_> {
+impl TargetResults<'_> {
     /// Counts bytes that were sent, or need not be.
     pub fn moved(&self, bytes: u64) {
         self.reporter.copy.show.moved(self.host, bytes);

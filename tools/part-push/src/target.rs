@@ -1,285 +1,318 @@
-//! One host that receives: the files that it has, the partial files of an earlier push, and the
-//! parts that need not be sent.
+//! A host that receives files: examined, served, given up.
 
-use crate::plan::{Delivery, DeliverySource, is_present, is_sure, partial_key};
-use remote::Body;
+use crate::connection::PushConnection;
+use crate::context::PushContext;
+use crate::plan::{self, Delivery, DeliverySource};
+use crate::push;
+use crate::reporter::{Outcome, Reporter, TargetResults};
+use parking_lot::{Mutex, MutexGuard};
+use record::Host;
 use remote::HostFault;
-use remote::Session;
-use remote::host_link::HostLink;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use transfer::parts::Parts;
-use transfer::{content, sums};
-use wire::files::{BLOCK, FileEvent, FileRequest, FolderReport, Meta, Receive, Sum};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use transfer::fates::{Fate, Fates};
 
-/// How many names are asked for at once: each has at most 4096 bytes, in one message.
-const NAMES_AT_ONCE: usize = 200;
+/// How long a host may take to see what another one wrote to shared storage. An NFS client may
+/// answer from what it knew of files and directories for 60 s: acregmax and acdirmax in nfs(5).
+const SHOWN_AFTER: Duration = Duration::from_secs(60);
+/// The first pause before a host is asked again; each pause is twice as long as the one before it.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// The longest of these pauses.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// A host that receives files.
-pub struct Target {
-    /// The connection.
-    pub link: HostLink,
-    /// What it reported at the beginning.
-    pub ready: FolderReport,
-    /// The partial files on the host, by name.
-    partials: BTreeMap<String, PartsOnHost>,
-    /// Deliveries whose destination already has a file.
-    occupied: BTreeSet<u32>,
-    /// Deliveries that a chain left incomplete, with the number of bytes that the progress display
-    /// has counted.
-    left_chains: BTreeMap<u32, u64>,
+pub struct Target<'a> {
+    /// The host.
+    pub host: &'a Host,
+    /// The deliveries to it.
+    pub deliveries: Vec<&'a Delivery>,
+    /// The fate of each delivery.
+    pub fates: Fates,
+    /// When the first delivery was sent.
+    pub begun: OnceLock<Instant>,
+    /// The state of the host.
+    pub state: Mutex<TargetState>,
 }
 
-/// The parts of a file that the host has.
-#[derive(Clone, Default)]
-pub struct PartsOnHost {
-    /// The parts.
-    pub parts: Parts,
-    /// The checksums of its pieces; `None` if they were compared.
-    sums: Option<Vec<Sum>>,
-    /// Whether they are in the file that this one will replace.
-    pub from_replaced_file: bool,
+/// The state of a host.
+#[derive(Default)]
+pub struct TargetState {
+    /// The connection; `None` if the host could not be reached or was given up, for the reason in
+    /// `broken`.
+    pub connection: Option<PushConnection>,
+    /// Why the host was given up.
+    pub broken: Option<HostFault>,
+    /// Whether all deliveries have their results, so that a break does no harm.
+    pub complete: bool,
+    /// Whether the break was reported already.
+    pub reported: bool,
+    /// The first of the hosts that share its workspace.
+    pub leader: Option<u32>,
 }
 
-impl Target {
-    /// Waits until the host is ready.
-    pub fn begin(
-        session: Session,
-        stop: Arc<AtomicUsize>,
-        receive: Receive,
-    ) -> Result<Target, HostFault> {
-        let (link, ready) = HostLink::begin(session, stop, FileRequest::Receive(receive))?;
-        Ok(Target {
-            link,
-            ready,
-            partials: BTreeMap::new(),
-            occupied: BTreeSet::new(),
-            left_chains: BTreeMap::new(),
-        })
+/// The result of a delivery for which nothing was sent.
+fn unsent(error: Option<String>) -> Outcome {
+    Outcome {
+        error,
+        sent_bytes: 0,
+        elapsed: Duration::ZERO,
+    }
+}
+
+impl<'a> Target<'a> {
+    /// Locks the state of the host.
+    pub fn lock(&self) -> MutexGuard<'_, TargetState> {
+        self.state.lock()
     }
 
-    /// Asks for the directory again.
-    pub fn enter(&mut self) -> Result<(), HostFault> {
-        self.link.send(FileRequest::Enter);
-        self.ready = self.link.ready()?;
-        Ok(())
-    }
-
-    /// Leaves the directory to other pushes until `enter` asks for it again.
-    pub fn leave(&mut self) -> Result<(), HostFault> {
-        self.link.send(FileRequest::Leave);
-        // it has left when it answers the next request
-        let asked = self.link.sync();
-        match self.link.next_event()?.0 {
-            FileEvent::Synced { number } if number == asked => Ok(()),
-            other => Err(HostFault::unexpected(&other)),
-        }
-    }
-
-    /// The hosts of this push that see the same directory.
-    pub fn peers(&mut self) -> Result<Vec<u32>, HostFault> {
-        self.link.send(FileRequest::Peers);
-        match self.link.next_event()?.0 {
-            FileEvent::Peers { hosts } => Ok(hosts),
-            other => Err(HostFault::unexpected(&other)),
-        }
-    }
-
-    /// The deliveries that are already there completely. `verify` says whether to compare the
-    /// checksums of all files, or of those for which size and time are not enough; if it is `None`,
-    /// none are compared.
-    pub fn find_present(
-        &mut self,
-        deliveries: &[&Delivery],
-        verify: Option<bool>,
-    ) -> Result<Vec<bool>, HostFault> {
-        let existing = self.ask(deliveries, false)?;
-        let occupied = deliveries.iter().zip(&existing);
-        let occupied =
-            occupied.filter(|(_, existing)| existing.is_some_and(|existing| existing.is_file()));
-        self.occupied
-            .extend(occupied.map(|(delivery, _)| delivery.id));
-        let mut same: Vec<bool> = deliveries
-            .iter()
-            .zip(&existing)
-            .map(|(file, existing)| existing.is_some_and(|existing| is_present(file, &existing)))
-            .collect();
-        let unsure = |index: &usize| {
-            let delivery = deliveries[*index];
-            let must_verify = verify == Some(true) && delivery.has_bytes();
-            same[*index] && (must_verify || !is_sure(delivery))
-        };
-        let check: Vec<usize> = (0..deliveries.len()).filter(unsure).collect();
-        if verify.is_none() {
-            // a file that is not certain to be the same is sent
-            check.into_iter().for_each(|index| same[index] = false);
-            return Ok(same);
-        }
-        // large files are compared by pieces, because a file that differs need not be sent whole;
-        // the content of a record is always sent whole
-        let (large, check): (Vec<usize>, Vec<usize>) = check.into_iter().partition(|index| {
-            let delivery = deliveries[*index];
-            matches!(delivery.source, DeliverySource::File(_)) && delivery.bytes > BLOCK
-        });
-        let chosen: Vec<&Delivery> = large.iter().map(|index| deliveries[*index]).collect();
-        self.claim(&chosen)?;
-        for index in large {
-            same[index] = self.is_same(deliveries[index])?;
-        }
-        let chosen: Vec<&Delivery> = check.iter().map(|index| deliveries[*index]).collect();
-        let existing = self.ask(&chosen, true)?;
-        let ours: Vec<Option<Sum>> = self.link.keep_alive_during(|stop| {
-            let needed = |_: &&&Delivery| !stop.load(Ordering::Relaxed);
-            let chosen = chosen.iter().take_while(needed);
-            chosen.map(|delivery| sum(&delivery.source)).collect()
-        })?;
-        for ((index, existing), ours) in check.into_iter().zip(existing).zip(ours) {
-            same[index] = ours.is_some() && existing.and_then(|existing| existing.sum) == ours;
-        }
-        Ok(same)
-    }
-
-    /// Whether all pieces of a large file are the same. Equal pieces are not compared again.
-    fn is_same(&mut self, delivery: &Delivery) -> Result<bool, HostFault> {
-        let DeliverySource::File(path) = &delivery.source else {
-            return Ok(false);
-        };
-        let Ok(source) = File::open(path) else {
-            return Ok(false);
-        };
-        let kept = self.resume(delivery, &source)?;
-        Ok(kept.from_replaced_file && kept.parts.is_whole(delivery.bytes))
-    }
-
-    /// Whether it is known which parts of a file the host has.
-    pub fn is_claimed(&self, delivery: &Delivery) -> bool {
-        self.partials.contains_key(&partial_key(delivery))
-    }
-
-    fn ask(
-        &mut self,
-        deliveries: &[&Delivery],
-        sums: bool,
-    ) -> Result<Vec<Option<Meta>>, HostFault> {
-        let mut existing = Vec::new();
-        for chunk in deliveries.chunks(NAMES_AT_ONCE) {
-            let names: Vec<u8> = chunk
-                .iter()
-                .flat_map(|file| [file.dst.as_os_str().as_bytes(), b"\0"].concat())
-                .collect();
-            let inspect = FileRequest::Inspect { sums };
-            self.link.send_with(inspect, Body::Bytes(names));
-        }
-        while existing.len() < deliveries.len() {
-            match self.link.next_event()?.0 {
-                FileEvent::Inspected { entries }
-                    if !entries.is_empty()
-                        && existing.len() + entries.len() <= deliveries.len() =>
-                {
-                    existing.extend(entries);
-                }
-                other => return Err(HostFault::unexpected(&other)),
+    /// Does something with the host, unless it was given up; gives it up if its connection breaks.
+    pub fn on_connection<T>(
+        &self,
+        act: impl FnOnce(&mut PushConnection) -> Result<T, HostFault>,
+    ) -> Option<T> {
+        let mut state = self.lock();
+        match act(state.connection.as_mut()?) {
+            Ok(value) => Some(value),
+            Err(broken) => {
+                (state.connection, state.broken) = (None, Some(broken));
+                None
             }
         }
-        Ok(existing)
     }
 
-    /// Takes over the partial files that an earlier push has left on the host. For a file without
-    /// one, equal parts of the file at the destination are used.
-    pub fn claim(&mut self, deliveries: &[&Delivery]) -> Result<(), HostFault> {
-        for delivery in deliveries {
-            let dst = delivery.dst.as_ref();
-            self.link.send(FileRequest::Claim {
-                partial_key: partial_key(delivery),
-                bytes: delivery.bytes,
-                dst: self.occupied.contains(&delivery.id).then(|| dst.into()),
-            });
+    /// Where its results go.
+    pub fn results<'r>(&'r self, reporter: &'r Reporter) -> TargetResults<'r> {
+        TargetResults {
+            host: self.host,
+            fates: &self.fates,
+            reporter,
         }
-        for delivery in deliveries {
-            let (event, body) = self.next_but_landed()?;
-            let FileEvent::Partial {
-                partial_key: claimed,
-                parts,
-                from_replaced_file,
-            } = event
-            else {
-                return Err(HostFault::unexpected(&event));
+    }
+
+    /// The deliveries that it lacks and no other host provides.
+    pub fn lacking(&self) -> Vec<&'a Delivery> {
+        if self.lock().connection.is_none() {
+            return Vec::new();
+        }
+        self.fates.with(&Fate::Lacks, &self.deliveries)
+    }
+
+    /// Finds out which files the host lacks.
+    pub fn inspect(&self, context: &PushContext<'_>) {
+        if self.deliveries.is_empty() {
+            return;
+        }
+        let dry = context.args.copy.dry_run;
+        let inspect = |connection: &mut PushConnection| {
+            // only this push puts files there, and 10,000 names cost a host a tenth of a second
+            let needless = |delivery: &Delivery| {
+                connection.ready.empty && delivery.source != DeliverySource::MustExist
             };
-            if claimed != partial_key(delivery) {
-                return Err(HostFault::reported("it answered for another file"));
-            }
-            let parts = Parts::of(&parts).whole_grains(delivery.bytes);
-            self.partials.remove(&claimed);
-            if !parts.list().is_empty() {
-                let present = PartsOnHost {
-                    parts,
-                    sums: Some(Sum::list(&body).unwrap_or_default()),
-                    from_replaced_file,
-                };
-                self.partials.insert(claimed, present);
-            }
-        }
-        Ok(())
-    }
-
-    /// The next event, apart from the failure to write a file that had left a chain by then.
-    fn next_but_landed(&mut self) -> Result<(FileEvent, Vec<u8>), HostFault> {
-        loop {
-            match self.link.next_event()? {
-                (FileEvent::Landed { .. }, _) => {}
-                event => return Ok(event),
-            }
-        }
-    }
-
-    /// Notes that the host has left a chain. Which parts of the file have arrived is asked before
-    /// the rest is sent; the progress display has counted this many bytes.
-    pub fn left_chain(&mut self, delivery: &Delivery, counted: u64) {
-        self.partials.remove(&partial_key(delivery));
-        self.left_chains.insert(delivery.id, counted);
-    }
-
-    /// How many bytes of a file have already arrived.
-    pub fn partial_bytes(&self, delivery: &Delivery) -> u64 {
-        let present = self.partials.get(&partial_key(delivery));
-        present
-            .filter(|present| !present.from_replaced_file)
-            .map_or(0, |present| present.parts.bytes())
-    }
-
-    /// How many bytes were already reported to the progress display.
-    pub fn counted(&self, delivery: &Delivery) -> u64 {
-        self.left_chains.get(&delivery.id).copied().unwrap_or(0)
-    }
-
-    /// The parts of a file on the host that equal those of the file here. They are compared once.
-    pub fn resume(&mut self, delivery: &Delivery, source: &File) -> Result<PartsOnHost, HostFault> {
-        if self.left_chains.contains_key(&delivery.id) && !self.is_claimed(delivery) {
-            self.claim(&[delivery])?;
-        }
-        let Some(present) = self.partials.get_mut(&partial_key(delivery)) else {
-            return Ok(PartsOnHost::default());
+            let asked: Vec<&Delivery> = self
+                .deliveries
+                .iter()
+                .filter(|delivery| !needless(delivery))
+                .copied()
+                .collect();
+            // a dry run reads nothing but metadata
+            let verify = (!dry).then_some(context.args.verify);
+            let same = connection.find_present(&asked, verify)?;
+            let present = asked.into_iter().zip(same).filter(|(_, same)| *same);
+            present.for_each(|(delivery, _)| self.fates.set(delivery, Fate::Present));
+            Ok(())
         };
-        if let Some(theirs) = present.sums.take() {
-            let (link, parts) = (&mut self.link, &present.parts);
-            let ours = link
-                .keep_alive_during(|stop| sums::of(stop, source, parts, delivery.bytes))?
-                .unwrap_or_default();
-            present.parts = sums::same(parts, delivery.bytes, &ours, &theirs);
-            present.from_replaced_file &= !present.parts.list().is_empty();
+        if self.on_connection(inspect).is_none() || dry {
+            return;
         }
-        Ok(present.clone())
+        let lacking = self.lacking();
+        self.on_connection(|connection| {
+            let unclaimed = |delivery: &&Delivery| {
+                plan::comes_in_parts(delivery) && !connection.is_claimed(delivery)
+            };
+            let alone: Vec<&Delivery> = lacking.into_iter().filter(unclaimed).collect();
+            connection.claim(&alone)
+        });
     }
-}
 
-/// The checksum of a source, if it can be read.
-fn sum(source: &DeliverySource) -> Option<Sum> {
-    match source {
-        DeliverySource::Content(text) => Some(content::sum(text.as_bytes())),
-        DeliverySource::File(path) => sums::of_whole(&File::open(path).ok()?).ok(),
-        DeliverySource::Folder | DeliverySource::MustExist => None,
+    /// Chooses the connection for content, if there is any. Agents with these keys may hand files
+    /// on to the host.
+    pub fn choose_route(&self, context: &PushContext<'_>, keys: &[String], reporter: &Reporter) {
+        let lacking = self.lacking();
+        self.on_connection(|connection| {
+            let bytes = lacking
+                .iter()
+                .filter(|delivery| delivery.has_bytes())
+                .map(|delivery| delivery.bytes - connection.partial_bytes(delivery))
+                .sum();
+            let own_key = connection.ready.key.clone();
+            let others = |key: &&String| own_key.as_ref() != Some(key);
+            let keys: Vec<String> = keys.iter().filter(others).cloned().collect();
+            let wire = (&context.wire, &*keys);
+            let link = &mut connection.link;
+            reporter.copy.choose_route(self.host, link, bytes, wire)
+        });
+    }
+
+    /// Sends it the small files that it lacks.
+    pub fn push_small(&self, context: &PushContext<'_>, reporter: &Reporter) {
+        self.begun.get_or_init(Instant::now);
+        let small: Vec<&Delivery> = self
+            .lacking()
+            .into_iter()
+            .filter(|delivery| plan::is_small(delivery))
+            .collect();
+        if !small.is_empty() {
+            self.on_connection(|connection| self.send(connection, &small, context, reporter));
+        }
+    }
+
+    /// Sends it the files that it lacks, and writes a record for each delivery, whatever happens.
+    pub fn push(&self, context: &PushContext<'_>, reporter: &Reporter) {
+        self.begun.get_or_init(Instant::now);
+        let was_there = self.lock().connection.is_some();
+        for delivery in &self.deliveries {
+            let error = match self.fates.of(*delivery) {
+                Fate::Present => None,
+                Fate::Refused(why) => Some(why),
+                Fate::Lacks | Fate::Shared | Fate::Reported => continue,
+            };
+            self.fates.report(*delivery);
+            reporter.report(self.host, delivery, error.is_none(), unsent(error));
+        }
+        let lacking = self.lacking();
+        if !lacking.is_empty() {
+            self.on_connection(|connection| self.send(connection, &lacking, context, reporter));
+        }
+        let waits = self.fates.count(&Fate::Lacks) > 0;
+        self.lock().complete = was_there && self.fates.are_reported();
+        let lacking = self.fates.with(&Fate::Lacks, &self.deliveries);
+        self.give_up(&lacking, reporter);
+        // the files of others on shared storage come into the same message, so it waits for them
+        if self.fates.count(&Fate::Shared) == 0 {
+            self.show_end(waits, reporter);
+        }
+    }
+
+    /// Shows that the host is finished. `has_failed` says whether a file is missing there.
+    fn show_end(&self, has_failed: bool, reporter: &Reporter) {
+        let took = self.begun.get().map(Instant::elapsed).unwrap_or_default();
+        let is_broken = self.lock().broken.is_some();
+        let show = &reporter.copy.show;
+        show.host(self.host, took, is_broken || has_failed);
+    }
+
+    /// Sends deliveries, over a direct connection if there is one. What is missing when that breaks
+    /// goes over the login.
+    fn send(
+        &self,
+        connection: &mut PushConnection,
+        lacking: &[&'a Delivery],
+        context: &PushContext<'_>,
+        reporter: &Reporter,
+    ) -> Result<(), HostFault> {
+        let results = self.results(reporter);
+        let compress = context.args.compress.wish();
+        let send = |connection: &mut PushConnection, deliveries: &[&'a Delivery]| {
+            push::push(connection, deliveries, compress, &results)
+        };
+        reporter.copy.show_route(self.host, &connection.link);
+        let Err(broken) = send(connection, lacking) else {
+            return Ok(());
+        };
+        let (link, wire) = (&mut connection.link, context.wire.wire);
+        reporter.copy.fall_back(self.host, link, broken, wire)?;
+        let missing = self.missing(connection, lacking, &results)?;
+        send(connection, &missing)
+    }
+
+    /// The deliveries that are missing after a connection broke; the results of the others are
+    /// reported.
+    fn missing(
+        &self,
+        connection: &mut PushConnection,
+        lacking: &[&'a Delivery],
+        results: &TargetResults<'_>,
+    ) -> Result<Vec<&'a Delivery>, HostFault> {
+        let unknown = self.fates.with(&Fate::Lacks, lacking);
+        let present = connection.find_present(&unknown, Some(false))?;
+        let (present, missing): (Vec<_>, Vec<_>) = unknown
+            .into_iter()
+            .zip(present)
+            .partition(|(_, present)| *present);
+        for (delivery, _) in present {
+            let outcome = Outcome {
+                sent_bytes: delivery.bytes,
+                ..unsent(None)
+            };
+            results.done(delivery, outcome);
+        }
+        let missing: Vec<&Delivery> = missing.into_iter().map(|(delivery, _)| delivery).collect();
+        let alone: Vec<&Delivery> = missing
+            .iter()
+            .filter(|delivery| plan::comes_in_parts(delivery))
+            .copied()
+            .collect();
+        connection.claim(&alone)?;
+        Ok(missing)
+    }
+
+    /// If the host was given up, writes a record with the reason for each of these deliveries that
+    /// has no record yet.
+    pub fn give_up(&self, deliveries: &[&Delivery], reporter: &Reporter) {
+        let Some(broken) = self.lock().broken.clone() else {
+            return;
+        };
+        let rest = deliveries
+            .iter()
+            .filter(|delivery| self.fates.report(**delivery));
+        for delivery in rest {
+            reporter.record(delivery, false, &unsent(Some(broken.problem.clone())));
+        }
+    }
+
+    /// Checks that files which another host has put on shared storage are there for this one too.
+    pub fn check_shared(&self, context: &PushContext<'_>, reporter: &Reporter) {
+        let mut files = self.fates.with(&Fate::Shared, &self.deliveries);
+        if files.is_empty() {
+            return;
+        }
+        let verify = Some(context.args.verify);
+        let until = Instant::now() + SHOWN_AFTER;
+        let mut pause = FIRST_PAUSE;
+        let mut has_failed = false;
+        while !files.is_empty() {
+            let present = self.on_connection(|connection| connection.find_present(&files, verify));
+            let is_over = present.is_none() || Instant::now() >= until || context.is_stopped();
+            let present = present.unwrap_or_else(|| vec![false; files.len()]);
+            let mut later = Vec::new();
+            for (delivery, present) in files.into_iter().zip(present) {
+                // a file that another host did not get is not on the shared storage either
+                if !present && !is_over && !reporter.has_failed(delivery) {
+                    later.push(delivery);
+                    continue;
+                }
+                self.fates.report(delivery);
+                let error = (!present).then(|| self.why_not_shared());
+                has_failed |= error.is_some();
+                reporter.report(self.host, delivery, true, unsent(error));
+            }
+            files = later;
+            if !files.is_empty() {
+                context.pause(pause);
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+        let mut state = self.lock();
+        state.complete = state.broken.is_none();
+        drop(state);
+        self.show_end(has_failed, reporter);
+    }
+
+    /// Why a file that another host was to put on shared storage is not there.
+    fn why_not_shared(&self) -> String {
+        let state = self.lock();
+        let other = "the host that shares its directory did not get it";
+        let why = state.broken.as_ref().map(|broken| broken.problem.as_str());
+        why.unwrap_or(other).to_owned()
     }
 }

@@ -4,9 +4,9 @@
 //! without holding any. When that host is free, it asks all hosts, in an order that is the same for
 //! all pushes, so that one of several pushes gets all of them.
 
+use crate::connection::PushConnection;
 use crate::context::PushContext;
 use crate::target::Target;
-use crate::task::Task;
 use rayon::prelude::*;
 use record::error::Report;
 use remote::HostFault;
@@ -27,44 +27,44 @@ pub fn threads(hosts: usize) -> Result<rayon::ThreadPool, Report> {
 }
 
 /// Waits until this push holds all hosts. A host on which another push does not end is given up.
-pub fn wait(context: &PushContext<'_>, tasks: &[Task<'_>]) -> Result<(), Report> {
-    let pool = threads(tasks.len())?;
-    let mut in_order: Vec<&Task<'_>> = tasks.iter().collect();
-    in_order.sort_by_key(|task| (task.host.ip.0, task.host.id));
-    let mut busy = tasks.iter().find(|task| holder(task).is_some());
-    while let Some(task) = busy
+pub fn wait(context: &PushContext<'_>, targets: &[Target<'_>]) -> Result<(), Report> {
+    let pool = threads(targets.len())?;
+    let mut in_order: Vec<&Target<'_>> = targets.iter().collect();
+    in_order.sort_by_key(|target| (target.host.ip.0, target.host.id));
+    let mut busy = targets.iter().find(|target| holder(target).is_some());
+    while let Some(target) = busy
         && !context.is_stopped()
     {
-        pool.install(|| tasks.par_iter().for_each(leave));
-        if let Some(endless) = wait_at(context, task) {
-            let held = tasks
+        pool.install(|| targets.par_iter().for_each(leave));
+        if let Some(endless) = wait_at(context, target) {
+            let held = targets
                 .iter()
-                .filter(|task| holder(task).as_ref() == Some(&endless));
-            held.for_each(|task| give_up(context, task));
+                .filter(|target| holder(target).as_ref() == Some(&endless));
+            held.for_each(|target| give_up(context, target));
         }
-        leave(task);
-        busy = in_order.iter().copied().find(|task| {
-            task.on_target(Target::enter);
-            holder(task).is_some()
+        leave(target);
+        busy = in_order.iter().copied().find(|target| {
+            target.on_connection(PushConnection::enter);
+            holder(target).is_some()
         });
     }
     Ok(())
 }
 
-fn leave(task: &Task<'_>) {
-    task.on_target(Target::leave);
+fn leave(target: &Target<'_>) {
+    target.on_connection(PushConnection::leave);
 }
 
 /// The push that holds a host instead of this one.
-fn holder(task: &Task<'_>) -> Option<String> {
-    task.lock().target.as_ref()?.ready.busy.clone()
+fn holder(target: &Target<'_>) -> Option<String> {
+    target.lock().connection.as_ref()?.ready.busy.clone()
 }
 
 /// Waits until one host is free. If another push does not end there, returns the name of that push.
-fn wait_at(context: &PushContext<'_>, task: &Task<'_>) -> Option<String> {
+fn wait_at(context: &PushContext<'_>, target: &Target<'_>) -> Option<String> {
     let begun = Instant::now();
     let (mut before, mut since) = (None, begun);
-    while let Some(other) = holder(task)
+    while let Some(other) = holder(target)
         && !context.is_stopped()
     {
         if before.as_ref() != Some(&other) {
@@ -74,13 +74,13 @@ fn wait_at(context: &PushContext<'_>, task: &Task<'_>) -> Option<String> {
             return before;
         }
         context.pause(PAUSE);
-        task.on_target(Target::enter);
+        target.on_connection(PushConnection::enter);
     }
     None
 }
 
-fn give_up(context: &PushContext<'_>, task: &Task<'_>) {
+fn give_up(context: &PushContext<'_>, target: &Target<'_>) {
     let base = context.base.display();
     let fault = HostFault::reported(format!("another push is at work in {base}"));
-    task.on_target(|_| Err::<(), _>(fault.fix("run it again when that push has ended")));
+    target.on_connection(|_| Err::<(), _>(fault.fix("run it again when that push has ended")));
 }

@@ -20,8 +20,8 @@ use transfer::sender::{self, Outlet, SmallFiles, SourceFile};
 use transfer::source::SourcePiece;
 use transfer::{source, sums};
 use wire::files::{
-    Batch, Block, FileAttributes, FileEvent, FileFault, FileRequest, FileStep, FolderReport,
-    FoundFile, Give, Open, Sum, Unreadable, Wanted, WantedFile,
+    Batch, Block, FileAttributes, FileEvent, FileFault, FileRequest, FileStep, FileToSend,
+    FilesToSend, FolderReport, FoundFile, Give, Open, Sum, Unreadable,
 };
 use wire::{Failure, Text};
 
@@ -121,26 +121,26 @@ impl Giver {
     }
 
     /// Sends files, apart from what the tool has of a single one.
-    fn send(&mut self, wanted: &Wanted, their_sums: &[u8], requests: &mut Requests) {
+    fn send(&mut self, wanted: &FilesToSend, their_sums: &[u8], requests: &mut Requests) {
         let file = |wanted| GivenFile {
             wanted,
             place: self.split(wanted.path.path()),
         };
         let files: Vec<GivenFile<'_>> = wanted.files.iter().map(file).collect();
         let files: Vec<&GivenFile<'_>> = files.iter().collect();
-        let mut answers = Answers {
+        let mut outlet = ToolOutlet {
             output: &self.output,
             requests,
             kept: Parts::of(&wanted.kept),
             sums: Sum::list(their_sums).unwrap_or_default(),
         };
-        let Ok(()) = sender::send(&mut answers, &files);
+        let Ok(()) = sender::send(&mut outlet, &files);
     }
 }
 
 /// A file that the tool wants.
 struct GivenFile<'w> {
-    wanted: &'w WantedFile,
+    wanted: &'w FileToSend,
     /// Its directory and name.
     place: Result<(Folder, &'w OsStr), FileFault>,
 }
@@ -157,7 +157,7 @@ impl SourceFile for &GivenFile<'_> {
     }
 
     fn attributes(&self) -> FileAttributes {
-        let WantedFile { id, path, meta } = self.wanted;
+        let FileToSend { id, path, meta } = self.wanted;
         FileAttributes {
             id: *id,
             dst: path.clone(),
@@ -189,7 +189,7 @@ impl SourceFile for &GivenFile<'_> {
 }
 
 /// The connection to the tool.
-struct Answers<'a> {
+struct ToolOutlet<'a> {
     output: &'a EventOutput,
     requests: &'a mut Requests,
     /// The parts of the file that the tool has, and their checksums.
@@ -197,7 +197,7 @@ struct Answers<'a> {
     sums: Vec<Sum>,
 }
 
-impl Answers<'_> {
+impl ToolOutlet<'_> {
     fn send(&self, step: FileStep, body: &[u8]) {
         self.output.send_with(FileEvent::Step(step), body);
     }
@@ -209,7 +209,7 @@ impl Answers<'_> {
     }
 }
 
-impl Outlet<&GivenFile<'_>> for Answers<'_> {
+impl Outlet<&GivenFile<'_>> for ToolOutlet<'_> {
     type Broken = Infallible;
 
     fn step(&mut self, step: FileStep) -> Result<(), Infallible> {

@@ -1,0 +1,285 @@
+//! The connection to a host, and what is known over it: the files that the host has, the partial
+//! files of an earlier push, and the parts that need not be sent.
+
+use crate::plan::{Delivery, DeliverySource, is_present, is_sure, partial_key};
+use remote::Body;
+use remote::HostFault;
+use remote::Session;
+use remote::host_link::HostLink;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use transfer::parts::Parts;
+use transfer::{content, sums};
+use wire::files::{BLOCK, FileEvent, FileRequest, FolderReport, Meta, Receive, Sum};
+
+/// How many names are asked for at once: each has at most 4096 bytes, in one message.
+const NAMES_AT_ONCE: usize = 200;
+
+/// The connection to a host, and what is known of its files.
+pub struct PushConnection {
+    /// It carries requests and events.
+    pub link: HostLink,
+    /// What it reported at the beginning.
+    pub ready: FolderReport,
+    /// The partial files on the host, by name.
+    partials: BTreeMap<String, PartsOnHost>,
+    /// Deliveries whose destination already has a file.
+    occupied: BTreeSet<u32>,
+    /// Deliveries that a chain left incomplete, with the number of bytes that the progress display
+    /// has counted.
+    left_chains: BTreeMap<u32, u64>,
+}
+
+/// The parts of a file that the host has.
+#[derive(Clone, Default)]
+pub struct PartsOnHost {
+    /// The parts.
+    pub parts: Parts,
+    /// The checksums of its pieces; `None` if they were compared.
+    sums: Option<Vec<Sum>>,
+    /// Whether they are in the file that this one will replace.
+    pub from_replaced_file: bool,
+}
+
+impl PushConnection {
+    /// Waits until the host is ready.
+    pub fn begin(
+        session: Session,
+        stop: Arc<AtomicUsize>,
+        receive: Receive,
+    ) -> Result<PushConnection, HostFault> {
+        let (link, ready) = HostLink::begin(session, stop, FileRequest::Receive(receive))?;
+        Ok(PushConnection {
+            link,
+            ready,
+            partials: BTreeMap::new(),
+            occupied: BTreeSet::new(),
+            left_chains: BTreeMap::new(),
+        })
+    }
+
+    /// Asks for the directory again.
+    pub fn enter(&mut self) -> Result<(), HostFault> {
+        self.link.send(FileRequest::Enter);
+        self.ready = self.link.ready()?;
+        Ok(())
+    }
+
+    /// Leaves the directory to other pushes until `enter` asks for it again.
+    pub fn leave(&mut self) -> Result<(), HostFault> {
+        self.link.send(FileRequest::Leave);
+        // it has left when it answers the next request
+        let asked = self.link.sync();
+        match self.link.next_event()?.0 {
+            FileEvent::Synced { number } if number == asked => Ok(()),
+            other => Err(HostFault::unexpected(&other)),
+        }
+    }
+
+    /// The hosts of this push that see the same directory.
+    pub fn peers(&mut self) -> Result<Vec<u32>, HostFault> {
+        self.link.send(FileRequest::Peers);
+        match self.link.next_event()?.0 {
+            FileEvent::Peers { hosts } => Ok(hosts),
+            other => Err(HostFault::unexpected(&other)),
+        }
+    }
+
+    /// The deliveries that are already there completely. `verify` says whether to compare the
+    /// checksums of all files, or of those for which size and time are not enough; if it is `None`,
+    /// none are compared.
+    pub fn find_present(
+        &mut self,
+        deliveries: &[&Delivery],
+        verify: Option<bool>,
+    ) -> Result<Vec<bool>, HostFault> {
+        let existing = self.ask(deliveries, false)?;
+        let occupied = deliveries.iter().zip(&existing);
+        let occupied =
+            occupied.filter(|(_, existing)| existing.is_some_and(|existing| existing.is_file()));
+        self.occupied
+            .extend(occupied.map(|(delivery, _)| delivery.id));
+        let mut same: Vec<bool> = deliveries
+            .iter()
+            .zip(&existing)
+            .map(|(file, existing)| existing.is_some_and(|existing| is_present(file, &existing)))
+            .collect();
+        let unsure = |index: &usize| {
+            let delivery = deliveries[*index];
+            let must_verify = verify == Some(true) && delivery.has_bytes();
+            same[*index] && (must_verify || !is_sure(delivery))
+        };
+        let check: Vec<usize> = (0..deliveries.len()).filter(unsure).collect();
+        if verify.is_none() {
+            // a file that is not certain to be the same is sent
+            check.into_iter().for_each(|index| same[index] = false);
+            return Ok(same);
+        }
+        // large files are compared by pieces, because a file that differs need not be sent whole;
+        // the content of a record is always sent whole
+        let (large, check): (Vec<usize>, Vec<usize>) = check.into_iter().partition(|index| {
+            let delivery = deliveries[*index];
+            matches!(delivery.source, DeliverySource::File(_)) && delivery.bytes > BLOCK
+        });
+        let chosen: Vec<&Delivery> = large.iter().map(|index| deliveries[*index]).collect();
+        self.claim(&chosen)?;
+        for index in large {
+            same[index] = self.is_same(deliveries[index])?;
+        }
+        let chosen: Vec<&Delivery> = check.iter().map(|index| deliveries[*index]).collect();
+        let existing = self.ask(&chosen, true)?;
+        let ours: Vec<Option<Sum>> = self.link.keep_alive_during(|stop| {
+            let needed = |_: &&&Delivery| !stop.load(Ordering::Relaxed);
+            let chosen = chosen.iter().take_while(needed);
+            chosen.map(|delivery| sum(&delivery.source)).collect()
+        })?;
+        for ((index, existing), ours) in check.into_iter().zip(existing).zip(ours) {
+            same[index] = ours.is_some() && existing.and_then(|existing| existing.sum) == ours;
+        }
+        Ok(same)
+    }
+
+    /// Whether all pieces of a large file are the same. Equal pieces are not compared again.
+    fn is_same(&mut self, delivery: &Delivery) -> Result<bool, HostFault> {
+        let DeliverySource::File(path) = &delivery.source else {
+            return Ok(false);
+        };
+        let Ok(source) = File::open(path) else {
+            return Ok(false);
+        };
+        let kept = self.resume(delivery, &source)?;
+        Ok(kept.from_replaced_file && kept.parts.is_whole(delivery.bytes))
+    }
+
+    /// Whether it is known which parts of a file the host has.
+    pub fn is_claimed(&self, delivery: &Delivery) -> bool {
+        self.partials.contains_key(&partial_key(delivery))
+    }
+
+    fn ask(
+        &mut self,
+        deliveries: &[&Delivery],
+        sums: bool,
+    ) -> Result<Vec<Option<Meta>>, HostFault> {
+        let mut existing = Vec::new();
+        for chunk in deliveries.chunks(NAMES_AT_ONCE) {
+            let names: Vec<u8> = chunk
+                .iter()
+                .flat_map(|file| [file.dst.as_os_str().as_bytes(), b"\0"].concat())
+                .collect();
+            let inspect = FileRequest::Inspect { sums };
+            self.link.send_with(inspect, Body::Bytes(names));
+        }
+        while existing.len() < deliveries.len() {
+            match self.link.next_event()?.0 {
+                FileEvent::Inspected { entries }
+                    if !entries.is_empty()
+                        && existing.len() + entries.len() <= deliveries.len() =>
+                {
+                    existing.extend(entries);
+                }
+                other => return Err(HostFault::unexpected(&other)),
+            }
+        }
+        Ok(existing)
+    }
+
+    /// Takes over the partial files that an earlier push has left on the host. For a file without
+    /// one, equal parts of the file at the destination are used.
+    pub fn claim(&mut self, deliveries: &[&Delivery]) -> Result<(), HostFault> {
+        for delivery in deliveries {
+            let dst = delivery.dst.as_ref();
+            self.link.send(FileRequest::Claim {
+                partial_key: partial_key(delivery),
+                bytes: delivery.bytes,
+                dst: self.occupied.contains(&delivery.id).then(|| dst.into()),
+            });
+        }
+        for delivery in deliveries {
+            let (event, body) = self.next_but_landed()?;
+            let FileEvent::Partial {
+                partial_key: claimed,
+                parts,
+                from_replaced_file,
+            } = event
+            else {
+                return Err(HostFault::unexpected(&event));
+            };
+            if claimed != partial_key(delivery) {
+                return Err(HostFault::reported("it answered for another file"));
+            }
+            let parts = Parts::of(&parts).whole_grains(delivery.bytes);
+            self.partials.remove(&claimed);
+            if !parts.list().is_empty() {
+                let present = PartsOnHost {
+                    parts,
+                    sums: Some(Sum::list(&body).unwrap_or_default()),
+                    from_replaced_file,
+                };
+                self.partials.insert(claimed, present);
+            }
+        }
+        Ok(())
+    }
+
+    /// The next event, apart from the failure to write a file that had left a chain by then.
+    fn next_but_landed(&mut self) -> Result<(FileEvent, Vec<u8>), HostFault> {
+        loop {
+            match self.link.next_event()? {
+                (FileEvent::Landed { .. }, _) => {}
+                event => return Ok(event),
+            }
+        }
+    }
+
+    /// Notes that the host has left a chain. Which parts of the file have arrived is asked before
+    /// the rest is sent; the progress display has counted this many bytes.
+    pub fn left_chain(&mut self, delivery: &Delivery, counted: u64) {
+        self.partials.remove(&partial_key(delivery));
+        self.left_chains.insert(delivery.id, counted);
+    }
+
+    /// How many bytes of a file have already arrived.
+    pub fn partial_bytes(&self, delivery: &Delivery) -> u64 {
+        let present = self.partials.get(&partial_key(delivery));
+        present
+            .filter(|present| !present.from_replaced_file)
+            .map_or(0, |present| present.parts.bytes())
+    }
+
+    /// How many bytes were already reported to the progress display.
+    pub fn counted(&self, delivery: &Delivery) -> u64 {
+        self.left_chains.get(&delivery.id).copied().unwrap_or(0)
+    }
+
+    /// The parts of a file on the host that equal those of the file here. They are compared once.
+    pub fn resume(&mut self, delivery: &Delivery, source: &File) -> Result<PartsOnHost, HostFault> {
+        if self.left_chains.contains_key(&delivery.id) && !self.is_claimed(delivery) {
+            self.claim(&[delivery])?;
+        }
+        let Some(present) = self.partials.get_mut(&partial_key(delivery)) else {
+            return Ok(PartsOnHost::default());
+        };
+        if let Some(theirs) = present.sums.take() {
+            let (link, parts) = (&mut self.link, &present.parts);
+            let ours = link
+                .keep_alive_during(|stop| sums::of(stop, source, parts, delivery.bytes))?
+                .unwrap_or_default();
+            present.parts = sums::same(parts, delivery.bytes, &ours, &theirs);
+            present.from_replaced_file &= !present.parts.list().is_empty();
+        }
+        Ok(present.clone())
+    }
+}
+
+/// The checksum of a source, if it can be read.
+fn sum(source: &DeliverySource) -> Option<Sum> {
+    match source {
+        DeliverySource::Content(text) => Some(content::sum(text.as_bytes())),
+        DeliverySource::File(path) => sums::of_whole(&File::open(path).ok()?).ok(),
+        DeliverySource::Folder | DeliverySource::MustExist => None,
+    }
+}
