@@ -112,7 +112,7 @@ if wants report; then
     on_host "ipconf-check ip_config.txt | host-probe --python '$python' |
         part-map --part-config out/g.json --workspace /srv/dgl --script-folder code | part-push |
         dgl-env --num-trainers 2 --num-samplers 1 -- '$python' code/train.py --ip-config ip_config.txt \
-            --part-config data/g.json | dgl-spawn --sample 1s --log-dir logs >/dev/null
+            --part-config data/g.json | dgl-spawn --log-dir logs >/dev/null
         dgl-report logs/run.jsonl > run.html"
     chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
         --disable-component-update --disable-sync --user-data-dir="$work/chromium" --hide-scrollbars \

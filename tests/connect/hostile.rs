@@ -306,10 +306,7 @@ fn a_host_that_reports_without_end_does_not_fill_the_memory_of_a_job() {
         "role": "worker", "rank": 0, "argv": ["t"]});
     let host = host_record(0, 1, "10.99.0.1");
     write(&folder, "job", format!("{host}\n{process}\n"));
-    let gpu = json!({"index": 0, "util_percent": 1, "mem_used_bytes": 1, "mem_bytes": 1});
     let frames = vec!["f (x.py:1)"; 40];
-    let usage = json!({"cpu_s": 1, "cpus": 1, "mem_used_bytes": 1, "mem_bytes": 1,
-        "net_rx_bytes": 1, "gpus": vec![gpu; 100]});
     let of_process = json!({"job": "flood", "host": 0, "pid": 1, "role": "worker", "rank": 0,
         "command": "t", "time_ms": 1, "threads": []});
     let mut stack = of_process.clone();
@@ -327,10 +324,6 @@ fn a_host_that_reports_without_end_does_not_fill_the_memory_of_a_job() {
         profile[key] = value.into();
     }
     let table = [
-        (
-            "--sample 1s",
-            vec![json!({"event": "sampled", "interval_ms": 1, "host": usage, "processes": []})],
-        ),
         ("--profile 1s@0s", vec![profile]),
         // it stalls and moves, and there is nobody else who could deny it
         (
@@ -359,7 +352,7 @@ fn a_host_that_reports_without_end_does_not_fill_the_memory_of_a_job() {
     write(&folder, "peak.py", peak);
     for (options, events) in table {
         // of these there is a record for each; 40 MB of them
-        let is_dropped = options.starts_with("--sample") || options.starts_with("--profile");
+        let is_dropped = options.starts_with("--profile");
         let files = if is_dropped { 400 } else { 100 };
         let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
         write(&folder, "lines", lines.repeat(100_000 / lines.len() + 1));

@@ -19,6 +19,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("A Kubernetes job with an index", "dial.rs"),
     ("Kubernetes", "containers.rs"),
     ("Containers", "containers.rs"),
+    ("Memory, processors and GPUs over time", "programs.rs"),
     ("Figures for Prometheus", "report.rs"),
     ("A rehearsal on this machine", "rehearsal.rs"),
     ("GLT with servers", "glt.rs"),

@@ -21,6 +21,10 @@ const REMOVED: &[(&str, &str)] = &[
     ("fit", "0.4.0: a recipe of jq compares sizes with hosts"),
     ("link", "0.3.0: iperf3, run as a job, measures bandwidth"),
     (
+        "sample",
+        "0.5.0: vmstat, pidstat or nvidia-smi dmon, run as a service of the job",
+    ),
+    (
         "process.nproc",
         "0.3.0: torchrun is the command of one process",
     ),
@@ -162,7 +166,7 @@ fn a_change_that_readers_would_notice_is_found() {
             Some(&text),
             "exited.code: was",
         ),
-        ("/$defs/sample/properties/cpu_s", Some(&integer), ""),
+        ("/$defs/exited/properties/cpu_s", Some(&integer), ""),
         (
             "/$defs/file/properties/mode",
             Some(&json!({ "type": "number" })),
@@ -287,8 +291,8 @@ const RUN: &str = r#"
     part-pull --workspace "$PWD/ws" --to . '*/g.json' <hosts.jsonl >pulled.jsonl
     part-map --workspace "$PWD/ws2" --extra w.py <hosts.jsonl | part-push |
       dgl-env --role worker -- python3 w.py >job.jsonl
-    dgl-spawn --job "$JOB" --wait 1m --sample 1s --grace 1s <job.jsonl >run.jsonl &
-    until grep -q begins run.jsonl && grep -q '"sample"' run.jsonl; do kill -0 $!; sleep 0.1; done
+    dgl-spawn --job "$JOB" --wait 1m --grace 1s <job.jsonl >run.jsonl &
+    until grep -q begins run.jsonl; do kill -0 $!; sleep 0.1; done
     dgl-reap --list <hosts.jsonl >found.jsonl
     dgl-stacks --job "$JOB" <hosts.jsonl >stacks.jsonl
     dgl-reap --job "$JOB" --grace 1s <hosts.jsonl >reaped.jsonl

@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 use std::path::Path;
-use support::{Cluster, Ran, assert_has, ip_config, read, root, scratch, sh, takes_seconds, write};
+use support::{
+    Cluster, Ran, assert_has, executable, ip_config, make_folder, read, recipe_commands,
+    recipes_of, root, scratch, sh, takes_seconds, write,
+};
 
 const STORE: &str = r#"
 import socket, sys
@@ -129,6 +132,45 @@ fn programs_are_listed_shown_and_signalled_by_their_names() {
         .out_has("1 host, 1 store process, 2 train processes, ")
         .out_has("train 0-1, waiting")
         .out_has("status 137\n");
+}
+
+/// The recipe of the manual as it is, and with the program that it has for GPUs.
+#[test]
+fn a_service_samples_its_host_while_the_job_runs() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch();
+    make_folder(&folder, "code");
+    write(&folder, "code/train.py", "import time; time.sleep(2.5)");
+    executable(
+        &folder,
+        "bin/nvidia-smi",
+        "#!/bin/sh\necho \"$*\"; exec sleep 60\n",
+    );
+    let recipes = recipes_of("dgl-tools-jobs", "EXAMPLES");
+    let (_, shown) = recipes
+        .iter()
+        .find(|(name, _)| name == "Memory, processors and GPUs over time")
+        .unwrap();
+    let recipe = recipe_commands(shown, &folder);
+    let vmstat = "vmstat --timestamp 10";
+    let dmon = "nvidia-smi dmon -s um -d 10 -o DT";
+    let manual = read(&root(), "man/dgl-tools-jobs.7");
+    assert_has(&manual, &format!("\n.Ql {dmon}\n"));
+    let run = |recipe: String| {
+        let copied = "export DGL_TOOLS_CONNECT=local PATH=\"$PWD/bin:$PATH\"
+            echo 127.0.0.1 | ipconf-check | host-probe |
+                part-map --workspace \"$PWD/ws\" --script-folder code | part-push >pushed.jsonl";
+        sh(&folder, &format!("{copied}\n{recipe}"))
+    };
+    let sampled = run(recipe.replace(vmstat, "vmstat --timestamp 1"));
+    sampled.ends(0).out_has("memory").out_has("timestamp");
+    // the first line is the mean since the start of the machine
+    assert!(sampled.out.lines().count() >= 4, "{}", sampled.out);
+    run(recipe.replace(vmstat, dmon)).gives(0, "dmon -s um -d 10 -o DT\n");
+    let summary = sh(&folder, "dgl-why logs/run.jsonl");
+    summary.ends(0).out_has("The job ended well: 3 processes");
 }
 
 #[test]

@@ -4,8 +4,7 @@ use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use support::{
-    Ran, assert_has, executable, host_record, read, scratch, sh, shells, takes_seconds, write,
-    write_records,
+    Ran, assert_has, host_record, read, scratch, sh, shells, takes_seconds, write, write_records,
 };
 
 /// The records of a job of workers on this machine, each a command for sh. One with a port is a
@@ -497,96 +496,6 @@ fn fields(out: &str, kind: &str, name: &str) -> Vec<serde_json::Value> {
         .filter(|record| record["type"] == kind)
         .filter_map(|record| record.get(name).cloned())
         .collect()
-}
-
-#[test]
-fn samples_have_the_cards_that_nvidia_smi_tells() {
-    if takes_seconds() {
-        return;
-    }
-    let folder = scratch();
-    let says = "case $1 in --query-gpu=*) echo '0, 97, 30123, 81559'; echo '1, 3, 4, 81559'; esac";
-    for (what, script, cards) in [
-        ("tells", says, Some(2)),
-        ("hangs", "exec sleep 9555", None),
-        ("fails", "echo 'No devices were found'; exit 6", None),
-    ] {
-        executable(&folder, "bin/nvidia-smi", &format!("#!/bin/sh\n{script}\n"));
-        job(&folder, &[(None, "sleep 4")]);
-        let ran = sh(
-            &folder,
-            "PATH=$PWD/bin:$PATH dgl-spawn --connect local --no-preflight --sample 1s \
-             --format jsonl <job.jsonl; echo $? >status
-             # KILL takes a moment on a busy machine
-             for k in $(seq 20); do pgrep -f '[s]leep 9555' >left || break; sleep 0.1; done
-             cat left >&2",
-        );
-        let status = read(&folder, "status");
-        assert_eq!(
-            (status.as_str(), ran.err.contains("9555")),
-            ("0\n", false),
-            "{what}"
-        );
-        let left = ran.err.lines().filter(|line| line.parse::<u32>().is_ok());
-        assert_eq!(
-            left.count(),
-            0,
-            "{what}: it is ended with the job: {}",
-            ran.err
-        );
-        let gpus = fields(&ran.out, "sample", "gpus");
-        let first = gpus.iter().find_map(|cards| cards.as_array());
-        assert_eq!(first.map(Vec::len), cards, "{what}: {}", ran.out);
-        if let Some(first) = first {
-            assert_eq!(first[0]["util_percent"], 97.0, "{}", first[0]);
-            assert_eq!(first[0]["mem_used_bytes"], 30_123_u64 << 20);
-        }
-    }
-}
-
-#[test]
-fn samples_say_what_each_process_uses_with_its_children() {
-    if takes_seconds() {
-        return;
-    }
-    let folder = scratch();
-    let busy = "exec python3 -c '
-import os, time
-if os.fork() == 0:
-    until = time.time() + 4
-    while time.time() < until: pass
-    os._exit(0)
-os.wait()'";
-    job(&folder, &[(None, busy), (None, "sleep 4")]);
-    let ran = spawn(&folder, "--sample 1s --format jsonl");
-    ran.ends(0);
-    // of the host and of two processes
-    let ids = fields(&ran.out, "sample", "id");
-    assert!(
-        ids.contains(&0.into()) && ids.contains(&1.into()),
-        "{}",
-        ran.out
-    );
-    assert!(
-        !fields(&ran.out, "sample", "mem_bytes").is_empty(),
-        "{}",
-        ran.out
-    );
-    let of = |rank: u32, name: &str| -> f64 {
-        let own = ran
-            .out
-            .lines()
-            .filter(|line| line.contains(&format!("\"role\":\"trainer\",\"rank\":{rank},")))
-            .collect::<Vec<_>>();
-        let values = fields(&own.join("\n"), "sample", name);
-        values.iter().filter_map(serde_json::Value::as_f64).sum()
-    };
-    assert!(of(0, "cpu_s") > of(1, "cpu_s") + 0.2, "{}", ran.out);
-    assert!(of(0, "rss_bytes") > of(1, "rss_bytes"), "{}", ran.out);
-
-    job(&folder, &[(None, "sleep 3")]);
-    spawn(&folder, "--format jsonl").out_lacks("\"sample\"");
-    spawn(&folder, "--sample 100ms").ends(2);
 }
 
 #[test]

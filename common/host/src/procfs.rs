@@ -10,7 +10,7 @@ mod thread;
 mod topology;
 
 pub use field::{number_of, ticks_to_ms};
-pub use host::{HostCounters, host_counters};
+pub use host::network_bytes;
 pub use process::{
     IoCounts, Mapping, ProcessEnvironment, Stat, command_line, environment, io, is_own, mappings,
     parent, pids, socket_inodes, stat, stats, status,

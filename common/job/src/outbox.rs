@@ -129,7 +129,7 @@ impl Outbox {
 
 /// Whether an event may overtake output.
 fn is_news(event: &Event) -> bool {
-    use Event::{Drained, Output, Over, Profile, Sampled, ShmRemoved, Stack, StacksReported};
+    use Event::{Drained, Output, Over, Profile, ShmRemoved, Stack, StacksReported};
     !matches!(
         event,
         Output(_)
@@ -137,7 +137,6 @@ fn is_news(event: &Event) -> bool {
             | Stack(_)
             | StacksReported(_)
             | Profile(_)
-            | Sampled(_)
             | ShmRemoved(_)
             | Over(_)
     )

@@ -90,8 +90,6 @@ pub trait SupervisedHost {
     /// Removes the files that the job has left; returns how many, and whether some are still in
     /// use.
     fn remove_files(&mut self) -> (u32, bool);
-    /// Ends the watch over the job; returns how many of its processes could not be ended.
-    fn finish(&mut self) -> usize;
 }
 
 /// An end of the job that waits for the last output or the stacks of its processes.
@@ -521,7 +519,7 @@ impl<H: SupervisedHost> Supervision<H> {
             let files = *files;
             self.phase = SupervisionPhase::Reporting;
             self.report(Event::ShmRemoved(ShmRemoved { files }));
-            let survivors = u32::try_from(self.host.finish()).unwrap_or(u32::MAX);
+            let survivors = u32::try_from(self.host.count()).unwrap_or(u32::MAX);
             self.report(Event::Over(Over { survivors }));
         }
     }

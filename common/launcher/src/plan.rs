@@ -23,8 +23,6 @@ pub struct JobPlan {
     pub rules: Rules,
     /// How many attempts have failed before.
     pub attempt: u32,
-    /// The interval of the records of used resources; `None` without them.
-    pub sample: Option<Duration>,
     /// When stacks are sampled for a profile; `None` without one.
     pub profile: Option<ProfileTimes>,
     /// Whether it gets a private /dev/shm on each host.

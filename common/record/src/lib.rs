@@ -22,7 +22,6 @@ pub mod python;
 pub mod quote;
 mod reap;
 pub mod run;
-mod sample;
 #[cfg(test)]
 mod schema;
 pub mod similar;
@@ -44,7 +43,6 @@ pub use process::{
 };
 pub use profile::Profile;
 pub use reap::{Found, Reaped};
-pub use sample::{Gpu, Sample, Usage};
 pub use stacks::{Stack, Thread};
 pub use stalled::{Culprit, Resumed, Sign, Stalled};
 
@@ -87,6 +85,6 @@ records! {
     "pushed" Pushed, "pulled" Pulled, "process" Process, "started" Started,
     "listening" Listening,
     "output" Output, "dropped" Dropped, "exited" Exited, "found" Found, "reaped" Reaped,
-    "stack" Stack, "profile" Profile, "sample" Sample, "stalled" Stalled, "resumed" Resumed,
+    "stack" Stack, "profile" Profile, "stalled" Stalled, "resumed" Resumed,
     "verdict" Verdict, "summary" Summary,
 }

@@ -5,7 +5,7 @@ use evidence::{Evidence, LogLine, Statement};
 use record::error::Report;
 use record::{
     Culprit, Dropped, Exited, FileCopy, Host, IpAddr, Listening, Output, Process, Profile, Pushed,
-    Record, Resumed, Role, Sample, Stack, Stalled, Started, Summary,
+    Record, Resumed, Role, Stack, Stalled, Started, Summary,
 };
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
@@ -27,7 +27,6 @@ pub struct JobHistory {
     /// When the first process of each attempt was started.
     pub attempts: Vec<u64>,
     pub dropped: Vec<Dropped>,
-    pub samples: Vec<Sample>,
     pub profiles: Vec<Profile>,
     pub stalled: Vec<Stalled>,
     pub resumed: Vec<Resumed>,
@@ -125,7 +124,6 @@ impl JobHistory {
             files: stream.all_including_failed()?,
             pushed: stream.all_including_failed()?,
             dropped: stream.all_including_failed()?,
-            samples: stream.all_including_failed()?,
             profiles: stream.all_including_failed()?,
             stalled: stream.all_including_failed()?,
             resumed: stream.all_including_failed()?,
@@ -133,13 +131,8 @@ impl JobHistory {
             summary: stream.end()?,
             ..JobHistory::default()
         };
-        let latest = job
-            .samples
-            .iter()
-            .map(|sample| sample.time_ms)
-            .chain(job.stalled.iter().map(|stalled| stalled.time_ms))
-            .max();
-        job.latest_ms = latest.unwrap_or(0);
+        let stalled = job.stalled.iter().map(|stalled| stalled.time_ms);
+        job.latest_ms = stalled.max().unwrap_or(0);
 
         let mut histories: BTreeMap<u32, ProcessHistory> = stream
             .all_including_failed::<Process>()?

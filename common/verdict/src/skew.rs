@@ -5,7 +5,7 @@ use crate::job::JobHistory;
 use record::profile;
 use record::stacks::{self, Member};
 use record::term::{self, bytes};
-use record::{Culprit, Exited, Profile, Role, Sample};
+use record::{Culprit, Exited, Profile, Role};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ struct ComparedQuantity {
     show: fn(JobFinding, &JobHistory, u32) -> JobFinding,
 }
 
-const QUANTITIES: [ComparedQuantity; 7] = [
+const QUANTITIES: [ComparedQuantity; 5] = [
     ComparedQuantity {
         text: "the partition of HOST has OWN, those of the others OTHERS",
         words: |value| bytes(value as u64),
@@ -137,29 +137,6 @@ const QUANTITIES: [ComparedQuantity; 7] = [
             finding.shown_by(exits.take(2))
         },
     },
-    ComparedQuantity {
-        text: "HOST used OWN processors on average, the others OTHERS",
-        words: |value| format!("{value:.1}"),
-        factor: 2.0,
-        least: 1.0,
-        fix: None,
-        values: |job| means(job, |sample| sample.usage.cpu_s),
-        show: show_sample,
-    },
-    ComparedQuantity {
-        text: "HOST moved OWN over the network on average, the others OTHERS",
-        words: |value| format!("{}/s", bytes(value as u64)),
-        factor: 2.0,
-        least: 10e6,
-        fix: None,
-        values: |job| {
-            means(job, |sample| {
-                let usage = &sample.usage;
-                Some(usage.net_rx_bytes? as f64 + usage.net_tx_bytes? as f64)
-            })
-        },
-        show: show_sample,
-    },
 ];
 
 fn seconds(value: f64) -> String {
@@ -168,10 +145,10 @@ fn seconds(value: f64) -> String {
 
 /// The differences between hosts.
 pub fn findings(job: &JobHistory) -> Vec<JobFinding> {
-    let outliers = QUANTITIES
+    QUANTITIES
         .iter()
-        .filter_map(|quantity| outlier(job, quantity));
-    outliers.chain(full_memory(job)).collect()
+        .filter_map(|quantity| outlier(job, quantity))
+        .collect()
 }
 
 /// The finding about the host that is furthest above the median of the others, if that is far
@@ -249,48 +226,6 @@ fn copies(job: &JobHistory) -> Values {
 fn exits(job: &JobHistory, role: Role) -> impl Iterator<Item = &Exited> {
     let exits = job.lives().filter_map(|life| life.exited.as_ref());
     exits.filter(move |exited| exited.role == role)
-}
-
-fn host_samples(job: &JobHistory) -> impl DoubleEndedIterator<Item = &Sample> {
-    job.samples.iter().filter(|sample| sample.is_of_host())
-}
-
-/// What hosts used in a second, on average.
-fn means(job: &JobHistory, value: fn(&Sample) -> Option<f64>) -> Values {
-    let samples = || {
-        host_samples(job).filter_map(|sample| {
-            let seconds = sample.interval_ms.filter(|interval| *interval > 0)? as f64 / 1e3;
-            Some((sample.host, value(sample)?, seconds))
-        })
-    };
-    let times = sums(samples().map(|(host, _, seconds)| (host, seconds)));
-    let values = sums(samples().map(|(host, value, _)| (host, value)));
-    values
-        .into_iter()
-        .map(|(host, sum)| (host, sum / times[&host]))
-        .collect()
-}
-
-fn show_sample(finding: JobFinding, job: &JobHistory, host: u32) -> JobFinding {
-    finding.shown_by(host_samples(job).rfind(|sample| sample.host == host))
-}
-
-/// The finding about the host with the fullest memory.
-fn full_memory(job: &JobHistory) -> Option<JobFinding> {
-    /// The share from which memory counts as full.
-    const FULL: f64 = 0.95;
-    let shares = host_samples(job).filter_map(|sample| {
-        let (used, all) = (sample.usage.mem_used_bytes?, sample.usage.mem_bytes?);
-        Some((used as f64 / all.max(1) as f64, used, all, sample))
-    });
-    let (share, used, all, sample) = shares.max_by(|one, other| one.0.total_cmp(&other.0))?;
-    let (host, used, all) = (job.host_name(sample.host), bytes(used), bytes(all));
-    (share >= FULL).then(|| {
-        JobFinding::new(format!("the memory of {host} was full: {used} of {all}"))
-            .since(sample.time_ms)
-            .caused_by(Culprit::of_host(sample.host))
-            .shown_by([sample])
-    })
 }
 
 #[cfg(test)]

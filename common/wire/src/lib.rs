@@ -101,7 +101,6 @@ pub enum Event {
     /// Shared memory that the job had left was removed.
     ShmRemoved(supervise::ShmRemoved),
     /// The resources that the host and the job's processes have used since the last such event.
-    Sampled(Box<supervise::Sampled>),
     /// For how long the job's processes have shown no activity.
     Activity(supervise::Activity),
     /// All stacks were sent that [`Request::ReportStacks`] asks for.

@@ -7,8 +7,8 @@
 use crate::cut;
 use crate::ending::Ending;
 use crate::stacks::{MAX_FRAMES, MAX_TEXT};
+use record::Sign;
 use record::exit::ProcessEnd;
-use record::{Sign, Usage};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -27,10 +27,6 @@ pub struct Start {
     /// The persistent graph servers that the processes use.
     /// [`Event::ServersEnded`](crate::Event::ServersEnded) reports their end.
     pub uses: Option<crate::servers::ServersOnHost>,
-    /// The interval of [`Event::Sampled`](crate::Event::Sampled) in milliseconds; 0 for never.
-    pub usage_ms: u64,
-    /// Whether usage includes NVIDIA GPUs.
-    pub gpus: bool,
     /// The time without activity after which the job stalls, in milliseconds; 0 without detection
     /// of stalls. [`Event::Activity`](crate::Event::Activity) is sent more often.
     pub stall_ms: u64,
@@ -124,17 +120,6 @@ impl Exited {
             job_reaped: false,
         }
     }
-}
-
-/// The resources used since the last such event.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sampled {
-    /// The time since then, in milliseconds.
-    pub interval_ms: u64,
-    /// The resources that the whole host used.
-    pub host: Usage,
-    /// The numbers of the job's running processes, each with the resources of it and its children.
-    pub processes: Vec<(u32, Usage)>,
 }
 
 /// For how long none of the job's processes has shown activity: output, CPU time, bytes over the

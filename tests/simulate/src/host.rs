@@ -397,10 +397,6 @@ impl SupervisedHost for SimHost {
     fn remove_files(&mut self) -> (u32, bool) {
         (0, false)
     }
-
-    fn finish(&mut self) -> usize {
-        self.count()
-    }
 }
 
 /// The heartbeat of a job, in simulated time.

@@ -45,7 +45,6 @@ fn plan(schedule: &Schedule) -> plan::JobPlan {
         preflight: false,
         rules: schedule.rules.clone(),
         attempt: 0,
-        sample: None,
         profile: None,
         private_shm: false,
         wait: None,

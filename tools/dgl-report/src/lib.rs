@@ -5,7 +5,6 @@ pub mod export;
 pub mod page;
 pub mod plan;
 pub mod profiles;
-pub mod samples;
 
 pub use args::{Args, ReportFormat};
 

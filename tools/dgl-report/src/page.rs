@@ -4,7 +4,6 @@
 
 use crate::plan::{Bar, CopySummary, EventKind, HostRun, RunReport, TimelineEvent};
 use crate::profiles;
-use crate::samples::{Curve, Panel};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use record::stacks::{self, Comparison};
 use record::term;
@@ -42,7 +41,6 @@ pub fn page(run: &RunReport) -> String {
                     (other_failures(run))
                     @if has_timeline(run) { (timeline(run)) }
                     (profiles::section(run.profiles))
-                    @if !run.panels.is_empty() { (samples(run)) }
                     @if run.hosts.iter().any(|host| host.copied.is_some()) { (copies(&run.hosts)) }
                 }
             }
@@ -379,9 +377,6 @@ fn row(bar: &Bar, run: &RunReport) -> Markup {
     let (name, id) = (bar.name(), bar.id());
     let started = bar.history.life.started.as_ref();
     let mut lines = bar.last_lines(run.lines).peekable();
-    let panels = run.process_panels.iter();
-    let panels = panels.filter_map(|panel| Some((panel, panel.lines.get(&id)?)));
-    let panels: Vec<(&Panel, &Curve)> = panels.collect();
     html! {
         details.row id={ "process-" (id) } {
             summary {
@@ -411,11 +406,6 @@ fn row(bar: &Bar, run: &RunReport) -> Markup {
                 @if lines.peek().is_none() { "it wrote no output" } @else { "its last lines:" }
             }
             @if lines.peek().is_some() { pre { @for line in lines { (line) "\n" } } }
-            @if !panels.is_empty() {
-                div.multiples {
-                    @for (panel, line) in panels { (multiple(panel, line, panel.name)) }
-                }
-            }
         }
     }
 }
@@ -448,70 +438,6 @@ fn spoken(bar: &Bar) -> String {
         words += &format!(", listened after {}", time(listening_ms));
     }
     words + ": "
-}
-
-/// The resources that hosts used: a panel for each quantity, with a drawing for each host, all on
-/// one scale.
-fn samples(run: &RunReport) -> Markup {
-    let name = |id: u32| {
-        let host = run.hosts.iter().find(|host| host.id == id);
-        let names = host.map_or_else(|| id.to_string(), |host| host.name.clone());
-        format!("host {}", short_name(&names))
-    };
-    html! {
-        section aria-labelledby="samples" {
-            h2 id="samples" { "What hosts used" }
-            p { "From left to right the " (time(run.length_ms)) " of the run." }
-            @for panel in &run.panels {
-                h3 { (panel.name) ", from 0 to " (panel.unit.words(panel.top)) }
-                div.multiples {
-                    @for (id, line) in &panel.lines { (multiple(panel, line, &name(*id))) }
-                }
-            }
-        }
-    }
-}
-
-/// The number and the first name, `7 gpu-00-7` of `7 gpu-00-7.example.org 10.0.0.8`, because there
-/// is little space. An address is not shortened.
-fn short_name(names: &str) -> String {
-    let mut words = names.split(' ').take(2);
-    let number = words.next().unwrap_or_default();
-    let Some(name) = words.next() else {
-        return number.to_owned();
-    };
-    let is_address = name.parse::<std::net::IpAddr>().is_ok();
-    let first = name.split('.').next().filter(|_| !is_address);
-    format!("{number} {}", first.unwrap_or(name))
-}
-
-/// The width and height of the space in which a line is drawn.
-const WIDE: f64 = 120.0;
-const HIGH: f64 = 30.0;
-
-/// One line of a panel, with its name and its largest value.
-fn multiple(panel: &Panel, line: &Curve, name: &str) -> Markup {
-    let (mean, most) = (panel.unit.words(line.mean), panel.unit.words(line.most));
-    let high =
-        |value: f64| HIGH * (1.0 - (value / panel.top.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0));
-    let points: Vec<String> = line
-        .points
-        .iter()
-        .map(|(index, value)| format!("{:.1},{:.1}", index * WIDE, high(*value)))
-        .collect();
-    let first = line.points.first().map_or(0.0, |point| point.0 * WIDE);
-    let last = line.points.last().map_or(0.0, |point| point.0 * WIDE);
-    let area = format!("{first:.1},{HIGH} {} {last:.1},{HIGH}", points.join(" "));
-    html! {
-        figure {
-            figcaption { span { (name) } span.most { (most) } }
-            svg viewBox={ "0 0 " (WIDE) " " (HIGH) } preserveAspectRatio="none" role="img"
-                aria-label={ (name) ", " (panel.name) ": " (mean) " on average, at most " (most) } {
-                polygon points=(area) {}
-                polyline points=(points.join(" ")) {}
-            }
-        }
-    }
 }
 
 fn copies(hosts: &[HostRun<'_>]) -> Markup {
@@ -615,19 +541,6 @@ mod tests {
         ];
         for (ms, shown) in table {
             assert_eq!(super::date(ms).as_deref(), shown, "{ms}");
-        }
-    }
-
-    #[test]
-    fn a_host_is_named_in_little_room() {
-        let table = [
-            ("7 gpu-00-7.example.org 10.0.0.8", "7 gpu-00-7"),
-            ("7 gpu 10.0.0.8", "7 gpu"),
-            ("7 10.0.0.8", "7 10.0.0.8"),
-            ("7", "7"),
-        ];
-        for (names, short) in table {
-            assert_eq!(super::short_name(names), short);
         }
     }
 

@@ -1,6 +1,5 @@
 //! Collects what the page shows. Times are milliseconds since the first process was started.
 
-use crate::samples::{self, Panel};
 use record::exit::SignalNumber;
 use record::{Exited, Host, Profile, Pushed, Stalled, Summary};
 use std::collections::BTreeMap;
@@ -21,10 +20,6 @@ pub struct RunReport<'a> {
     pub hosts: Vec<HostRun<'a>>,
     /// What happened to the job as a whole, in the order of time.
     pub events: Vec<TimelineEvent>,
-    /// The resources that hosts used, a panel for each quantity.
-    pub panels: Vec<Panel>,
-    /// The resources that processes used.
-    pub process_panels: Vec<Panel>,
     /// The profiles of the job's Python processes.
     pub profiles: &'a [Profile],
     /// How many of the last lines of each process are shown.
@@ -220,9 +215,7 @@ pub fn run(job: &JobHistory, lines: usize) -> RunReport<'_> {
         length_ms,
         hosts: hosts.into_values().collect(),
         events: events(job, &since),
-        panels: samples::of_hosts(job, began_ms.unwrap_or(0), length_ms),
         profiles: &job.profiles,
-        process_panels: samples::of_processes(job, began_ms.unwrap_or(0), length_ms),
         lines,
     }
 }

@@ -100,15 +100,6 @@ pub struct Args {
     #[arg(long, hide_short_help = true, conflicts_with = "dry_run")]
     pub fail_on_exception: bool,
 
-    /// Write resource use at this interval
-    ///
-    /// The *sample* records show what each host and each process uses. The interval is at least 1s.
-    /// The numbers of a process include its children, such as the samplers of a trainer. If a host
-    /// has nvidia-smi, its GPUs are included.
-    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = pace,
-        conflicts_with = "dry_run")]
-    pub sample: Option<Duration>,
-
     /// Sample stacks for this time, as dgl-stacks --record does; begin a minute after the start, or
     /// after the time that follows @
     ///
@@ -232,11 +223,6 @@ fn at_least(text: &str, seconds: u64) -> Result<Duration, String> {
 /// takes a while on a busy network.
 fn host_timeout(text: &str) -> Result<Duration, String> {
     at_least(text, 2)
-}
-
-/// Parses the interval of samples. host-agent measures once a second.
-fn pace(text: &str) -> Result<Duration, String> {
-    at_least(text, 1)
 }
 
 /// Parses when to record: `10s`, or `10s@5m`.

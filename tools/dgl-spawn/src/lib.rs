@@ -60,7 +60,6 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         host_timeout: args.host_timeout,
         preflight: !args.no_preflight,
         attempt: 0,
-        sample: args.sample,
         profile: args.profile,
         rules: rules(&args),
         private_shm: args.private_shm,

@@ -18,9 +18,9 @@ pub const LIMIT: Duration = Duration::from_secs(20);
 /// The unit of memory in its tables.
 const MIB: u64 = 1 << 20;
 /// The most rows that are used: 16 GPUs, each with up to 7 MIG devices.
-pub const MAX_CARDS: usize = 256;
+const MAX_CARDS: usize = 256;
 /// The format of its tables.
-pub const FORMAT: &str = "--format=csv,noheader,nounits";
+const FORMAT: &str = "--format=csv,noheader,nounits";
 
 /// Its path, by PATH.
 pub fn program() -> Option<PathBuf> {
@@ -38,7 +38,7 @@ fn find(path: &OsStr) -> Option<PathBuf> {
 }
 
 /// The rows of a table. Its cells are never quoted.
-pub fn rows(text: &str) -> Vec<StringRecord> {
+fn rows(text: &str) -> Vec<StringRecord> {
     let reader = ReaderBuilder::new()
         .has_headers(false)
         .flexible(true)
@@ -50,12 +50,12 @@ pub fn rows(text: &str) -> Vec<StringRecord> {
 
 /// A number; `None` for values that a GPU does not report, such as `[N/A]`, `[Not Supported]` or
 /// `[Insufficient Permissions]`.
-pub fn number<T: FromStr>(cell: Option<&str>) -> Option<T> {
+fn number<T: FromStr>(cell: Option<&str>) -> Option<T> {
     cell?.parse().ok()
 }
 
 /// A number of MiB, in bytes.
-pub fn bytes(cell: Option<&str>) -> Option<u64> {
+fn bytes(cell: Option<&str>) -> Option<u64> {
     number::<u64>(cell)?.checked_mul(MIB)
 }
 

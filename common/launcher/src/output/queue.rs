@@ -1,5 +1,5 @@
 //! The bounded queue of output for stdout. If the reader is too slow, the oldest lines of processes
-//! are dropped, and reports of a host, such as samples, beyond its budget; both are counted.
+//! are dropped, and reports of a host, such as profiles, beyond its budget; both are counted.
 //! Records of starts and ends are never dropped.
 
 use parking_lot::{Condvar, Mutex};
@@ -7,8 +7,7 @@ use std::collections::{HashMap, VecDeque};
 
 /// How many bytes of lines may wait for a slow reader before the oldest are dropped.
 const MOST_BYTES: usize = 64 << 20;
-/// How many bytes of reports of one host may wait before new ones are dropped. A host with 64
-/// processes sends 20 kB of samples per second.
+/// How many bytes of reports of one host may wait before new ones are dropped.
 const MOST_REPORTS: usize = 4 << 20;
 /// The memory of an item without its text.
 const ITEM_BYTES: usize = 96;
@@ -35,7 +34,7 @@ pub struct OutputLines {
 pub enum QueueItem {
     /// Records or lines of this tool; never dropped.
     Records(Vec<u8>),
-    /// Records that a host may cause without limit, such as samples.
+    /// Records that a host may cause without limit, such as profiles.
     Reports { host: u32, text: Vec<u8> },
     /// Lines of a process, which may be dropped.
     Output(OutputLines),

@@ -6,7 +6,7 @@ use crate::output::log_dir::LogDir;
 use crate::output::queue::{OutputLines, Queue, QueueItem};
 use record::jsonl::{self, Head, Stream};
 use record::term;
-use record::{Dropped, Output, Process, Profile, Record, Sample, Stack, Stalled, Summary};
+use record::{Dropped, Output, Process, Record, Stack, Stalled, Summary};
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -26,9 +26,6 @@ const WRAP: &[u8] = b"\x1b[?7h";
 const NOTICES: u32 = u32::MAX;
 /// How many bytes are written to stdout at once.
 const BATCH_BYTES: usize = 64 << 10;
-
-/// Types of records that arrive throughout a job and do not affect the verdict.
-const MEASUREMENTS: [&str; 2] = [Sample::TYPE, Profile::TYPE];
 
 /// All output of the job.
 pub struct OutputSink {
@@ -142,9 +139,7 @@ impl OutputSink {
     /// Writes a record.
     pub fn record<T: Record>(&mut self, record: &T) {
         let line = jsonl::line(record);
-        if !MEASUREMENTS.contains(&T::TYPE) {
-            self.examine(line.trim_ascii_end());
-        }
+        self.examine(line.trim_ascii_end());
         self.pass(line);
     }
 

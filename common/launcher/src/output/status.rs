@@ -16,8 +16,6 @@ pub enum EndPhase {
 /// Further facts for the status line.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StatusFacts<'a> {
-    /// The busiest hosts, in words.
-    pub busiest: &'a str,
     /// Why the job stalls, if it does; empty if that is not known.
     pub stalls: Option<&'a str>,
     /// For how long no trainer or worker has written output.
@@ -76,9 +74,6 @@ fn state_text(state: StatusFacts<'_>) -> String {
         }
         (None, _) => {}
     }
-    if !state.busiest.is_empty() {
-        text += &format!(", {}", state.busiest);
-    }
     text
 }
 
@@ -116,12 +111,11 @@ mod tests {
         let job = |state, phase| line("try7", (2, 3), progress, seconds(9), state, phase);
         let shown = |phase| job(state, phase);
         let with = |state| job(state, EndPhase::Running);
-        let busy = with(StatusFacts {
-            busiest: "CPU 90 %",
+        let writes = with(StatusFacts {
             silent: Some(seconds(59)),
             ..state
         });
-        assert!(busy.ends_with("running, 9 s, CPU 90 %"), "{busy}");
+        assert!(writes.ends_with("running, 9 s"), "{writes}");
         let silent = StatusFacts {
             silent: Some(seconds(245)),
             ..state

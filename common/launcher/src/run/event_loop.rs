@@ -12,7 +12,6 @@ use super::process_table::{ProcessTable, ProtocolBreach};
 use super::profile_timer::ProfileTimer;
 use super::records::{exit, first_failure, member};
 use super::stall_reporter::StallReporter;
-use super::usage::{self, Busiest};
 use crate::output::sink::OutputSink;
 use crate::output::status::{self, EndPhase, StatusFacts};
 use crate::plan;
@@ -21,7 +20,7 @@ use record::term::now_ms;
 use record::{Process, Role};
 use session::SessionEvent;
 use std::time::{Duration, Instant};
-use wire::supervise::{self, Activity, Sampled};
+use wire::supervise::{self, Activity};
 use wire::{Event, Request};
 
 /// How often to check time limits and to update the status line.
@@ -51,8 +50,6 @@ pub struct EventLoop<'a, 'h> {
     output: Multiplexer,
     stalls: StallReporter<'a>,
     end_times: EndTimes,
-    /// The busiest hosts, for the status line.
-    busiest: Busiest,
     profile: ProfileTimer,
     /// Whether dgl-reap has ended the whole job.
     reaped: bool,
@@ -91,7 +88,6 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             sink,
             output: Multiplexer::new(processes, now),
             end_times: EndTimes::default(),
-            busiest: Busiest::default(),
             profile: ProfileTimer::default(),
             reaped: false,
         }
@@ -272,7 +268,6 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     /// Handles a report of a host about all of its processes.
     fn handle_report(&mut self, host_index: usize, event: &Event) -> Result<(), ProtocolBreach> {
         match event {
-            Event::Sampled(sampled) => self.used(host_index, sampled),
             Event::Stack(stack) => {
                 let host = self.hosts.sessions[host_index].host.id;
                 let stack = stack.clone().into_record(host, self.processes, now_ms());
@@ -304,24 +299,6 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             Event::Activity(_) | Event::ShmRemoved(_) | Event::Alive | Event::Done => Ok(()),
             _ => Err(ProtocolBreach("an answer without a request".to_owned())),
         }
-    }
-
-    /// Records the resources that a host and its processes have used.
-    fn used(&mut self, host_index: usize, sampled: &Sampled) -> Result<(), ProtocolBreach> {
-        let members = sampled
-            .processes
-            .iter()
-            .map(|(index, _)| self.hosts.member(host_index, *index))
-            .collect::<Result<Vec<_>, _>>()?;
-        let host = self.hosts.sessions[host_index].host.id;
-        self.busiest.update(host, sampled);
-        if self.plan.sample.is_some() {
-            let owners = members.iter().map(|member| &self.processes[*member]);
-            for sample in usage::samples(host, owners, sampled, now_ms()) {
-                self.sink.report(host, &sample);
-            }
-        }
-        Ok(())
     }
 
     fn resumed(&mut self, host: u32, activity: Activity) {
@@ -391,14 +368,12 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 kill_in: self.end_times.kill_in(self.now),
             },
         };
-        let busiest = self.busiest.text();
         status::line(
             &self.plan.name,
             (self.states.up.len(), self.hosts.sessions.len()),
             self.job.progress(),
             self.now.saturating_duration_since(self.begun),
             StatusFacts {
-                busiest: &busiest,
                 stalls: self.stalls.brief(),
                 silent: self
                     .table

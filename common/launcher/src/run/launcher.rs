@@ -26,8 +26,6 @@ use wire::supervise::Start;
 
 /// How long to wait before a failed job is restarted, because the reason may disappear.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
-/// How often hosts report the resources in use without --sample; a report costs them about 5 ms.
-const USAGE_PACE: Duration = Duration::from_secs(5);
 /// How often to check graph servers that do not listen yet.
 const CHECK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -260,8 +258,6 @@ impl<'a> Launcher<'a> {
                 serves,
                 uses: group.map(|(name, _)| on_host(name, session.host)),
                 env: group.map_or_else(Vec::new, |(_, group)| spec::group_env(group)),
-                usage_ms: term::millis(plan.sample.unwrap_or(USAGE_PACE)),
-                gpus: plan.sample.is_some(),
                 stall_ms: plan
                     .rules
                     .stall

@@ -16,4 +16,3 @@ pub mod records;
 pub mod signals;
 mod stall;
 mod stall_reporter;
-mod usage;

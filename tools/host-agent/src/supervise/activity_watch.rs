@@ -168,8 +168,7 @@ impl NetCounts {
         NetCounts {
             is_host: sockets.is_none(),
             sockets: sockets.unwrap_or_else(|| {
-                let host = procfs::host_counters();
-                let bytes = host.net_rx_bytes.saturating_add(host.net_tx_bytes);
+                let bytes = procfs::network_bytes();
                 HashMap::from([(0, Traffic { bytes, segments: 0 })])
             }),
         }

@@ -9,7 +9,6 @@
 
 mod activity_watch;
 mod exception_watch;
-mod gpu_watch;
 mod liveness;
 pub mod members;
 mod oom_watch;
@@ -23,7 +22,6 @@ mod stack_jobs;
 pub mod start;
 mod supervisor;
 mod this_host;
-mod usage_watch;
 
 pub use signals::{asking_to_end, block_signals, unblock_signals};
 pub use supervisor::{become_supervisor, supervise};

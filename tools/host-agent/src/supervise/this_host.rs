@@ -8,7 +8,6 @@ use super::profiling::Profiling;
 use super::shm_watch::ShmWatch;
 use super::socket::JobSocket;
 use super::start::{self, Pipes};
-use super::usage_watch::UsageWatch;
 use crate::job::HostProcess;
 use crate::notes::{Note, tell};
 use crate::servers::{ServedServers, UsedServers};
@@ -72,7 +71,6 @@ pub struct ThisHost {
     watcher: Pid,
     shm: ShmWatch,
     oom: OomWatch,
-    usage: Option<UsageWatch>,
     liveness: Liveness,
     /// The recording of stacks for the launcher.
     profiling: Option<Profiling>,
@@ -127,7 +125,6 @@ impl ThisHost {
             watcher,
             shm: ShmWatch::begin(),
             oom: OomWatch::default(),
-            usage: UsageWatch::begin(start.usage_ms, start.gpus),
             liveness: Liveness::begin(start, Instant::now()),
             profiling: None,
             stays: start.serves.is_some(),
@@ -404,12 +401,6 @@ impl SupervisedHost for ThisHost {
             self.oom.examine(supervised.process.index, supervised.pid);
         }
         self.oom.age(Instant::now());
-        // output is more important to a launcher that reads slowly
-        let running = self.running();
-        let usage = self.usage.as_mut();
-        if let Some(usage) = usage.filter(|usage| usage.is_due() && has_room) {
-            events.push(Event::Sampled(Box::new(usage.sample(&running))));
-        }
         self.examine_liveness(has_room, &mut events);
         events
     }
@@ -468,14 +459,6 @@ impl SupervisedHost for ThisHost {
 
     fn remove_files(&mut self) -> (u32, bool) {
         (self.shm.remove(), self.stays && self.shm.are_left())
-    }
-
-    fn finish(&mut self) -> usize {
-        let survivors = self.count();
-        // an nvidia-smi that hangs is killed before the end is reported, but after the count: as a
-        // zombie it would count as a process of the job
-        self.usage = None;
-        survivors
     }
 }
 
