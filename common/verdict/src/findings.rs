@@ -119,6 +119,12 @@ impl JobFinding {
         self
     }
 
+    /// Puts words before its text.
+    pub fn after(mut self, words: &str) -> JobFinding {
+        self.text.insert_str(0, words);
+        self
+    }
+
     pub fn fix(mut self, fix: impl Into<String>) -> JobFinding {
         self.fix = Some(fix.into());
         self

@@ -3,6 +3,7 @@
 use crate::run::{Pauses, Run};
 use evidence::{Evidence, LogLine, Statement};
 use record::error::Report;
+use record::exit::ProcessEnd;
 use record::{
     Culprit, Dropped, Exited, FileCopy, Host, IpAddr, Listening, Output, Process, Profile, Pushed,
     Record, Resumed, Role, Stack, Stalled, Started, Summary,
@@ -79,6 +80,18 @@ impl ProcessHistory {
 
     pub fn culprit(&self) -> Culprit {
         Culprit::of(&self.process)
+    }
+
+    /// How it ended; neither a status nor a signal if that is unknown.
+    pub fn end(&self) -> ProcessEnd {
+        let exited = self.life.exited.as_ref();
+        exited.map(|exited| exited.end).unwrap_or_default()
+    }
+
+    /// Whether it ended with status 0 before the end of the job.
+    pub fn has_finished(&self) -> bool {
+        let exited = self.life.exited.as_ref();
+        exited.is_some_and(|exited| exited.end.is_success() && !exited.while_ending)
     }
 
     /// Whether it was alive when the end of the job began, or is still alive.
@@ -276,7 +289,12 @@ impl JobHistory {
         record::location_of(&self.hosts, id)
     }
 
-    /// A process or a host in words: `trainer 1 on host 1 (10.0.0.2)`.
+    /// A process in words: `trainer 1 on host 1 (10.0.0.2)`.
+    pub fn process_name(&self, history: &ProcessHistory) -> String {
+        self.name(&history.culprit())
+    }
+
+    /// A process or a host in words.
     pub fn name(&self, culprit: &Culprit) -> String {
         let host = self.host_name(culprit.host);
         match (culprit.role, culprit.rank) {

@@ -7,7 +7,7 @@ use crate::job::{JobHistory, ProcessHistory};
 use crate::nccl;
 use crate::skew;
 use crate::wait;
-use evidence::StatementKind;
+use evidence::{Statement, StatementKind};
 use record::exit::{ProcessEnd, SignalNumber};
 use record::majority;
 use record::stacks;
@@ -114,11 +114,9 @@ fn first_fault(summary: &Summary, otherwise: &str) -> JobFinding {
         1 => "; the summary has one more fault".to_owned(),
         more => format!("; the summary has {more} more faults"),
     };
-    let text = format!("{}: {}{more}", first.location, first.problem);
-    match &first.fix {
-        Some(fix) => JobFinding::new(text).fix(fix.replace('\n', "; ")),
-        None => JobFinding::new(text),
-    }
+    let mut finding = JobFinding::new(format!("{}: {}{more}", first.location, first.problem));
+    finding.fix = first.fix.as_ref().map(|fix| fix.replace('\n', "; "));
+    finding
 }
 
 const PREFLIGHT: &str = "the checks before the start found faults, which dgl-spawn named on stderr";
@@ -134,7 +132,7 @@ fn hidden_failure(job: &JobHistory) -> Option<JobFinding> {
         let is_hidden = is_left || text.contains('|') || text.contains(';') || text.contains('\n');
         let account =
             Account::of_end(history, false).filter(|account| account.statement.is_raised());
-        let name = job.name(&history.culprit());
+        let name = job.process_name(history);
         let text = match account {
             Some(account) if is_hidden && !text.contains("pipefail") => format!(
                 "{name}{}; its shell text ended with the status of another command",
@@ -146,17 +144,12 @@ fn hidden_failure(job: &JobHistory) -> Option<JobFinding> {
             ),
             _ => return None,
         };
-        Some(
-            JobFinding::new(text)
-                .caused_by(history.culprit())
-                .shown_by(&history.last_line()),
-        )
+        let finding = JobFinding::new(text).caused_by(history.culprit());
+        Some(finding.shown_by(&history.last_line()))
     };
-    let is_well = |history: &&ProcessHistory| {
-        let exited = history.life.exited.as_ref();
-        exited.is_some_and(|exited| exited.end.is_success() && !exited.while_ending)
-    };
-    job.clients().filter(is_well).find_map(hidden)
+    job.clients()
+        .filter(|history| history.has_finished())
+        .find_map(hidden)
 }
 
 /// The shell text of a process: its own or that of `sh -c`.
@@ -194,11 +187,8 @@ fn all_ended(job: &JobHistory, summary: &Summary) -> JobFinding {
 /// The finding `text` about an end from outside, followed by `joint` and what the job waited for
 /// until then; if that is unknown, by `otherwise` and its last line.
 fn until_then(job: &JobHistory, text: &str, joint: &str, otherwise: &str) -> JobFinding {
-    match wait::on(job).or_else(|| wait::silence(job)) {
-        Some(mut waited) => {
-            waited.text = format!("{text}{joint}{}", waited.text);
-            waited
-        }
+    match wait::until_the_end(job) {
+        Some(waited) => waited.after(&format!("{text}{joint}")),
         None => JobFinding::new(format!("{text}{otherwise}")).shown_by(&last_line(job)),
     }
 }
@@ -223,22 +213,13 @@ fn interrupted(job: &JobHistory, summary: &Summary) -> JobFinding {
 
 /// A job whose processes dgl-reap ended, and what it waited for until then.
 fn reaped(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
-    let finding = match job
-        .clients()
-        .filter(|history| {
-            let exited = history.life.exited.as_ref();
-            exited.is_some_and(|exited| exited.end.reaped)
-        })
-        .count()
-    {
+    let reaped = job.clients().filter(|history| history.end().reaped);
+    let finding = match reaped.count() {
         0 | 1 => failed(job, failure),
         count => JobFinding::new(format!("dgl-reap ended {count} processes")),
     };
-    match wait::on(job).or_else(|| wait::silence(job)) {
-        Some(waited) => JobFinding {
-            text: format!("{}; until then {}", finding.text, waited.text),
-            ..waited
-        },
+    match wait::until_the_end(job) {
+        Some(waited) => waited.after(&format!("{}; until then ", finding.text)),
         None => finding,
     }
 }
@@ -250,59 +231,54 @@ fn failed(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
     let Some(first) = failure.id.and_then(|id| job.history(id)) else {
         return finding;
     };
-    let account = Account::of_end(first, failure.end.signal.is_some());
-    let is_cause = failure.end.oom
-        || failure.end.reaped
-        || (failure.end.signal).is_some_and(|signal| signal != SignalNumber::ABRT)
-        || failure
-            .error
-            .as_ref()
-            .is_some_and(|error| !error.starts_with("raised "));
+    let (end, error) = (&failure.end, failure.error.as_deref());
+    let account = Account::of_end(first, end.signal.is_some());
+    let is_cause = end.oom
+        || end.reaped
+        || end
+            .signal
+            .is_some_and(|signal| signal != SignalNumber::ABRT)
+        || error.is_some_and(|error| !error.starts_with("raised "));
     let echo = match &account {
         _ if is_cause => Echo::None,
         Some(account) => account.echo,
-        None => account::echo(failure.error.as_deref()),
+        None => account::echo(error),
     };
-    let began_ms = account
-        .as_ref()
-        .map(|account| account.statement.first.time_ms)
+    let statement = account.map(|account| account.statement);
+    let began_ms = statement
+        .map(|statement| statement.first.time_ms)
         .or(first.life.end_ms())
         .unwrap_or(u64::MAX);
-    let cause = account
-        .as_ref()
-        .map_or(&[][..], |account| account.statement.cause());
-    let is_the_same = |suspect: &Suspect| !suspect.cause.is_empty() && suspect.cause == cause;
+    let cause = statement.map_or(&[][..], Statement::cause);
     let suspect = job
         .processes
         .iter()
         .filter(|history| history.process.id != first.process.id)
-        .filter_map(|history| Suspect::of(job, history, first))
-        .filter(|suspect| match echo {
-            Echo::None => {
-                suspect.has_ended && suspect.since_ms.saturating_add(SIMULTANEOUS_MS) < began_ms
-            }
-            Echo::Child | Echo::Peer => true,
+        .filter_map(|history| Suspect::new(job, history, first))
+        .filter(|suspect| {
+            let is_earlier = suspect.since_ms.saturating_add(SIMULTANEOUS_MS) < began_ms;
+            echo != Echo::None || suspect.has_ended && is_earlier
         })
-        .min_by_key(|suspect| (!suspect.has_ended, suspect.since_ms))
-        .or_else(|| match echo {
-            Echo::None => None,
-            Echo::Child | Echo::Peer => Suspect::late(job, first),
-        });
-    match (echo, suspect.filter(|suspect| !is_the_same(suspect))) {
+        .min_by_key(|suspect| (!suspect.has_ended, suspect.since_ms));
+    let suspect = if echo == Echo::None {
+        suspect
+    } else {
+        suspect.or_else(|| Suspect::late(job, first))
+    };
+    let other = suspect.filter(|suspect| suspect.cause.is_empty() || suspect.cause != cause);
+    match (echo, other) {
         (Echo::None, Some(suspect)) => suspect.finding(&format!("; after that {}", finding.text)),
         (_, Some(suspect)) => suspect.finding(&format!("{LED_TO}{}", finding.text)),
         (Echo::Peer, None) if job.clients().count() > 1 => named_peer(job, &finding)
             .or_else(|| missing_peer(job, first, &finding))
             .unwrap_or_else(|| JobFinding {
-                text: format!(
-                    "{}, which only says that another process did not answer; the records do not \
-                     show which",
-                    finding.text
-                ),
+                text: finding.text
+                    + ", which only says that another process did not answer; the records do not \
+                       show which",
                 culprit: None,
                 ..finding
             }),
-        (Echo::None | Echo::Child | Echo::Peer, None) => finding,
+        (_, None) => finding,
     }
 }
 
@@ -324,51 +300,39 @@ struct Suspect<'a> {
 
 impl<'a> Suspect<'a> {
     /// A process that wrote about its own failure, or died of a signal that the tools did not send.
-    fn of(
+    fn new(
         job: &JobHistory,
         history: &'a ProcessHistory,
         first: &ProcessHistory,
     ) -> Option<Suspect<'a>> {
-        let exited = history.life.exited.as_ref();
-        let end_ms = history.life.end_ms();
-        let is_soon = end_ms
-            .zip(first.life.end_ms())
-            .is_some_and(|(end_ms, first_ms)| end_ms <= first_ms.saturating_add(SOON_MS));
-        let signal = exited.and_then(|exited| exited.end.signal);
-        let has_died = match signal {
-            Some(SignalNumber::KILL) => is_soon || exited.is_some_and(|exited| exited.end.oom),
+        let end = history.end();
+        let has_died = match end.signal {
+            Some(SignalNumber::KILL) => end.oom || ended_soon(history, first),
             signal => signal.is_some_and(is_own_signal),
         };
-        let name = job.name(&history.culprit());
-        if let Some(exited) = exited.filter(|_| has_died) {
-            let end = ProcessEnd {
-                reaped: false,
-                ..exited.end
-            };
-            return Some(Suspect {
-                process: history,
-                text: format!("{name} was {end}"),
-                shown: history.last_line(),
-                cause: &[],
-                since_ms: end_ms?,
-                has_ended: true,
-            });
+        if has_died {
+            let reaped = false;
+            return Suspect::by_end(
+                job,
+                history,
+                &format!("was {}", ProcessEnd { reaped, ..end }),
+            );
         }
-        let has_ended = exited.is_some_and(|exited| exited.end.code.is_some_and(|code| code != 0))
-            || signal == Some(SignalNumber::ABRT);
-        let account = match has_ended {
-            true => Account::of_end(history, signal.is_some()),
-            false => Account::of_raised(history).or_else(|| Account::of_fatal(history)),
+        let has_ended =
+            end.code.is_some_and(|code| code != 0) || end.signal == Some(SignalNumber::ABRT);
+        let account = if has_ended {
+            Account::of_end(history, end.signal.is_some())
+        } else {
+            Account::of_raised(history).or_else(|| Account::of_fatal(history))
         };
         let account = account.filter(|account| account.echo == Echo::None)?;
         Some(Suspect::by_account(job, &account, has_ended))
     }
 
     fn by_account(job: &JobHistory, account: &Account<'a>, has_ended: bool) -> Suspect<'a> {
-        let name = job.name(&account.process.culprit());
         Suspect {
             process: account.process,
-            text: format!("{name}{}", account.words()),
+            text: job.process_name(account.process) + &account.words(),
             shown: Some(account.process.output(&account.statement.named)),
             cause: account.statement.cause(),
             since_ms: account.statement.first.time_ms,
@@ -376,51 +340,48 @@ impl<'a> Suspect<'a> {
         }
     }
 
+    fn by_end(job: &JobHistory, history: &'a ProcessHistory, what: &str) -> Option<Suspect<'a>> {
+        Some(Suspect {
+            process: history,
+            text: format!("{} {what}", job.process_name(history)),
+            shown: history.last_line(),
+            cause: &[],
+            since_ms: history.life.end_ms()?,
+            has_ended: true,
+        })
+    }
+
     /// The only process that failed by itself while the job ended, shortly after `first`, which
     /// only noticed the end of another process: the order in which ends of several hosts arrive is
     /// not that in which they happened. If there are several, the end of the job may have caused
     /// them.
     fn late(job: &'a JobHistory, first: &ProcessHistory) -> Option<Suspect<'a>> {
-        let until_ms = first.life.end_ms()?.saturating_add(SOON_MS);
         let others = job.processes.iter().filter(|history| {
-            let exited = history.life.exited.as_ref();
-            let code = exited.and_then(|exited| exited.end.code);
             // a shell reports with a greater status that a signal has ended its command
-            let has_failed = code.is_some_and(|code| (1..=128).contains(&code));
-            let is_soon = history
-                .life
-                .end_ms()
-                .is_some_and(|end_ms| end_ms <= until_ms);
-            history.process.id != first.process.id && has_failed && is_soon
+            let has_failed = history
+                .end()
+                .code
+                .is_some_and(|code| (1..=128).contains(&code));
+            history.process.id != first.process.id && has_failed && ended_soon(history, first)
         });
-        let others: Vec<&ProcessHistory> = others.collect();
-        let mut accounts = others
-            .iter()
-            .filter_map(|history| Account::of_late_end(history));
-        if let Some(account) = accounts.next() {
-            return accounts
-                .next()
-                .is_none()
-                .then(|| Suspect::by_account(job, &account, true));
+        let accounts: Vec<Account> = others.clone().filter_map(Account::of_late_end).collect();
+        match &accounts[..] {
+            [] => {}
+            [account] => return Some(Suspect::by_account(job, account, true)),
+            _ => return None,
         }
-        let mut quiet = others
-            .into_iter()
-            .filter(|history| history.evidence.statements().is_empty());
-        let history = quiet.next().filter(|_| quiet.next().is_none())?;
-        let exited = history.life.exited.as_ref()?;
+        let quiet: Vec<&ProcessHistory> = others
+            .filter(|history| history.evidence.statements().is_empty())
+            .collect();
         // of two processes, one may have caught the signal that ended it
-        (job.clients().count() > 2).then(|| Suspect {
-            process: history,
-            text: format!(
-                "{} {}, without a message",
-                job.name(&history.culprit()),
-                exited.end
+        match quiet[..] {
+            [history] if job.clients().count() > 2 => Suspect::by_end(
+                job,
+                history,
+                &format!("{}, without a message", history.end()),
             ),
-            shown: history.last_line(),
-            cause: &[],
-            since_ms: history.life.end_ms().unwrap_or(until_ms),
-            has_ended: true,
-        })
+            _ => None,
+        }
     }
 
     /// The finding that it is the cause, with the consequences.
@@ -431,6 +392,12 @@ impl<'a> Suspect<'a> {
             .shown_by(&self.shown)
             .shown_by(&self.process.life.exited)
     }
+}
+
+/// Whether a process ended before the first failure, or soon after it.
+fn ended_soon(history: &ProcessHistory, first: &ProcessHistory) -> bool {
+    let both = history.life.end_ms().zip(first.life.end_ms());
+    both.is_some_and(|(end_ms, first_ms)| end_ms <= first_ms.saturating_add(SOON_MS))
 }
 
 /// The process that the messages name as the one that deviates from the others.
@@ -458,18 +425,25 @@ fn named_peer(job: &JobHistory, finding: &JobFinding) -> Option<JobFinding> {
             );
         }
     }
-    let common = majority::most_frequent(running.values().copied()).filter(|(_, count)| *count > 1);
-    let is_odd = |what: &str| common.is_some_and(|(most, _)| most != what);
-    let mut odd = running.iter().filter(|(_, what)| is_odd(what));
-    let odd = odd.next().filter(|_| odd.next().is_none());
-    let rank = late.or(odd.map(|(rank, _)| *rank))?;
+    let (common, count) = majority::most_frequent(running.values().copied()).unwrap_or_default();
+    let odd: Vec<u32> = running
+        .iter()
+        .filter(|(_, what)| count > 1 && **what != common)
+        .map(|(rank, _)| *rank)
+        .collect();
+    let rank = match (late, &odd[..]) {
+        (Some(rank), _) => rank,
+        (None, [rank]) => *rank,
+        _ => return None,
+    };
     let named = job.clients().find(|history| history.process.rank == rank)?;
-    let name = job.name(&named.culprit());
+    let name = job.process_name(named);
+    let text = format!(
+        "{name} does something else than the others: {}",
+        finding.text
+    );
     Some(JobFinding {
-        text: format!(
-            "{name} does something else than the others: {}",
-            finding.text
-        ),
+        text,
         culprit: Some(named.culprit()),
         ..finding.clone()
     })
@@ -482,16 +456,12 @@ fn most_had_ended(
     ended: &[&ProcessHistory],
     finding: &JobFinding,
 ) -> Option<JobFinding> {
-    let members: Vec<_> = ended
-        .iter()
-        .map(|history| history.process.member())
-        .collect();
     let names = match ended {
-        [] => return None,
-        [history] => job.name(&history.culprit()),
-        _ => stacks::names(&members),
+        [history] => job.process_name(history),
+        _ => wait::names(ended),
     };
-    (ended.len() * 2 >= job.clients().count()).then(|| JobFinding {
+    let are_most = !ended.is_empty() && ended.len() * 2 >= job.clients().count();
+    are_most.then(|| JobFinding {
         text: format!("{}; {names} had ended with status 0 before", finding.text),
         ..finding.clone()
     })
@@ -503,60 +473,52 @@ fn missing_peer(
     first: &ProcessHistory,
     finding: &JobFinding,
 ) -> Option<JobFinding> {
+    let text = &finding.text;
     let others = || {
         job.clients()
             .filter(|history| history.process.id != first.process.id)
     };
-    let has_left = |history: &&ProcessHistory| {
-        let exited = history.life.exited.as_ref();
-        let is_before = history.life.end_ms() <= first.life.end_ms();
-        exited.is_some_and(|exited| exited.end.is_success() && !exited.while_ending) && is_before
-    };
-    let left: Vec<&ProcessHistory> = others().filter(has_left).collect();
-    let says_the_same = |history: &&ProcessHistory| {
-        history
-            .evidence
-            .statements()
-            .iter()
-            .any(|statement| account::echo(statement.lines()) != Echo::None)
-    };
-    let silent: Vec<&ProcessHistory> = others().filter(|history| !says_the_same(history)).collect();
-    let at_rendezvous = ["client socket", "onnection refused", "connectFullMesh"];
-    let is_start = at_rendezvous
-        .iter()
-        .any(|words| finding.text.contains(words));
-    let on_named_host = |history: &&&ProcessHistory| {
-        let ip = history.process.ip.to_string();
-        [format!("[{ip}]"), format!(" {ip}<"), format!("({ip}:")]
-            .iter()
-            .any(|address| finding.text.contains(address))
-    };
-    let named: Vec<&&ProcessHistory> = silent.iter().filter(on_named_host).collect();
+    let left: Vec<&ProcessHistory> = others()
+        .filter(|history| history.has_finished() && history.life.end_ms() <= first.life.end_ms())
+        .collect();
     if let Some(finding) = most_had_ended(job, &left, finding) {
         return Some(finding);
     }
-    let (missed, how) = match (left.as_slice(), named.as_slice(), silent.as_slice()) {
+    let silent: Vec<&ProcessHistory> = others()
+        .filter(|history| {
+            let statements = history.evidence.statements();
+            let mut echoes = statements.iter().map(|one| account::echo(one.lines()));
+            echoes.all(|echo| echo == Echo::None)
+        })
+        .collect();
+    let on_named_host: Vec<&ProcessHistory> = silent
+        .iter()
+        .copied()
+        .filter(|history| {
+            let ip = history.process.ip.to_string();
+            let addresses = [format!("[{ip}]"), format!(" {ip}<"), format!("({ip}:")];
+            addresses.iter().any(|address| text.contains(address))
+        })
+        .collect();
+    let is_start = ["client socket", "onnection refused", "connectFullMesh"]
+        .iter()
+        .any(|words| text.contains(words));
+    let (missed, how) = match (&left[..], &on_named_host[..], &silent[..]) {
         ([history, ..], ..) => (*history, "ended with status 0 while others still needed it"),
-        ([], [history], _) if !is_start => {
-            (**history, "has closed its connections or does not answer")
-        }
-        ([], [], [history]) if !is_start => (*history, "does not answer the others"),
+        _ if is_start => return None,
+        ([], [history], _) => (*history, "has closed its connections or does not answer"),
+        ([], [], [history]) => (*history, "does not answer the others"),
         _ => return None,
     };
-    let name = job.name(&missed.culprit());
+    let name = job.process_name(missed);
     let last = missed.last_line();
-    let wrote = last
-        .as_ref()
-        .map(|line| format!(" (its last line: {})", line.line.trim()))
-        .unwrap_or_default();
+    let wrote = last.as_ref().map_or(String::new(), |line| {
+        format!(" (its last line: {})", line.line.trim())
+    });
+    let last_ms = last.as_ref().map(|line| line.time_ms);
     Some(
-        JobFinding::new(format!("{name} {how}{wrote}: {}", finding.text))
-            .since(
-                missed
-                    .life
-                    .end_ms()
-                    .or(last.as_ref().map(|line| line.time_ms)),
-            )
+        JobFinding::new(format!("{name} {how}{wrote}: {text}"))
+            .since(missed.life.end_ms().or(last_ms))
             .caused_by(missed.culprit())
             .shown_by(&last)
             .shown_by(&missed.life.exited),
@@ -595,7 +557,7 @@ fn host(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
 
 /// How a process failed.
 fn process(job: &JobHistory, history: &ProcessHistory, failure: &FirstFailure) -> JobFinding {
-    let name = job.name(&history.culprit());
+    let name = job.process_name(history);
     let mut finding = match (&failure.error, failure.end.signal) {
         (Some(error), _) => {
             let raised = Account::of_end(history, false).filter(|_| error.starts_with("raised "));
@@ -694,7 +656,7 @@ fn out_of_memory(job: &JobHistory, history: &ProcessHistory, is_child: bool) -> 
         .filter(|other| other.process.host == history.process.host)
         .filter_map(used)
         .fold(0, u64::saturating_add);
-    let name = job.name(&history.culprit());
+    let name = job.process_name(history);
     let who = if is_child {
         format!("what {name} ran")
     } else {
@@ -717,7 +679,7 @@ fn out_of_memory(job: &JobHistory, history: &ProcessHistory, is_child: bool) -> 
 /// which there is no space.
 fn bus(job: &JobHistory, history: &ProcessHistory) -> JobFinding {
     let host = job.host(history.process.host);
-    let name = job.name(&history.culprit());
+    let name = job.process_name(history);
     let mut text = format!("{name} was ended by SIGBUS, as by a /dev/shm that is full");
     if let Some(room) = host.and_then(|host| host.facts.shm_free_bytes) {
         text += &format!("; before the start {} were free there", bytes(room));
@@ -831,7 +793,7 @@ fn beside(job: &JobHistory, cause: &JobFinding) -> Vec<JobFinding> {
     };
     if let Some(raised) = account::first_raised(job, is_other) {
         let history = raised.process;
-        let text = format!("{}{}", job.name(&history.culprit()), raised.words());
+        let text = format!("{}{}", job.process_name(history), raised.words());
         findings.push(
             JobFinding::new(text)
                 .since(raised.statement.named.time_ms)

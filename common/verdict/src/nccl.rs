@@ -27,7 +27,7 @@ pub fn gave_up(job: &JobHistory) -> Option<JobFinding> {
         1 => String::new(),
         count => format!(" and in {} more", count - 1),
     };
-    let name = job.name(&first.culprit());
+    let name = job.process_name(first);
     let finding = JobFinding::new(format!(
         "NCCL gave up an operation in {name}{others}, which need not be to blame"
     ));

@@ -21,13 +21,18 @@ pub fn on(job: &JobHistory) -> Option<JobFinding> {
         .or_else(|| by_stacks(job))
 }
 
+/// What the job waited for until it was ended from outside.
+pub fn until_the_end(job: &JobHistory) -> Option<JobFinding> {
+    on(job).or_else(|| silence(job))
+}
+
 /// The finding that a process has raised an exception and does not end, so that the others wait for
 /// it.
 fn exception(job: &JobHistory) -> Option<JobFinding> {
     let raised = account::first_raised(job, ProcessHistory::has_stayed)?;
     let (history, words) = (raised.process, raised.words());
     let others = others(job, history);
-    let mut text = format!("{}{words} and did not end", job.name(&history.culprit()));
+    let mut text = format!("{}{words} and did not end", job.process_name(history));
     let stack = stack_of(history);
     if let Some(wait) = stack.as_ref().and_then(|stack| stacks::wait(&stack.frames)) {
         text += &format!(": it {}", wait.words());
@@ -59,7 +64,7 @@ fn exception(job: &JobHistory) -> Option<JobFinding> {
     Some(finding.shown_by(last_stall(job)))
 }
 
-fn names(processes: &[&ProcessHistory]) -> String {
+pub fn names(processes: &[&ProcessHistory]) -> String {
     let members: Vec<Member> = processes
         .iter()
         .map(|history| history.process.member())
@@ -86,7 +91,7 @@ fn servers(job: &JobHistory) -> Option<JobFinding> {
         .collect();
     let first = missing.first()?;
     let mut text = match missing.as_slice() {
-        [history] => format!("{} does not listen", job.name(&history.culprit())),
+        [history] => format!("{} does not listen", job.process_name(history)),
         many => format!("{} do not listen", names(many)),
     };
     if missing.len() < servers().count() {
@@ -165,7 +170,7 @@ fn with_error(job: &JobHistory, mut finding: JobFinding) -> JobFinding {
             .then_some((history, last))
     });
     if let Some((history, error)) = errors.max_by_key(|(_, error)| error.first.time_ms) {
-        let (name, text) = (job.name(&history.culprit()), account::quoted(error.cause()));
+        let (name, text) = (job.process_name(history), account::quoted(error.cause()));
         finding.text += &format!("; before that {name} wrote: {text}");
         finding = finding.shown_by([&history.output(&error.first)]);
     }
@@ -298,7 +303,7 @@ fn by_stacks(job: &JobHistory) -> Option<JobFinding> {
     };
     let culprit = comparison.culprit().as_ref().and_then(history_of);
     let name = |members: &[Member]| match (members, culprit) {
-        ([one], Some(culprit)) if culprit.process.member() == *one => job.name(&culprit.culprit()),
+        ([one], Some(culprit)) if culprit.process.member() == *one => job.process_name(culprit),
         _ => stacks::names(members),
     };
     let for_samplers =
@@ -367,7 +372,7 @@ pub fn silence(job: &JobHistory) -> Option<JobFinding> {
          {}; the last one was of {}",
         term::seconds(last),
         term::seconds(longest),
-        job.name(&history.culprit())
+        job.process_name(history)
     );
     Some(JobFinding::new(text).since(line.time_ms).shown_by([&line]))
 }
