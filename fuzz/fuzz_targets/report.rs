@@ -9,7 +9,7 @@ use verdict::Run;
 
 fuzz_target!(|data: &[u8]| {
     for lines in [0, 3] {
-        let Ok(records) = Run::of(data, lines, &|_| Ok(())) else {
+        let Ok(records) = Run::from_input(data, lines, &|_| Ok(())) else {
             return;
         };
         let Ok(job) = JobHistory::of(&records) else {

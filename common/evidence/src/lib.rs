@@ -180,7 +180,7 @@ pub struct Evidence {
 
 impl Evidence {
     /// Keeps at least this many of the last lines.
-    pub fn of_last(lines: usize) -> Evidence {
+    pub fn keeping(lines: usize) -> Evidence {
         Evidence {
             lines,
             ..Evidence::default()
@@ -343,17 +343,17 @@ impl MarkedReader {
         let in_group = self.state != NextLines::Idle || text.contains("Exception Group Traceback");
         let margin = in_group.then(|| syntax::without_margin(text)).flatten();
         let text = margin.unwrap_or(text);
-        self.take(text, margin.is_some(), line, &mut read);
+        self.read_by_state(text, margin.is_some(), line, &mut read);
         if !text.is_empty() {
             text.clone_into(&mut self.before);
         }
         read
     }
 
-    fn take(&mut self, text: &str, has_margin: bool, line: &LogLine, read: &mut LineRead) {
+    fn read_by_state(&mut self, text: &str, has_margin: bool, line: &LogLine, read: &mut LineRead) {
         let start = LineStart::of(text);
         match (self.state, start) {
-            (_, Some(LineStart::Traceback)) => self.begin_traceback(text, has_margin, line, read),
+            (_, Some(LineStart::Traceback)) => self.open_traceback(text, has_margin, line, read),
             (NextLines::Frames, _) if has_margin && text.starts_with('-') => {}
             (NextLines::Frames, None | Some(LineStart::Error | LineStart::Death)) => {
                 self.traceback_line(text, line, read);
@@ -361,7 +361,7 @@ impl MarkedReader {
             (NextLines::Message, _)
                 if has_margin && text.trim_start_matches('+').starts_with('-') =>
             {
-                self.begin_member();
+                self.open_member();
             }
             (NextLines::Message, None) if self.is_timely(line) && !text.is_empty() => {
                 // a link announces the next traceback of the chain
@@ -373,12 +373,12 @@ impl MarkedReader {
             (NextLines::Message, Some(LineStart::Death)) if self.is_death() => self.add(text, line),
             (NextLines::Stacks { taken, chosen }, _)
                 if self.stack_line(text, line, taken, chosen) => {}
-            (_, Some(LineStart::Stacks)) => self.begin_stacks(text, line, read),
+            (_, Some(LineStart::Stacks)) => self.open_stacks(text, line, read),
             (_, Some(LineStart::Death | LineStart::Error)) => {
-                self.begin_single(text, start, line, read);
+                self.open_single_line(text, start, line, read);
             }
             (_, None) if self.state == NextLines::Idle && syntax::is_exception(text) => {
-                self.begin_single(text, None, line, read);
+                self.open_single_line(text, None, line, read);
             }
             (_, other) => {
                 self.close(read);
@@ -392,14 +392,14 @@ impl MarkedReader {
         read.closed.push(self.open.take());
     }
 
-    fn begin(&mut self, kind: StatementKind, line: &LogLine, read: &mut LineRead) {
+    fn open_statement(&mut self, kind: StatementKind, line: &LogLine, read: &mut LineRead) {
         self.close(read);
         self.open = Some(Statement::new(kind, line, &self.mark));
         self.message = 0;
     }
 
     /// Begins a statement with a traceback, or adds the traceback to the chain of the one before.
-    fn begin_traceback(
+    fn open_traceback(
         &mut self,
         text: &str,
         has_margin: bool,
@@ -423,7 +423,7 @@ impl MarkedReader {
                     .and_then(|name| name.strip_suffix(':'))
                     .map(str::to_owned);
                 self.raiser = syntax::raiser_line(&self.before).unwrap_or_default();
-                self.begin(StatementKind::Raised(self.raiser), line, read);
+                self.open_statement(StatementKind::Raised(self.raiser), line, read);
                 if let Some(open) = &mut self.open {
                     open.child = child.filter(|_| self.raiser == Raiser::Child);
                 }
@@ -434,7 +434,7 @@ impl MarkedReader {
 
     /// Begins the next member of an exception group. Earlier members precede it, and the group
     /// itself comes last.
-    fn begin_member(&mut self) {
+    fn open_member(&mut self) {
         let Some(open) = &mut self.open else { return };
         let is_group = open
             .messages
@@ -497,7 +497,7 @@ impl MarkedReader {
     }
 
     /// Begins a statement of a single line; consecutive deaths are one statement.
-    fn begin_single(
+    fn open_single_line(
         &mut self,
         text: &str,
         start: Option<LineStart>,
@@ -508,7 +508,7 @@ impl MarkedReader {
             Some(LineStart::Death) => StatementKind::Died,
             _ => StatementKind::Logged,
         };
-        self.begin(kind, line, read);
+        self.open_statement(kind, line, read);
         self.add(text, line);
         // further lines belong to the C++ exception
         self.state = match kind == StatementKind::Died {
@@ -517,14 +517,14 @@ impl MarkedReader {
         };
     }
 
-    fn begin_stacks(&mut self, text: &str, line: &LogLine, read: &mut LineRead) {
+    fn open_stacks(&mut self, text: &str, line: &LogLine, read: &mut LineRead) {
         let is_fatal = text.starts_with("Fatal");
         let kind = if is_fatal {
             StatementKind::Died
         } else {
             StatementKind::Stacks
         };
-        self.begin(kind, line, read);
+        self.open_statement(kind, line, read);
         if is_fatal {
             self.add(text, line);
         }

@@ -164,7 +164,7 @@ impl Report {
     }
 
     /// The faults of a file that was read in place of stdin.
-    pub fn of_file(mut self, name: &str) -> Report {
+    pub fn in_file(mut self, name: &str) -> Report {
         for fault in &mut self.0 {
             fault.location = fault.location.replacen("stdin", name, 1);
         }

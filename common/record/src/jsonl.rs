@@ -71,7 +71,7 @@ pub struct Head {
 }
 
 impl Head {
-    pub fn of(text: &[u8]) -> Result<Head, serde_json::Error> {
+    pub fn parse(text: &[u8]) -> Result<Head, serde_json::Error> {
         #[derive(Deserialize)]
         struct TypeOnly {
             r#type: String,
@@ -128,7 +128,7 @@ impl Stream {
             let Some(text) = next_value(&mut input, &mut number, at_cut)? else {
                 break;
             };
-            let head = Head::of(&text).map_err(|error| not_a_record(begun, &text, &error))?;
+            let head = Head::parse(&text).map_err(|error| not_a_record(begun, &text, &error))?;
             rules.follow(&head, &text)?;
             take(&head, &text);
             is_empty = false;
@@ -352,7 +352,7 @@ impl StreamRules {
             let set = self.set(&head.r#type, of);
             if let Some(problem) = set.add(id, of, most) {
                 is_hopeless = of > most || set.ids.len() > set.of as usize;
-                self.report.push(of_set(&head.r#type, &problem));
+                self.report.push(set_fault(&head.r#type, &problem));
             }
         }
         match is_hopeless || self.report.0.len() >= MAX_FAULTS {
@@ -381,7 +381,7 @@ impl StreamRules {
             let twice = set.twice().take(room);
             self.report
                 .0
-                .extend(twice.map(|problem| of_set(name, &problem)));
+                .extend(twice.map(|problem| set_fault(name, &problem)));
         }
         if !self.partial {
             self.report.0.extend(
@@ -434,7 +434,7 @@ impl NamedHosts {
     }
 }
 
-fn of_set(name: &str, problem: &str) -> Fault {
+fn set_fault(name: &str, problem: &str) -> Fault {
     Fault::data("stdin", format!("{name} records: {problem}")).fix(
         "let only one pipeline's records in: create the stream again, starting with ipconf-check",
     )

@@ -344,7 +344,7 @@ fn slow_of(mut votes: Vec<Vote<'_>>) -> Option<Slow> {
         others: members(others),
         others_wait: match others.len() {
             1 => wait.words(),
-            _ => stacks::of_several(&wait.words()),
+            _ => stacks::plural(&wait.words()),
         },
         others_share: mean(others, &|vote| vote.waiting),
     })

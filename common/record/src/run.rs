@@ -23,7 +23,7 @@ pub fn read(tool: &str, file: Option<&Path>, take: impl FnMut(&Head, &[u8])) -> 
         ));
         Ok(())
     };
-    Stream::read_lines(open(file)?, true, &leave_out, take).map_err(|report| report.of_file(&name))
+    Stream::read_lines(open(file)?, true, &leave_out, take).map_err(|report| report.in_file(&name))
 }
 
 fn open(file: Option<&Path>) -> Result<Box<dyn BufRead>, Report> {

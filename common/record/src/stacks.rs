@@ -165,7 +165,7 @@ impl Wait {
 }
 
 /// Turns the words about one process into the plural: `wait for their samplers or data loader`.
-pub fn of_several(words: &str) -> String {
+pub fn plural(words: &str) -> String {
     words
         .replacen("waits", "wait", 1)
         .replace(" its ", " their ")
@@ -341,7 +341,7 @@ impl Group {
         let (line, is_one) = (&self.line, self.members.len() == 1);
         match (self.wait, &self.inner) {
             (Some(wait), _) if is_one => format!("{} [{line}]", wait.words()),
-            (Some(wait), _) => format!("{} [{line}]", of_several(wait.words())),
+            (Some(wait), _) => format!("{} [{line}]", plural(wait.words())),
             (None, inner) => {
                 let inner = inner.as_deref().filter(|inner| inner != line);
                 let verb = if is_one { "is" } else { "are" };

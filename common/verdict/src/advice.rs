@@ -8,7 +8,8 @@ use record::Host;
 use std::sync::LazyLock;
 
 const TEXT: &str = include_str!("advice.txt");
-static ALL: LazyLock<Vec<Advice>> = LazyLock::new(|| paragraphs().filter_map(Advice::of).collect());
+static ALL: LazyLock<Vec<Advice>> =
+    LazyLock::new(|| paragraphs().filter_map(Advice::parse).collect());
 
 fn paragraphs() -> impl Iterator<Item = &'static str> {
     TEXT.split("\n\n")
@@ -105,7 +106,7 @@ fn missing_module(text: &str) -> Option<String> {
 }
 
 impl Advice {
-    fn of(paragraph: &'static str) -> Option<Advice> {
+    fn parse(paragraph: &'static str) -> Option<Advice> {
         Some(Advice {
             id: field(paragraph, "id")?,
             words: field(paragraph, "words")?.split(" | ").collect(),

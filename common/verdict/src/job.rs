@@ -69,7 +69,7 @@ pub struct ProcessHistory {
 }
 
 impl ProcessHistory {
-    fn of(process: Process) -> ProcessHistory {
+    fn new(process: Process) -> ProcessHistory {
         ProcessHistory {
             process,
             life: Life::default(),
@@ -150,7 +150,7 @@ impl JobHistory {
         let mut histories: BTreeMap<u32, ProcessHistory> = stream
             .all_including_failed::<Process>()?
             .into_iter()
-            .map(|process| (process.id, ProcessHistory::of(process)))
+            .map(|process| (process.id, ProcessHistory::new(process)))
             .collect();
         let recorded = histories.len();
         let events = stream.in_order(&[Started::TYPE, Listening::TYPE, Exited::TYPE])?;
@@ -160,24 +160,23 @@ impl JobHistory {
             .and_then(|failure| Some((failure.id?, failure.host, failure.role?, failure.rank?)));
         let nowhere = IpAddr(Ipv4Addr::UNSPECIFIED);
         for (id, host, role, rank) in events.iter().map(ProcessEvent::process).chain(failed) {
-            let unrecorded = || Process::new(id, host, nowhere, role, rank);
-            let history = || ProcessHistory::of(unrecorded());
-            histories.entry(id).or_insert_with(history);
+            histories.entry(id).or_insert_with(|| {
+                ProcessHistory::new(Process::new(id, host, nowhere, role, rank))
+            });
         }
         job.unrecorded = histories.len() - recorded;
 
         job.add_lives(lives(events), &mut histories);
         for (id, history) in &mut histories {
-            history.evidence = run.evidence.get(id).cloned().unwrap_or_default();
-            // if its output is missing, the summary still has its end
-            for line in failure
-                .as_ref()
-                .filter(|failure| failure.id == Some(*id))
-                .filter(|_| !run.evidence.contains_key(id))
-                .into_iter()
-                .flat_map(|failure| &failure.last_lines)
-            {
-                history.evidence.line(true, line, 0, false);
+            match (run.evidence.get(id), &failure) {
+                (Some(evidence), _) => history.evidence = evidence.clone(),
+                // its output is missing, but the summary has the end of it
+                (None, Some(failure)) if failure.id == Some(*id) => {
+                    for line in &failure.last_lines {
+                        history.evidence.line(true, line, 0, false);
+                    }
+                }
+                _ => {}
             }
             let last = history.evidence.last_lines().map(|line| line.time_ms).max();
             job.latest_ms = job.latest_ms.max(last.unwrap_or(0));
@@ -222,16 +221,22 @@ impl JobHistory {
 
     fn add_stacks(&mut self, stacks: Vec<Stack>) {
         let began_ms = self.began_ms();
-        let mut of_members: HashMap<(u32, Role, u32), &mut BTreeMap<u32, Stack>> = HashMap::new();
-        for history in &mut self.processes {
-            let Process {
-                host, role, rank, ..
-            } = history.process;
-            of_members.insert((host, role, rank), &mut history.stacks);
-        }
+        let mut by_process: HashMap<_, _> = self
+            .processes
+            .iter_mut()
+            .map(
+                |ProcessHistory {
+                     process, stacks, ..
+                 }| {
+                    (
+                        (process.host, Some(process.role), Some(process.rank)),
+                        stacks,
+                    )
+                },
+            )
+            .collect();
         for stack in stacks {
             self.latest_ms = self.latest_ms.max(stack.time_ms);
-            let member = stack.role.zip(stack.rank);
             if began_ms.is_some_and(|began_ms| stack.time_ms < began_ms) {
                 continue;
             }
@@ -239,12 +244,10 @@ impl JobHistory {
                 self.connected
                     .insert((stack.host, stack.pid), stack.clone());
             }
-            let of_member =
-                member.and_then(|(role, rank)| of_members.get_mut(&(stack.host, role, rank)));
             if stack.main_frames().is_some()
-                && let Some(of_member) = of_member
+                && let Some(own) = by_process.get_mut(&(stack.host, stack.role, stack.rank))
             {
-                of_member.insert(stack.pid, stack);
+                own.insert(stack.pid, stack);
             }
         }
     }

@@ -69,7 +69,7 @@ fn ended(job: &JobHistory, summary: &Summary) -> (RunOutcome, JobFinding) {
             finding.text += &format!("; the job could not start again: {why}");
             (RunOutcome::Failed, finding)
         }
-        ("timeout", Some(failure)) => (RunOutcome::Failed, of_failure(job, failure)),
+        ("timeout", Some(failure)) => (RunOutcome::Failed, recorded_failure(job, failure)),
         ("timeout", None) => {
             let otherwise = "; the records do not show that it waited for anything";
             let finding = until_then(job, "its time limit was over", ": ", otherwise);
@@ -227,7 +227,7 @@ fn reaped(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
 /// The cause of a job in which a process or a host failed: the process that failed first, even if
 /// another one ended before it as a consequence.
 fn failed(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
-    let finding = of_failure(job, failure);
+    let finding = recorded_failure(job, failure);
     let Some(first) = failure.id.and_then(|id| job.history(id)) else {
         return finding;
     };
@@ -526,14 +526,14 @@ fn missing_peer(
 }
 
 /// The first failure, as dgl-spawn recorded it.
-fn of_failure(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
+fn recorded_failure(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
     match failure.id.and_then(|id| job.history(id)) {
-        Some(history) => process(job, history, failure),
-        None => host(job, failure),
+        Some(history) => process_failure(job, history, failure),
+        None => host_failure(job, failure),
     }
 }
 
-fn host(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
+fn host_failure(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
     let host = job.host_name(failure.host);
     let summary = job.summary.as_ref();
     let is_lost = summary.is_some_and(|summary| summary.cause.as_deref() == Some("host"));
@@ -556,7 +556,11 @@ fn host(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
 }
 
 /// How a process failed.
-fn process(job: &JobHistory, history: &ProcessHistory, failure: &FirstFailure) -> JobFinding {
+fn process_failure(
+    job: &JobHistory,
+    history: &ProcessHistory,
+    failure: &FirstFailure,
+) -> JobFinding {
     let name = job.process_name(history);
     let mut finding = match (&failure.error, failure.end.signal) {
         (Some(error), _) => {

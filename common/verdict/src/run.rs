@@ -28,7 +28,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Begins without a record.
+    /// Has no records yet.
     pub fn new(lines: usize) -> Run {
         Run {
             lines,
@@ -44,7 +44,7 @@ impl Run {
     }
 
     /// Like [`Run::read`], of any input; `at_cut` decides about a last line that breaks off.
-    pub fn of(input: impl Read, lines: usize, at_cut: AtCut<'_>) -> Result<Run, Report> {
+    pub fn from_input(input: impl Read, lines: usize, at_cut: AtCut<'_>) -> Result<Run, Report> {
         let mut records = Run::new(lines);
         Stream::read_lines(input, true, at_cut, |head, text| records.record(head, text))?;
         Ok(records)
@@ -52,8 +52,9 @@ impl Run {
 
     /// Takes a record as a line of the stream.
     pub fn record(&mut self, head: &Head, text: &[u8]) {
-        let output = Some(text).filter(|_| head.r#type == Output::TYPE);
-        if let Some(output) = output.and_then(|text| serde_json::from_slice::<Output>(text).ok()) {
+        if head.r#type == Output::TYPE
+            && let Ok(output) = serde_json::from_slice(text)
+        {
             return self.piece(&output);
         }
         let id = head.id.unwrap_or_default();
@@ -72,36 +73,31 @@ impl Run {
         let is_stderr = output.stream == "stderr";
         let begun = self.pieces.entry((output.id, is_stderr)).or_default();
         let line = std::mem::take(begun) + &output.line;
-        match output.partial {
-            true => {
-                self.pauses.add(output.time_ms);
-                *begun = line;
-            }
-            false => {
-                self.line(
-                    output.id,
-                    is_stderr,
-                    &line,
-                    (output.time_ms, output.while_ending),
-                );
-            }
+        if output.partial {
+            self.pauses.add(output.time_ms);
+            *begun = line;
+        } else {
+            self.line(
+                output.id,
+                is_stderr,
+                &line,
+                output.time_ms,
+                output.while_ending,
+            );
         }
     }
 
     /// Takes a line of a process, with its time and whether the end of the job had begun before.
-    pub fn line(&mut self, id: u32, is_stderr: bool, line: &str, when: (u64, bool)) {
-        let (time_ms, while_ending) = when;
+    pub fn line(&mut self, id: u32, is_stderr: bool, line: &str, time_ms: u64, while_ending: bool) {
         if !while_ending && !self.servers.contains(&id) {
             self.pauses.add(time_ms);
         }
         self.evidence
             .entry(id)
-            .or_insert_with(|| Evidence::of_last(self.lines))
+            .or_insert_with(|| Evidence::keeping(self.lines))
             .line(is_stderr, line, time_ms, while_ending);
     }
-}
 
-impl Run {
     /// The last lines of a process, those that explain its failure.
     pub fn last_lines(&self, id: u32) -> Vec<String> {
         self.evidence
@@ -115,10 +111,10 @@ impl Run {
 
 fn is_server(process: &[u8]) -> bool {
     #[derive(Deserialize)]
-    struct Of {
+    struct RoleOnly {
         role: Role,
     }
-    serde_json::from_slice::<Of>(process).is_ok_and(|of| of.role == Role::Server)
+    serde_json::from_slice::<RoleOnly>(process).is_ok_and(|process| process.role == Role::Server)
 }
 
 /// The pauses between lines of output that are longer than all later ones, with their beginnings.
@@ -134,8 +130,11 @@ impl Pauses {
     pub fn add(&mut self, time_ms: u64) {
         if let Some(last_ms) = self.last_ms {
             let pause_ms = time_ms.saturating_sub(last_ms);
-            let is_shorter = |(_, other_ms): &(u64, u64)| *other_ms <= pause_ms;
-            while self.longest.pop_if(|one| is_shorter(one)).is_some() {}
+            while self
+                .longest
+                .pop_if(|(_, other_ms)| *other_ms <= pause_ms)
+                .is_some()
+            {}
             if pause_ms > 0 {
                 self.longest.push((last_ms, pause_ms));
             }

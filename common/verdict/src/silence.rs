@@ -180,7 +180,7 @@ struct UnacknowledgedData {
 }
 
 impl UnacknowledgedData {
-    fn of(sender: Member, connection: &Connection) -> Option<UnacknowledgedData> {
+    fn new(sender: Member, connection: &Connection) -> Option<UnacknowledgedData> {
         let is_lost = connection.unacknowledged_bytes > 0
             && connection.since_acknowledged_ms >= UNACKNOWLEDGED_MS;
         is_lost.then(|| UnacknowledgedData {
@@ -259,7 +259,7 @@ impl Exchanges {
             let Some((process, connection)) = *end else {
                 continue;
             };
-            let lost = UnacknowledgedData::of(process.0, connection);
+            let lost = UnacknowledgedData::new(process.0, connection);
             all.lost.extend(lost);
             let Some((peer, _)) = ends.get(&(*host, *peer, *local)).copied().flatten() else {
                 continue;
@@ -366,7 +366,7 @@ impl Exchanges {
     }
 
     /// The exchanges of a process and its children.
-    fn of_process(&self, member: Member) -> impl Iterator<Item = (Member, &Exchange)> {
+    fn exchanges_of(&self, member: Member) -> impl Iterator<Item = (Member, &Exchange)> {
         self.of_two
             .iter()
             .filter(move |((process, _), _)| process.0 == member)
@@ -375,7 +375,7 @@ impl Exchanges {
 
     /// How long ago the process last sent data.
     fn since_sent_ms(&self, member: Member) -> Option<u32> {
-        self.of_process(member)
+        self.exchanges_of(member)
             .filter_map(|(_, exchange)| exchange.since_sent_ms)
             .min()
     }
@@ -384,7 +384,7 @@ impl Exchanges {
     /// that.
     fn last_received(&self, member: Member) -> Option<u32> {
         let last = self
-            .of_process(member)
+            .exchanges_of(member)
             .map(|(_, exchange)| exchange)
             .filter(|exchange| exchange.since_received_ms.is_some())
             .min_by_key(|exchange| exchange.since_received_ms)?;
@@ -413,7 +413,7 @@ impl Exchanges {
             .since_sent_ms(member)
             .map(|ms| ms.saturating_add(TICK_MS));
         let silent: BTreeSet<Member> = self
-            .of_process(member)
+            .exchanges_of(member)
             .filter(|(_, one)| one.is_unanswered() && one.since_sent_ms <= last_ms)
             .map(|(peer, _)| peer)
             .collect();

@@ -58,7 +58,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         record::tell!("dgl-env: warning: {}", term::plain(&warning));
     }
     let own = plan.processes().map(|process| jsonl::line(&process));
-    jsonl::print_more::<Process>(&stream, plan.of(), own)?;
+    jsonl::print_more::<Process>(&stream, plan.num_processes_of_job(), own)?;
     Ok(Exit::Done)
 }
 

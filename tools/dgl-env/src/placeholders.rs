@@ -110,7 +110,7 @@ impl Fact {
     }
 
     /// The fact of this program; `None` if it is not known.
-    pub fn of(&self, program: &ProgramFacts) -> Option<String> {
+    pub fn value_in(&self, program: &ProgramFacts) -> Option<String> {
         Some(match self {
             Fact::NumHosts => program.num_hosts.to_string(),
             Fact::WorldSize => program.world_size.to_string(),
@@ -142,10 +142,12 @@ impl Placeholder {
             Placeholder::Rank => values.rank.to_string(),
             Placeholder::Host => values.host.to_string(),
             Placeholder::Attempt => values.attempt.to_owned(),
-            Placeholder::Own(fact) => fact.of(values.own).unwrap_or_default(),
+            Placeholder::Own(fact) => fact.value_in(values.own).unwrap_or_default(),
             Placeholder::Of(role, fact) => {
                 let other = values.others.get(role);
-                other.and_then(|other| fact.of(other)).unwrap_or_default()
+                other
+                    .and_then(|other| fact.value_in(other))
+                    .unwrap_or_default()
             }
         }
     }

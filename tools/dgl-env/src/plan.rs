@@ -309,7 +309,7 @@ impl<'a> ProgramPlan<'a> {
     }
 
     /// The number of processes of the job, with those that were planned before.
-    pub fn of(&self) -> u32 {
+    pub fn num_processes_of_job(&self) -> u32 {
         // checked when the plan was made
         let own = u32::try_from(self.num_processes()).unwrap_or(MAX_SET);
         self.earlier.num_processes.saturating_add(own)
@@ -327,7 +327,7 @@ impl<'a> ProgramPlan<'a> {
     /// Every process, one at a time, because a job of 10,000 hosts does not fit into memory as
     /// records.
     pub fn processes(&self) -> impl Iterator<Item = Process> {
-        let of = self.of();
+        let of = self.num_processes_of_job();
         [&self.servers, &self.clients]
             .into_iter()
             .flat_map(|program| program.places().map(move |place| (program, place)))

@@ -347,7 +347,7 @@ fn fault_of_other(role: Role, fact: &Fact, earlier: &Earlier) -> Option<Fault> {
     let before = format!("put the dgl-env that plans {name} before this one");
     let known: Vec<&str> = earlier.programs.keys().map(Role::name).collect();
     let (problem, fix) = match earlier.programs.get(&role) {
-        Some(program) if fact.of(program).is_some() => return None,
+        Some(program) if fact.value_in(program).is_some() => return None,
         Some(_) => (
             format!("program {name} has no {fact}"),
             format!(

@@ -317,7 +317,7 @@ mod tests {
     );
 
     fn read(text: &str) -> JobHistory {
-        let run = verdict::Run::of(text.as_bytes(), 1, &|_| Ok(())).unwrap();
+        let run = verdict::Run::from_input(text.as_bytes(), 1, &|_| Ok(())).unwrap();
         JobHistory::of(&run).unwrap()
     }
 

@@ -12,7 +12,7 @@ fn records_that_break_off_anywhere() {
     let lines: Vec<&str> = text.lines().collect();
     for count in 1..=lines.len() {
         let text = lines[..count].join("\n") + "\n";
-        let run = Run::of(text.as_bytes(), 0, &|_| Ok(())).unwrap();
+        let run = Run::from_input(text.as_bytes(), 0, &|_| Ok(())).unwrap();
         let verdict = verdict(&JobHistory::of(&run).unwrap());
         assert_ne!(verdict.outcome, RunOutcome::Failed, "{count}");
         if verdict.outcome == RunOutcome::Waits {

@@ -22,7 +22,7 @@ impl LostHosts {
     pub fn learn(&mut self, location: &str, run: &Stream, hosts: &[Host]) -> Result<(), Report> {
         let recorded: Vec<Host> = run
             .all_including_failed()
-            .map_err(|report| report.of_file(location))?;
+            .map_err(|report| report.in_file(location))?;
         let foreign = recorded.iter().find(|host| {
             let planned = record::host_of(hosts, host.id);
             planned.is_none_or(|planned| planned.ip != host.ip)
@@ -37,7 +37,7 @@ impl LostHosts {
         for host in recorded.into_iter().filter(|host| host.ok == Some(false)) {
             self.add(host.id, host.error);
         }
-        let end = run.end().map_err(|report| report.of_file(location))?;
+        let end = run.end().map_err(|report| report.in_file(location))?;
         if let Some(FirstFailure { host, error, .. }) = end
             .filter(|end| end.cause.as_deref() == Some(CAUSE_HOST))
             .and_then(|end| end.first_failure)
@@ -73,7 +73,7 @@ pub fn swap(stream: &Stream, lost: &LostHosts, spares: Option<&Stream>) -> Resul
     let spares: Vec<Host> = match spares {
         Some(spares) => spares
             .all_including_failed()
-            .map_err(|report| report.of_file("--spares"))?,
+            .map_err(|report| report.in_file("--spares"))?,
         None => Vec::new(),
     };
     let mut spares = spares.into_iter();

@@ -14,7 +14,7 @@ use walkdir::WalkDir;
 /// The files that GraphStorm writes beside its config, without naming them in it, and reads there
 /// on the hosts: statistics of labels, the users' ids of nodes (seen with 0.4.2), how the graph was
 /// constructed, which goes into saved models (0.5), features for WholeGraph (its source).
-const OF_GRAPHSTORM: [&str; 7] = [
+const GRAPHSTORM: [&str; 7] = [
     "node_label_stats.json",
     "edge_label_stats.json",
     "node_mapping.pt",
@@ -26,7 +26,7 @@ const OF_GRAPHSTORM: [&str; 7] = [
 
 /// GraphStorm's files beside a config, relative to its directory. If the directory cannot be
 /// listed, the fault is reported when one of its files is missing.
-pub fn of_graphstorm(folder: &Path) -> BTreeSet<PathBuf> {
+pub fn graphstorm_files(folder: &Path) -> BTreeSet<PathBuf> {
     let files = |name: &&str| {
         WalkDir::new(folder.join(name))
             .sort_by_file_name()
@@ -34,7 +34,7 @@ pub fn of_graphstorm(folder: &Path) -> BTreeSet<PathBuf> {
             .filter_map(Result::ok)
             .filter(|entry| entry.path().is_file())
     };
-    OF_GRAPHSTORM
+    GRAPHSTORM
         .iter()
         .flat_map(files)
         .filter_map(|entry| Some(entry.path().strip_prefix(folder).ok()?.to_owned()))
@@ -80,7 +80,7 @@ pub fn below_folder(
 }
 
 /// The files that `--per-host` names below a directory, relative to it.
-pub fn of_each_host(
+pub fn per_host_files(
     folder: &Path,
     set: &NumberedNames,
     choice: &ScriptChoice,

@@ -76,7 +76,7 @@ pub fn map(args: &Args, hosts: &[Host]) -> Result<FilePlan, Report> {
         Some(config) => graph_files(args, hosts, &layout, config, &mut report)?,
         None => GraphFiles::default(),
     };
-    let own = of_own_folder(args, hosts, &layout, config.as_ref());
+    let own = own_files(args, hosts, &layout, config.as_ref());
     items.extend(report.keep(own).unwrap_or_default());
     let workspace = Some(layout.workspace.as_path());
     let resolve = |path: &Path| path_on_hosts("--extra", path, workspace, hosts);
@@ -117,7 +117,7 @@ fn identity(item: &FileItem) -> Option<(u64, u64)> {
 }
 
 /// The files of `--partitions` and of `--per-host`.
-fn of_own_folder(
+fn own_files(
     args: &Args,
     hosts: &[Host],
     layout: &Layout,
@@ -138,7 +138,7 @@ fn of_own_folder(
         let folder = config.map_or(Path::new("."), |config| &config.folders[0]);
         let found = sets
             .iter()
-            .map(|set| disk::of_each_host(folder, set, &choice));
+            .map(|set| disk::per_host_files(folder, set, &choice));
         Report::collect(found)?.into_iter().flatten().collect()
     };
     let mut items = numbered::assign(&sets, items, hosts.len())?;
@@ -177,7 +177,7 @@ fn graph_files(
     warnings.extend(plan::both_forms(config, args.graph));
     let dropped = report.keep(plan::dropped(config, args.graph)).flatten();
     let mut wanted = plan::wanted(config, layout, args.parts_per_host);
-    let beside = disk::of_graphstorm(&config.folders[0]);
+    let beside = disk::graphstorm_files(&config.folders[0]);
     wanted.extend(plan::beside_config(config, layout, beside));
     let identities = match args.script_folder.is_empty() && args.extra.is_empty() {
         true => HashSet::new(),

@@ -103,7 +103,7 @@ impl OutputSink {
     }
 
     fn examine(&mut self, line: &[u8]) {
-        if let Ok(head) = Head::of(line) {
+        if let Ok(head) = Head::parse(line) {
             self.run.record(&head, line);
         }
     }
@@ -161,10 +161,15 @@ impl OutputSink {
     /// Writes lines of a process to its log; only whole ones, because the log has both streams.
     pub fn log_lines(&mut self, lines: &OutputLines) {
         self.log_dir.write_lines(lines.id, &lines.text);
-        let when = (lines.time_ms, lines.while_ending);
         for line in lines.text.split_inclusive(|byte| *byte == b'\n') {
             let line = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line));
-            self.run.line(lines.id, lines.stderr, &line, when);
+            self.run.line(
+                lines.id,
+                lines.stderr,
+                &line,
+                lines.time_ms,
+                lines.while_ending,
+            );
         }
     }
 
