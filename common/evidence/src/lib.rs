@@ -30,7 +30,6 @@ const MAX_READERS: usize = 36;
 /// What DGL writes when a client leaves, for whatever reason.
 const LEAVING: &str = "is exiting...";
 
-/// A line that a process wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogLine {
     /// Its number among all lines of the process.
@@ -42,14 +41,11 @@ pub struct LogLine {
     pub while_ending: bool,
 }
 
-/// What a statement is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatementKind {
-    /// An exception with its traceback.
     Raised(Raiser),
     /// The reason of a death, from native code, the dynamic linker, a shell or the kernel.
     Died,
-    /// Stacks that faulthandler writes.
     Stacks,
     /// An error that a logger has marked, or a line that names an exception without a traceback.
     Logged,
@@ -59,12 +55,10 @@ pub enum StatementKind {
 #[derive(Clone, Debug)]
 pub struct Statement {
     pub kind: StatementKind,
-    /// Its first line.
     pub first: LogLine,
     /// The line that names it: for an exception the last one of a chain, for stacks the first
     /// frame.
     pub named: LogLine,
-    /// Its last line.
     pub last: LogLine,
     /// Its messages, each in lines; an exception has its first cause first.
     messages: Vec<Vec<String>>,
@@ -93,7 +87,6 @@ impl Statement {
         }
     }
 
-    /// All lines of its messages.
     pub fn lines(&self) -> impl Iterator<Item = &str> {
         self.messages.iter().flatten().map(String::as_str)
     }
@@ -103,7 +96,6 @@ impl Statement {
         self.messages.first().map_or(&[], Vec::as_slice)
     }
 
-    /// The first line of that message.
     pub fn head(&self) -> &str {
         self.cause().first().map_or("", String::as_str)
     }
@@ -135,7 +127,6 @@ impl Statement {
 struct MarkedReader {
     is_stderr: bool,
     mark: String,
-    /// The last line that was not empty.
     before: String,
     open: Option<Statement>,
     state: NextLines,
@@ -144,13 +135,11 @@ struct MarkedReader {
     raiser: Raiser,
 }
 
-/// What the next lines may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextLines {
     Idle,
     /// Frames of a traceback, up to the line that names the exception.
     Frames,
-    /// Further lines of a message.
     Message,
     /// Stacks; `taken` if that of this thread is kept, `chosen` if it is the final choice.
     Stacks {
@@ -159,7 +148,6 @@ enum NextLines {
     },
 }
 
-/// The evidence of a process.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     /// How many lines the process has written.
@@ -265,7 +253,6 @@ impl Evidence {
         }
     }
 
-    /// All statements, in the order of their first lines.
     pub fn statements(&self) -> Vec<&Statement> {
         let open = self
             .readers
@@ -276,7 +263,6 @@ impl Evidence {
         all
     }
 
-    /// The last lines, the oldest first.
     pub fn last_lines(&self) -> impl DoubleEndedIterator<Item = &LogLine> + ExactSizeIterator {
         self.last_lines.iter()
     }
@@ -314,10 +300,8 @@ impl Evidence {
     }
 }
 
-/// The result of reading a line.
 #[derive(Default)]
 struct LineRead {
-    /// Statements that have ended.
     closed: Vec<Option<Statement>>,
     /// The exception that the line names.
     named: Option<String>,
@@ -577,7 +561,6 @@ impl MarkedReader {
     }
 }
 
-/// The text without colour sequences.
 fn without_colours(text: &str) -> Cow<'_, str> {
     if !text.contains('\x1b') {
         return Cow::Borrowed(text);

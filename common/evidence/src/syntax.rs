@@ -19,13 +19,10 @@ const LINKS: [&str; 2] = [
 /// What a line begins, independent of the lines before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineStart {
-    /// A traceback.
     Traceback,
-    /// The stacks that faulthandler writes.
     Stacks,
     /// The reason of a death, from a native library, the dynamic linker, a shell or the kernel.
     Death,
-    /// A line that a logger marks as an error.
     Error,
     /// Text that is unrelated to the lines before: a warning, an ignored exception.
     Other,
@@ -159,7 +156,6 @@ fn is_thread(line: &str) -> bool {
         && (line.ends_with("(most recent call first):") || line.ends_with(")!"))
 }
 
-/// Whether a line links two tracebacks of a chain.
 pub fn is_link(line: &str) -> bool {
     LINKS.contains(&line)
 }
@@ -199,7 +195,6 @@ pub fn exchanges(text: &str) -> bool {
         })
 }
 
-/// The raiser that a line before a traceback names.
 pub fn raiser_line(line: &str) -> Option<Raiser> {
     let begins = |words: &str| line.starts_with(words);
     if begins("Exception in thread ") {

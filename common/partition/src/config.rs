@@ -30,25 +30,19 @@ const MAX_FAULTS: usize = 100;
 
 const AGAIN: &str = "partition the graph again: the config is not whole";
 
-/// A partition config.
 #[derive(Clone, Debug)]
 pub struct PartConfig {
     /// The name of the file, for messages.
     pub location: String,
-    /// The absolute path of the file.
     pub file: PathBuf,
     /// The directories to which its paths may be relative: the one in which it is and, if it is a
     /// link, that of its target.
     pub folders: Vec<PathBuf>,
     /// The working directory of the reader, to which its paths may be relative too.
     pub working_folder: Option<PathBuf>,
-    /// The field `graph_name`.
     pub graph_name: String,
-    /// The field `num_parts`.
     pub num_parts: u32,
-    /// The fields `node_map` and `edge_map`.
     pub maps: [Map; 2],
-    /// The fields `part-0` and so on.
     pub parts: Vec<Object>,
     fields: Object,
 }
@@ -66,7 +60,6 @@ pub fn path_ends(path: &Path) -> Vec<PathBuf> {
 }
 
 impl PartConfig {
-    /// Reads and checks a config.
     pub fn read(path: &Path) -> Result<PartConfig, Report> {
         let location = path.display().to_string();
         let unreadable = |error: std::io::Error| {
@@ -96,7 +89,6 @@ impl PartConfig {
         })
     }
 
-    /// Parses and checks the text of a config.
     pub fn parse(text: &[u8], location: &str, file: PathBuf) -> Result<PartConfig, Report> {
         let not_one = |problem: String| {
             Fault::data(location, problem).fix("name the JSON file that partition_graph wrote")
@@ -169,12 +161,10 @@ impl PartConfig {
         found
     }
 
-    /// The path under a key of a part.
     pub fn path_of(&self, part: usize, key: &str) -> Option<String> {
         text(self.parts.get(part)?.get(key)?)
     }
 
-    /// Whether every part has a key.
     pub fn all_have(&self, key: &str) -> bool {
         self.parts.iter().all(|part| part.contains_key(key))
     }
@@ -214,7 +204,6 @@ fn raw(location: &str, value: &(impl Serialize + ?Sized)) -> Result<Box<RawValue
 /// is missing or of another type is `None`.
 #[derive(Debug, Default)]
 pub struct Outline {
-    /// The field `num_parts`.
     pub num_parts: Option<u64>,
     /// The name by which the script must load the graph.
     pub graph_name: Option<String>,
@@ -225,7 +214,6 @@ pub struct Outline {
 }
 
 impl Outline {
-    /// Reads a config.
     pub fn parse(config: &[u8]) -> Outline {
         let fields: Object = serde_json::from_slice(config).unwrap_or_default();
         let maps = KEYS.iter().filter_map(|keys| field(&fields, keys.map).ok());
@@ -249,7 +237,6 @@ impl Outline {
     }
 }
 
-/// The parts, and their problems.
 fn parts(fields: &Object, num_parts: u32) -> (Vec<Object>, Vec<String>) {
     let mut parts = Vec::new();
     let mut problems = Vec::new();
@@ -297,7 +284,6 @@ pub fn is_known(key: &str) -> bool {
     key == DGL_GRAPH || key == GRAPHBOLT_GRAPH || FEATURES.contains(&key)
 }
 
-/// The value, if it is text.
 pub fn text(value: &RawValue) -> Option<String> {
     serde_json::from_str(value.get()).ok()
 }

@@ -31,7 +31,6 @@ impl std::fmt::Display for Key {
 pub struct WantedFile {
     /// The paths at which it may be; the first that exists counts.
     pub candidates: Vec<PathBuf>,
-    /// Whether it must exist.
     pub required: bool,
     pub format: FileFormat,
     /// The file on the host, without its source.
@@ -41,11 +40,9 @@ pub struct WantedFile {
 /// The source of a file or directory on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileSource {
-    /// It is copied from this machine.
     Copied(LocalFile),
     /// It is made, with this content.
     Made(String),
-    /// An empty directory is made.
     Folder,
     /// It must already be on the host.
     OnHost,
@@ -58,17 +55,13 @@ pub enum FileSource {
 pub struct FileItem {
     /// `None` for all hosts.
     pub host: Option<u32>,
-    /// The `kind` of its record.
     pub kind: &'static str,
-    /// The absolute path on the host.
     pub dst: PathBuf,
-    /// The key in the config, if the config names it.
     pub key: Option<Key>,
     pub source: FileSource,
 }
 
 impl FileItem {
-    /// An item for all hosts.
     pub fn new(kind: &'static str, dst: PathBuf, source: FileSource) -> FileItem {
         FileItem {
             host: None,
@@ -79,7 +72,6 @@ impl FileItem {
         }
     }
 
-    /// The name of the item in messages.
     fn label(&self) -> String {
         match &self.source {
             FileSource::Copied(here) => here.path.display().to_string(),

@@ -12,7 +12,6 @@ const GRAPH_FILE: u64 = 0xdd2e_4ff0_46b4_a13f;
 /// The first bytes of a file of DGL's `save_tensors`.
 const TENSOR_FILE: u64 = 0xdd5a_9fbe_3fa2_443f;
 
-/// The format that a file must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFormat {
     /// What `dgl.save_graphs` writes (src/graph/serialize/graph_serialize.h, 0.5 to 2.4).
@@ -21,16 +20,13 @@ pub enum FileFormat {
     Tensors,
     /// What `torch.save` writes: a zip archive.
     Torch,
-    /// An array of this many integers.
     Npy(u64),
     /// Anything but an empty file; for unknown keys.
     NotEmpty,
-    /// Anything.
     Any,
 }
 
 impl FileFormat {
-    /// The format of the file under a key of a part.
     pub fn of_key(key: &str) -> FileFormat {
         match key {
             config::DGL_GRAPH => FileFormat::Graph,

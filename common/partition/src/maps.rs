@@ -11,7 +11,6 @@ use serde_json::value::RawValue;
 pub enum Map {
     /// The path of an .npy file with a partition for each id (reshuffle=False, DGL 0.5 to 0.9).
     Npy {
-        /// The path in the config.
         path: String,
         /// How many numbers the file must hold.
         ids: u64,
@@ -26,20 +25,15 @@ pub enum Map {
     },
 }
 
-/// The keys that belong to one map.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {
-    /// The key `node_map` or `edge_map`.
     pub map: &'static str,
-    /// The key `num_nodes` or `num_edges`.
     pub total: &'static str,
-    /// The key `ntypes` or `etypes`.
     pub types: &'static str,
     /// What the ids number: `nodes` or `edges`.
     pub of: &'static str,
 }
 
-/// The keys of nodes and of edges.
 pub const KEYS: [Keys; 2] = [
     Keys {
         map: "node_map",

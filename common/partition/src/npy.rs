@@ -1,17 +1,14 @@
 //! One-dimensional arrays of integers, as numpy.save writes them.
 
-/// The header of an array.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Header {
     /// The offset of the numbers in the file.
     pub data_offset: usize,
     /// The bytes of a number: 1, 2, 4 or 8, little-endian.
     pub width: usize,
-    /// How many numbers there are.
     pub count: u64,
 }
 
-/// The first bytes of an .npy file.
 pub const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// Parses a header of numpy's format 1, 2 or 3 (numpy/lib/format.py) in the first bytes of a file;
@@ -50,7 +47,6 @@ pub fn header(head: &[u8]) -> Result<Header, String> {
 }
 
 impl Header {
-    /// Checks the size of the file.
     pub fn check(&self, bytes: u64) -> Result<(), String> {
         let numbers = self.count.checked_mul(self.width as u64);
         let whole = numbers.and_then(|numbers| numbers.checked_add(self.data_offset as u64));

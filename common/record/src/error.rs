@@ -36,7 +36,6 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Wrong input.
     pub fn data(location: impl Into<String>, problem: impl Into<String>) -> Fault {
         Fault {
             location: location.into(),
@@ -47,7 +46,6 @@ impl Fault {
         }
     }
 
-    /// Something that could not be reached or read.
     pub fn unreachable(location: impl Into<String>, problem: impl Into<String>) -> Fault {
         Fault {
             exit: Exit::Unreachable,
@@ -55,7 +53,6 @@ impl Fault {
         }
     }
 
-    /// A wrong command line.
     pub fn usage(location: impl Into<String>, problem: impl Into<String>) -> Fault {
         Fault {
             exit: Exit::Usage,
@@ -63,7 +60,6 @@ impl Fault {
         }
     }
 
-    /// An item that failed.
     pub fn item(location: impl Into<String>, problem: impl Into<String>) -> Fault {
         Fault {
             exit: Exit::ItemFailed,
@@ -71,7 +67,6 @@ impl Fault {
         }
     }
 
-    /// Adds the fix.
     pub fn fix(self, fix: impl Into<String>) -> Fault {
         Fault {
             fix: Some(fix.into()),
@@ -87,7 +82,6 @@ impl Fault {
         self
     }
 
-    /// Adds lines below the problem.
     pub fn details(self, details: Vec<String>) -> Fault {
         Fault { details, ..self }
     }
@@ -105,7 +99,6 @@ impl Fault {
         )
     }
 
-    /// A report with only this fault.
     pub fn report(self) -> Report {
         Report(vec![self])
     }
@@ -136,12 +129,10 @@ impl Report {
         if self.0.is_empty() { Ok(()) } else { Err(self) }
     }
 
-    /// Adds a fault.
     pub fn push(&mut self, fault: Fault) {
         self.0.push(fault);
     }
 
-    /// Adds the faults of another report.
     pub fn extend(&mut self, other: Report) {
         self.0.extend(other.0);
     }
@@ -171,7 +162,6 @@ impl Report {
         self
     }
 
-    /// The worst exit status of all.
     pub fn exit(&self) -> Exit {
         self.0
             .iter()

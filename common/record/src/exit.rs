@@ -10,12 +10,10 @@ use std::process::ExitCode;
 /// How a tool ends; each has one exit status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exit {
-    /// The tool did all its work.
     #[default]
     Done,
     /// An item failed: a file, a process, a host that was reached.
     ItemFailed,
-    /// The command line is wrong.
     Usage,
     /// The input is wrong: a file's content, a record, a failed earlier stage. `EX_DATAERR` of
     /// sysexits.h.
@@ -91,7 +89,6 @@ pub struct ProcessEnd {
 }
 
 impl ProcessEnd {
-    /// It exited with this status.
     pub fn exited(code: u8) -> ProcessEnd {
         ProcessEnd {
             code: Some(code),
@@ -99,7 +96,6 @@ impl ProcessEnd {
         }
     }
 
-    /// This signal ended it.
     pub fn killed(signal: SignalNumber) -> ProcessEnd {
         ProcessEnd {
             signal: Some(signal),
@@ -107,7 +103,6 @@ impl ProcessEnd {
         }
     }
 
-    /// Whether it exited with 0.
     pub fn is_success(&self) -> bool {
         self.code == Some(0)
     }
@@ -175,7 +170,6 @@ impl SignalNumber {
         }
     }
 
-    /// The signal of this name without SIG.
     pub fn named(name: &str) -> Option<SignalNumber> {
         (1..=64)
             .map(SignalNumber)

@@ -78,7 +78,6 @@ pub struct FileCopy {
 }
 
 impl FileCopy {
-    /// Whether this is an empty directory.
     pub fn is_folder(&self) -> Result<bool, Fault> {
         Ok(self.destination()?.as_os_str().as_bytes().ends_with(b"/"))
     }
@@ -109,7 +108,6 @@ impl FileCopy {
         }
     }
 
-    /// The path on the host.
     pub fn destination(&self) -> Result<PathBuf, Fault> {
         let missing = || edited(self.location(), "has neither dst nor dst_b64");
         self.path_of("dst", &self.dst, &self.dst_b64)?
@@ -126,15 +124,12 @@ pub fn is_reserved(path: &Path) -> bool {
 /// A file on this machine, as file records describe it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LocalFile {
-    /// The absolute path.
     pub path: PathBuf,
-    /// The size in bytes.
     pub bytes: u64,
     /// When the file was last changed, in seconds since 1970.
     pub mtime_s: i64,
     /// The nanoseconds of that time.
     pub mtime_nsec: u32,
-    /// Permission bits.
     pub mode: u32,
     /// Device and inode, which identify the file under any name.
     pub identity: (u64, u64),

@@ -1,6 +1,5 @@
 //! Bytes as hexadecimal digits.
 
-/// Writes two digits a byte.
 pub fn encode(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -39,7 +39,6 @@ pub const MAX_HOSTS: u32 = 1 << 20;
 /// Further faults of the stream are not informative.
 const MAX_FAULTS: usize = 10;
 
-/// All input lines.
 #[derive(Default)]
 pub struct Stream {
     /// The lines one after another, each with its end. A separate allocation for each would double
@@ -139,7 +138,6 @@ impl Stream {
         rules.finish()
     }
 
-    /// Adds a line.
     pub fn push(&mut self, head: &Head, text: &[u8]) {
         self.lines.push(StreamLine {
             begin: self.text.len(),
@@ -294,7 +292,6 @@ impl Stream {
     }
 }
 
-/// Decides about an incomplete last line with this number.
 pub type AtCut<'a> = &'a dyn Fn(u64) -> Result<(), Report>;
 
 /// Stdin, unless it is a terminal.
@@ -448,7 +445,6 @@ struct Set {
 }
 
 impl Set {
-    /// Adds a record, or returns how it breaks the rules of its set.
     fn add(&mut self, id: u32, of: u32, most: u32) -> Option<String> {
         if of != self.of {
             return Some(format!("one says it is of {}, another of {of}", self.of));
@@ -632,7 +628,6 @@ fn before(problem: impl std::fmt::Display) -> Fault {
     )
 }
 
-/// A record as a line of JSON, with its `type` first.
 pub fn line<T: Record>(record: &T) -> Vec<u8> {
     let mut line = Vec::new();
     append(record, &mut line);
@@ -729,7 +724,6 @@ pub struct Out {
 }
 
 impl Out {
-    /// Creates the output of the tool of this name.
     pub fn new(tool: &'static str) -> Out {
         Out {
             tool,
@@ -768,12 +762,10 @@ impl Out {
         }
     }
 
-    /// Writes one record.
     pub fn record<T: Record>(&mut self, record: &T) {
         self.write(&line(record));
     }
 
-    /// Writes all input lines unchanged.
     pub fn pass(&mut self, stream: &Stream) {
         self.pass_but(stream, "", &[]);
     }

@@ -32,7 +32,6 @@ pub enum Role {
 }
 
 impl Role {
-    /// The name in records and on command lines: `server`.
     pub fn name(&self) -> &str {
         match self {
             Role::Server => "server",
@@ -189,7 +188,6 @@ pub struct Process {
     pub attempt_text: Option<String>,
 }
 
-/// The command of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Words that are executed without a shell.
@@ -228,12 +226,10 @@ impl Process {
         }
     }
 
-    /// The process by its role and rank.
     pub fn member(&self) -> Member {
         (self.role, self.rank)
     }
 
-    /// The process in messages: `host 1 server 2`.
     pub fn location(&self) -> String {
         format!("host {} {} {}", self.host, self.role.name(), self.rank)
     }
@@ -372,7 +368,6 @@ impl Process {
         Ok(self)
     }
 
-    /// Adds an environment variable, in the field that can hold it.
     pub fn set_env(&mut self, name: &str, value: &OsStr) {
         match value.to_str() {
             Some(text) => {
@@ -386,7 +381,6 @@ impl Process {
         };
     }
 
-    /// The whole environment, decoded.
     pub fn environment(&self) -> Result<Vec<(&str, OsString)>, Fault> {
         let record = format!("process record {}", self.id);
         let plain = self
@@ -443,7 +437,6 @@ pub fn is_job_name(text: &str) -> bool {
         && !text.starts_with(['-', '.'])
 }
 
-/// Parses a job's name.
 pub fn job_name(text: &str) -> Result<String, String> {
     match is_job_name(text) {
         true => Ok(text.to_owned()),

@@ -75,7 +75,6 @@ pub struct CountedStack {
 }
 
 impl Profile {
-    /// The main thread.
     pub fn main_thread(&self) -> Option<&ThreadProfile> {
         self.threads
             .iter()
@@ -108,7 +107,6 @@ impl Profile {
         self.lines_of(stacks::MAIN_THREAD)
     }
 
-    /// Where the threads of this name were.
     pub fn lines_of(&self, thread: &str) -> Vec<LineCount> {
         let mut lines: BTreeMap<(String, Option<Wait>), LineCount> = BTreeMap::new();
         for stack in self
@@ -231,14 +229,12 @@ const MOST_OF_OTHERS: f64 = 0.75;
 /// The difference must be this many standard deviations.
 const DEVIATIONS: f64 = 3.0;
 
-/// The counts of one process.
 struct Vote<'p> {
     profile: &'p Profile,
     member: Member,
     lines: Vec<LineCount>,
     /// The share of samples in which it waited for others.
     waiting: f64,
-    /// How often it began to wait.
     waits: u32,
 }
 

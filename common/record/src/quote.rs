@@ -32,7 +32,6 @@ pub fn may_be_pasted(word: &str) -> bool {
     means_itself(word.as_bytes()) && !word.starts_with('-')
 }
 
-/// Words joined by blanks.
 pub fn sh_words<W: AsRef<[u8]>>(words: impl IntoIterator<Item = W>) -> Vec<u8> {
     let mut line = Vec::new();
     for word in words {

@@ -56,7 +56,6 @@ impl Stack {
             .or(self.threads.first())
     }
 
-    /// The frames of the main thread.
     pub fn main_frames(&self) -> Option<&[String]> {
         Some(&self.main_thread()?.frames)
     }
@@ -106,7 +105,6 @@ pub fn name_without_number(name: &str) -> &str {
 pub enum Wait {
     /// DGL's barrier at the end of a client, at which it waits until all others end.
     ExitBarrier,
-    /// A barrier, DGL's or torch's.
     Barrier,
     /// A collective operation of torch.distributed, such as all_reduce.
     Collective,
@@ -118,15 +116,11 @@ pub enum Wait {
     Forward,
     /// The backward pass, in which torch's DDP waits for all others.
     Backward,
-    /// The rendezvous of torch.distributed.
     Rendezvous,
     /// The samplers of DGL or the processes of torch's data loader, which are its children.
     Samplers,
-    /// The start of the graph servers.
     ServersStart,
-    /// An answer from graph servers.
     Servers,
-    /// The requests of a graph server's clients.
     Requests,
     /// Threads that its script has left running.
     Threads,
@@ -324,13 +318,11 @@ pub type Member = (Role, u32);
 pub struct Group {
     /// The line of the script: its innermost frame in the user's own code.
     line: String,
-    /// What they wait for, if known.
     pub wait: Option<Wait>,
     /// The frame below that line, if it is the same for all of them.
     inner: Option<String>,
     /// The frames of the first of them, the innermost first.
     pub frames: Vec<String>,
-    /// The processes of the group.
     pub members: Vec<Member>,
 }
 
@@ -395,7 +387,6 @@ impl Comparison {
         }
     }
 
-    /// All groups, the outliers first.
     pub fn groups(&self) -> &[Group] {
         &self.groups
     }
@@ -430,7 +421,6 @@ impl Comparison {
         describe(self.outliers(), name)
     }
 
-    /// A line for each group.
     pub fn lines(&self) -> Vec<String> {
         let line = |(group_index, group): (usize, &Group)| {
             let unlike = match group_index < self.outliers {

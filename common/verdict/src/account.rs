@@ -13,10 +13,8 @@ const BEFORE_MS: u64 = 5000;
 /// If more lines than this follow an exception, the process has survived it.
 const GOES_ON_LINES: u64 = 50;
 
-/// Whether a message blames another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Echo {
-    /// The message is about the process itself.
     None,
     /// A child of the process, or another process of the job, may have ended.
     Child,
@@ -90,7 +88,6 @@ const CHILD: [&str; 12] = [
     "workers died",
 ];
 
-/// Whether a message blames another process.
 pub fn echo<'a>(lines: impl IntoIterator<Item = &'a str>) -> Echo {
     let lines: Vec<&str> = lines.into_iter().collect();
     let text = lines.join("\n").to_lowercase();
@@ -288,7 +285,6 @@ impl<'a> Account<'a> {
     }
 }
 
-/// Whether an exception is about a server that belongs to no job.
 fn is_of_server(statement: &Statement) -> bool {
     const MODULES: [&str; 4] = ["http/client.py", "urllib", "ssl.py", "ftplib.py"];
     MODULES.iter().any(|module| statement.is_in(module))

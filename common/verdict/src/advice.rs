@@ -21,7 +21,6 @@ fn field(paragraph: &'static str, name: &str) -> Option<&'static str> {
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
-/// A paragraph of advice.txt.
 struct Advice {
     id: &'static str,
     words: Vec<&'static str>,
@@ -35,7 +34,6 @@ struct Scene<'a> {
     host: Option<&'a Host>,
     /// The evidence in lower case.
     text: String,
-    /// The module that Python did not find.
     module: String,
 }
 
@@ -205,7 +203,6 @@ impl Scene<'_> {
         is_elsewhere || account::names_other_address(process, &self.text)
     }
 
-    /// Whether the command is a launcher that starts processes itself.
     fn runs_launcher(&self) -> bool {
         const LAUNCHERS: [&str; 6] = [
             "mpirun",

@@ -8,7 +8,6 @@ use record::{Culprit, Record, jsonl};
 /// What the text of a finding has between the cause and the failure that it led to.
 pub const LED_TO: &str = "; that ended the connections of others, of which one failed first: ";
 
-/// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunOutcome {
     /// It ended with status 0.
@@ -19,7 +18,6 @@ pub enum RunOutcome {
     Failed,
     /// A user or a signal ended it.
     Interrupted,
-    /// Nothing was started.
     NotStarted,
     /// Its records break off before its end, and it waits for something.
     Waits,
@@ -64,7 +62,6 @@ pub struct JobFinding {
 }
 
 impl Conclusion {
-    /// The verdict as a record.
     pub fn record(&self) -> record::Verdict {
         let cause = self.cause.clone();
         record::Verdict {
@@ -80,7 +77,6 @@ impl Conclusion {
 }
 
 impl JobFinding {
-    /// Creates a finding without evidence.
     pub fn new(text: impl Into<String>) -> JobFinding {
         JobFinding {
             text: text.into(),
@@ -88,7 +84,6 @@ impl JobFinding {
         }
     }
 
-    /// Adds records that show it.
     pub fn shown_by<'a, T: Record + 'a>(
         self,
         records: impl IntoIterator<Item = &'a T>,
@@ -107,13 +102,11 @@ impl JobFinding {
         self
     }
 
-    /// Names the process or host that causes it.
     pub fn caused_by(mut self, culprit: Culprit) -> JobFinding {
         self.culprit = Some(culprit);
         self
     }
 
-    /// Adds when it began, in milliseconds since 1970.
     pub fn since(mut self, time_ms: impl Into<Option<u64>>) -> JobFinding {
         self.since_ms = time_ms.into();
         self
@@ -150,7 +143,6 @@ pub struct Conclusion {
     pub cause: JobFinding,
     /// How the process ended that caused a failure, if it ended by itself.
     pub culprit_end: Option<ProcessEnd>,
-    /// What else is unusual.
     pub others: Vec<JobFinding>,
     /// When the first process was started, in milliseconds since 1970.
     pub began_ms: Option<u64>,

@@ -18,12 +18,10 @@ pub struct JobHistory {
     pub hosts: Vec<Host>,
     pub files: Vec<FileCopy>,
     pub pushed: Vec<Pushed>,
-    /// The processes in the last attempt.
     pub processes: Vec<ProcessHistory>,
     /// How many of them have no process record, because the stream was filtered: only other records
     /// describe them.
     pub unrecorded: usize,
-    /// The processes in earlier attempts.
     pub earlier: Vec<Life>,
     /// When the first process of each attempt was started.
     pub attempts: Vec<u64>,
@@ -35,16 +33,13 @@ pub struct JobHistory {
     pub connected: BTreeMap<(u32, u32), Stack>,
     /// The pauses between all lines that trainers and workers wrote before the end of the job.
     pub pauses: Pauses,
-    /// How the last attempt ended.
     pub summary: Option<Summary>,
-    /// The latest time in the records.
     pub latest_ms: u64,
 }
 
 /// A process of one attempt, from its start to its end.
 #[derive(Default)]
 pub struct Life {
-    /// The number of the attempt, from 0.
     attempt: usize,
     pub started: Option<Started>,
     pub listening: Option<Listening>,
@@ -52,14 +47,12 @@ pub struct Life {
 }
 
 impl Life {
-    /// When it ended.
     pub fn end_ms(&self) -> Option<u64> {
         let started = self.started.as_ref()?;
         Some((started.time_ms).saturating_add(self.exited.as_ref()?.elapsed_ms))
     }
 }
 
-/// A process in the last attempt.
 pub struct ProcessHistory {
     pub process: Process,
     pub life: Life,
@@ -100,7 +93,6 @@ impl ProcessHistory {
         self.life.started.is_some() && exited.is_none_or(|exited| exited.while_ending)
     }
 
-    /// A line that it wrote, as a record.
     pub fn output(&self, line: &LogLine) -> Output {
         Output {
             id: self.process.id,
@@ -257,13 +249,11 @@ impl JobHistory {
         self.attempts.last().copied()
     }
 
-    /// The history of the process with this id.
     pub fn history(&self, id: u32) -> Option<&ProcessHistory> {
         let position = (self.processes).binary_search_by_key(&id, |history| history.process.id);
         Some(&self.processes[position.ok()?])
     }
 
-    /// The lives of all processes in the last attempt.
     pub fn lives(&self) -> impl Iterator<Item = &Life> + Clone {
         self.processes.iter().map(|history| &history.life)
     }
@@ -282,7 +272,6 @@ impl JobHistory {
             .max_by_key(|(_, line)| line.time_ms)
     }
 
-    /// The host's record, with what host-probe found.
     pub fn host(&self, id: u32) -> Option<&Host> {
         record::host_of(&self.hosts, id)
     }
@@ -297,7 +286,6 @@ impl JobHistory {
         self.name(&history.culprit())
     }
 
-    /// A process or a host in words.
     pub fn name(&self, culprit: &Culprit) -> String {
         let host = self.host_name(culprit.host);
         match (culprit.role, culprit.rank) {
@@ -307,7 +295,6 @@ impl JobHistory {
     }
 }
 
-/// What happens to a process.
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum ProcessEvent {
@@ -317,7 +304,6 @@ enum ProcessEvent {
 }
 
 impl ProcessEvent {
-    /// The id, host, role and rank of the process.
     fn process(&self) -> (u32, u32, Role, u32) {
         match self {
             ProcessEvent::Started(started) => {

@@ -16,7 +16,6 @@ use record::{Culprit, FirstFailure, Output, Process, Summary};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Why a run ended, or what it waits for.
 pub fn verdict(job: &JobHistory) -> Conclusion {
     let (outcome, mut cause) = match &job.summary {
         Some(summary) => ended(job, summary),
@@ -161,7 +160,6 @@ fn shell_text(process: &Process) -> Option<&str> {
     Some(process.shell.as_ref().or(of_words)?.trim())
 }
 
-/// The cause of a job whose graph servers have ended.
 fn servers(job: &JobHistory, failure: Option<&FirstFailure>) -> JobFinding {
     let mut text = "the graph servers that it used have ended".to_owned();
     if let Some(failure) = failure {
@@ -193,7 +191,6 @@ fn until_then(job: &JobHistory, text: &str, joint: &str, otherwise: &str) -> Job
     }
 }
 
-/// The last line of all clients together.
 fn last_line(job: &JobHistory) -> Option<Output> {
     job.last_client_line().map(|(_, line)| line)
 }
@@ -211,7 +208,6 @@ fn interrupted(job: &JobHistory, summary: &Summary) -> JobFinding {
     finding
 }
 
-/// A job whose processes dgl-reap ended, and what it waited for until then.
 fn reaped(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
     let reaped = job.clients().filter(|history| history.end().reaped);
     let finding = match reaped.count() {
@@ -287,14 +283,12 @@ const SIMULTANEOUS_MS: u64 = 50;
 /// A KILL this soon after the first failure is not dgl-spawn's, which sends TERM first.
 const SOON_MS: u64 = 1000;
 
-/// A failed process other than the one that ended first.
 struct Suspect<'a> {
     process: &'a ProcessHistory,
     text: String,
     shown: Option<Output>,
     cause: &'a [String],
     since_ms: u64,
-    /// Whether it has ended by itself.
     has_ended: bool,
 }
 
@@ -384,7 +378,6 @@ impl<'a> Suspect<'a> {
         }
     }
 
-    /// The finding that it is the cause, with the consequences.
     fn finding(self, what_followed: &str) -> JobFinding {
         JobFinding::new(self.text + what_followed)
             .since(self.since_ms)
@@ -525,7 +518,6 @@ fn missing_peer(
     )
 }
 
-/// The first failure, as dgl-spawn recorded it.
 fn recorded_failure(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
     match failure.id.and_then(|id| job.history(id)) {
         Some(history) => process_failure(job, history, failure),
@@ -555,7 +547,6 @@ fn host_failure(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
         .shown_by(&last)
 }
 
-/// How a process failed.
 fn process_failure(
     job: &JobHistory,
     history: &ProcessHistory,
@@ -611,7 +602,6 @@ fn ended_by(history: &ProcessHistory, signal: SignalNumber, name: &str) -> JobFi
     JobFinding::new(text).shown_by(&named).shown_by(&line)
 }
 
-/// The finding about a process that exited by itself.
 fn status(history: &ProcessHistory, failure: &FirstFailure, name: &str) -> JobFinding {
     let code = failure.end.code.unwrap_or(1);
     let account = Account::of_end(history, false);
@@ -777,7 +767,6 @@ fn running(job: &JobHistory) -> JobFinding {
     finding.shown_by(&last_line(job))
 }
 
-/// Further findings about the last attempt.
 fn beside(job: &JobHistory, cause: &JobFinding) -> Vec<JobFinding> {
     let mut findings = Vec::from_iter(nccl::gave_up(job));
     if job.attempts.len() > 1 {

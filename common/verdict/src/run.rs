@@ -10,14 +10,12 @@ use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::path::Path;
 
-/// A run.
 #[derive(Default)]
 pub struct Run {
     /// Its records, except lines of output.
     pub(crate) stream: Stream,
     /// The evidence from the output of each process, by its id, since its last start.
     pub(crate) evidence: HashMap<u32, Evidence>,
-    /// The pauses between all lines of output.
     pub(crate) pauses: Pauses,
     /// How many of the last lines of each process are kept at least.
     lines: usize,
@@ -28,7 +26,6 @@ pub struct Run {
 }
 
 impl Run {
-    /// Has no records yet.
     pub fn new(lines: usize) -> Run {
         Run {
             lines,
@@ -50,7 +47,6 @@ impl Run {
         Ok(records)
     }
 
-    /// Takes a record as a line of the stream.
     pub fn record(&mut self, head: &Head, text: &[u8]) {
         if head.r#type == Output::TYPE
             && let Ok(output) = serde_json::from_slice(text)

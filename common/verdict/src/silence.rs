@@ -38,7 +38,6 @@ const QUIET_MS: u32 = 1000;
 /// again after 0.2 to 1 s.
 const UNACKNOWLEDGED_MS: u32 = 3000;
 
-/// The conclusions from the connections of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Silence {
     /// The process for which the others wait.
@@ -91,7 +90,6 @@ fn is_later(first_ms: Option<u32>, second_ms: Option<u32>, round_trips_us: u32) 
         .is_some_and(|(first, second)| second.saturating_sub(first) > margin)
 }
 
-/// The connections between the processes of a job.
 #[derive(Default)]
 struct Exchanges {
     /// What each process exchanged with each other one, by the clock of its own host.
@@ -170,7 +168,6 @@ fn receives(stack: &Stack) -> bool {
     call.is_some_and(|call| CALLS.contains(&call))
 }
 
-/// Data of a connection that was not acknowledged.
 struct UnacknowledgedData {
     sender: Member,
     from: IpAddr,
@@ -279,7 +276,6 @@ impl Exchanges {
         all
     }
 
-    /// Who waits for whom, and which data was lost.
     fn silence(&self) -> Silence {
         Silence {
             culprit: None,
@@ -291,7 +287,6 @@ impl Exchanges {
         }
     }
 
-    /// Whether data still moves between the processes.
     fn is_moving(&self) -> bool {
         self.of_two
             .values()
@@ -365,7 +360,6 @@ impl Exchanges {
             .then_some(known)
     }
 
-    /// The exchanges of a process and its children.
     fn exchanges_of(&self, member: Member) -> impl Iterator<Item = (Member, &Exchange)> {
         self.of_two
             .iter()
@@ -373,7 +367,6 @@ impl Exchanges {
             .map(|((_, peer), exchange)| (peer.0, exchange))
     }
 
-    /// How long ago the process last sent data.
     fn since_sent_ms(&self, member: Member) -> Option<u32> {
         self.exchanges_of(member)
             .filter_map(|(_, exchange)| exchange.since_sent_ms)
@@ -466,7 +459,6 @@ impl Exchanges {
         waits
     }
 
-    /// Describes the process for which the others wait.
     fn sentence(&self, culprit: Member) -> String {
         let name = stacks::names(&[culprit]);
         let unread = || self.unread().filter(|(reader, ..)| *reader == culprit);

@@ -72,14 +72,12 @@ pub fn names(processes: &[&ProcessHistory]) -> String {
     stacks::names(&members)
 }
 
-/// The other clients that were alive until the end.
 fn others<'a>(job: &'a JobHistory, history: &ProcessHistory) -> Vec<&'a ProcessHistory> {
     job.clients()
         .filter(|other| other.has_stayed() && other.process.id != history.process.id)
         .collect()
 }
 
-/// The finding that servers do not listen while others do.
 fn servers(job: &JobHistory) -> Option<JobFinding> {
     let servers = || {
         job.processes.iter().filter(|history| {
@@ -208,14 +206,12 @@ fn stacks_of(history: &ProcessHistory) -> Vec<MainStack> {
         .collect()
 }
 
-/// The stack of the process itself.
 fn stack_of(history: &ProcessHistory) -> Option<MainStack> {
     stacks_of(history)
         .into_iter()
         .find(|stack| stacks::child(&stack.frames).is_none())
 }
 
-/// Whether a sampler of the process was alive when stacks were taken.
 fn has_sampler(history: &ProcessHistory) -> bool {
     stacks_of(history)
         .into_iter()
@@ -363,7 +359,6 @@ fn silent(job: &JobHistory) -> Option<(Duration, Duration)> {
     (last >= SILENCE && last >= longest * 2).then_some((last, longest))
 }
 
-/// The finding that the clients have written nothing for a long time.
 pub fn silence(job: &JobHistory) -> Option<JobFinding> {
     let (last, longest) = silent(job)?;
     let (history, line) = job.last_client_line()?;
@@ -377,7 +372,6 @@ pub fn silence(job: &JobHistory) -> Option<JobFinding> {
     Some(JobFinding::new(text).since(line.time_ms).shown_by([&line]))
 }
 
-/// The finding that processes of a job were not started.
 pub fn start(job: &JobHistory) -> Option<JobFinding> {
     let missing: Vec<&ProcessHistory> = job
         .processes

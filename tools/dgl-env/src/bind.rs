@@ -7,7 +7,6 @@
 use clap::ValueEnum;
 use std::ops::Range;
 
-/// How each process is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Bind {
     /// To all cores of one NUMA node, which other processes may share.
@@ -16,16 +15,13 @@ pub enum Bind {
     Cores,
 }
 
-/// The processors of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Binding {
-    /// The processors on which it may run.
     pub cpus: Vec<u32>,
     /// How many cores it may count as its own.
     pub cores: u32,
 }
 
-/// The processors of all processes of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostBindings {
     /// Those of the graph servers, in their order.
@@ -37,14 +33,11 @@ pub struct HostBindings {
     pub is_crowded: bool,
 }
 
-/// The processes of a host, as their binding needs them.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessCounts {
-    /// The number of graph servers.
     pub servers: u32,
     /// How many cores each of them wants: as many as its threads.
     pub server_cores: u32,
-    /// The number of trainers or workers.
     pub clients: u32,
 }
 

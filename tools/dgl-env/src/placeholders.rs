@@ -10,7 +10,6 @@ use std::os::unix::ffi::OsStringExt;
 /// What all processes of a program have in common, for placeholders of its own and of others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramFacts {
-    /// The number of hosts.
     pub num_hosts: u32,
     /// The number of processes that torch counts: trainers, or workers.
     pub world_size: u32,
@@ -22,34 +21,26 @@ pub struct ProgramFacts {
     pub ports: BTreeMap<String, u16>,
 }
 
-/// The facts of the other programs of a job.
 pub type Programs = BTreeMap<Role, ProgramFacts>;
 
-/// The values of the placeholders for one process.
 #[derive(Clone, Copy)]
 pub struct PlaceholderValues<'a> {
     /// The number of the process among those of its role on its host.
     pub local_rank: u32,
     /// The number of the process among those of its role, on all hosts.
     pub rank: u32,
-    /// The number of its host.
     pub host: u32,
     /// What dgl-spawn replaces by how often the job was started again.
     pub attempt: &'a str,
-    /// The facts of its own program.
     pub own: &'a ProgramFacts,
     /// The facts of the programs before it in the stream.
     pub others: &'a Programs,
 }
 
-/// A placeholder, without its braces.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Placeholder {
-    /// `{local_rank}`
     LocalRank,
-    /// `{rank}`
     Rank,
-    /// `{host}`
     Host,
     /// `{attempt}`, how often the job was started again before; dgl-spawn replaces it.
     Attempt,
@@ -59,22 +50,16 @@ pub enum Placeholder {
     Of(Role, Fact),
 }
 
-/// A fact of a whole program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fact {
-    /// `num_hosts`
     NumHosts,
-    /// `world_size`
     WorldSize,
-    /// `master_addr`
     MasterAddr,
-    /// `master_port`
     MasterPort,
     /// `port:NAME`
     Port(String),
 }
 
-/// The placeholders, for messages.
 const KNOWN: &str = "{local_rank}, {rank}, {host}, {num_hosts}, {world_size}, {master_addr}, \
      {master_port}, {port:NAME}, {attempt}, or PROGRAM and a dot before one from {num_hosts} to \
      {port:NAME}";
@@ -109,7 +94,6 @@ impl Fact {
         })
     }
 
-    /// The fact of this program; `None` if it is not known.
     pub fn value_in(&self, program: &ProgramFacts) -> Option<String> {
         Some(match self {
             Fact::NumHosts => program.num_hosts.to_string(),
@@ -153,7 +137,6 @@ impl Placeholder {
     }
 }
 
-/// A text with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(Vec<TemplatePiece>);
 
@@ -172,7 +155,6 @@ fn placeholder(text: &[u8]) -> Option<(Placeholder, &str, &[u8])> {
 }
 
 impl Template {
-    /// A text without placeholders.
     pub fn literal(text: &[u8]) -> Template {
         Template(vec![TemplatePiece::Text(text.to_vec())])
     }
@@ -243,7 +225,6 @@ impl Template {
         matches!(self.0.last(), Some(TemplatePiece::Text(text)) if text.last() == Some(&byte))
     }
 
-    /// The placeholders in the text, in their order.
     pub fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
         self.0.iter().filter_map(|piece| match piece {
             TemplatePiece::Text(_) => None,
@@ -251,7 +232,6 @@ impl Template {
         })
     }
 
-    /// The text for one process.
     pub fn fill(&self, values: PlaceholderValues<'_>) -> OsString {
         let bytes = self.0.iter().flat_map(|piece| match piece {
             TemplatePiece::Text(text) => text.clone(),

@@ -38,14 +38,11 @@ use std::path::{Path, PathBuf};
 /// The value of PATH if host-probe did not find it.
 const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// The facts that the plan needs about the machine on which it is made.
 #[derive(Default)]
 pub struct LaunchMachine {
-    /// The number of processors.
     pub cpus: u32,
     /// The value of OMP_NUM_THREADS, which launch.py passes on unless it is empty.
     pub omp_num_threads: Option<OsString>,
-    /// The value of PYTHONPATH, likewise.
     pub pythonpath: Option<OsString>,
 }
 
@@ -60,18 +57,13 @@ const FLIGHT_RECORDER: [[&str; 2]; 3] = [
 /// Torch 2.9 does not know this variable yet.
 const DUMP_ON_TIMEOUT: &str = "TORCH_FR_DUMP_ON_TIMEOUT";
 
-/// The plan of the programs of one command line.
 pub struct ProgramPlan<'a> {
     args: &'a Args,
-    /// The hosts on which the programs run.
     hosts: Vec<Host>,
-    /// DGL's graph servers.
     servers: Program,
     /// DGL's trainers, or plain processes.
     clients: Program,
-    /// The programs that were planned before.
     earlier: Earlier,
-    /// The values of placeholders of these programs.
     own: ProgramFacts,
     /// Whether dgl-spawn replaces a placeholder.
     has_attempt: bool,
@@ -159,7 +151,6 @@ impl<'a> ProgramPlan<'a> {
         Ok(plan)
     }
 
-    /// The fault of more processes than a job may have.
     fn too_many(&self) -> Option<Fault> {
         let all = u64::from(self.earlier.num_processes) + self.num_processes();
         let problem = format!("{all} processes are more than a stream can hold ({MAX_SET})");
@@ -192,7 +183,6 @@ impl<'a> ProgramPlan<'a> {
         Ok(self.hosts.iter().enumerate().map(of_host).collect())
     }
 
-    /// How many hosts the job has.
     pub fn num_hosts(&self) -> usize {
         self.hosts.len()
     }
@@ -206,7 +196,6 @@ impl<'a> ProgramPlan<'a> {
         Some(Path::new(self.paths.workspace.as_ref()?).join(self.paths.part_config.as_ref()?))
     }
 
-    /// Warnings: what the user should know although it is no error.
     pub fn warnings(&self) -> Vec<String> {
         let (args, hosts) = (self.args, &self.hosts);
         let spells_as_torch = args.local_rank_arg == Some(RankOption::AsTorch);

@@ -18,7 +18,6 @@ pub struct Program {
     pub counts: Vec<u32>,
 }
 
-/// The place of a process in its program.
 #[derive(Clone, Copy)]
 pub struct Place {
     /// The index of its host among those of the program.
@@ -29,7 +28,6 @@ pub struct Place {
 }
 
 impl Program {
-    /// The program of this role.
     pub fn new(args: &Args, role: Role, counts: Vec<u32>) -> Program {
         Program {
             role,
@@ -40,7 +38,6 @@ impl Program {
         }
     }
 
-    /// Its processes, by rank.
     pub fn places(&self) -> impl Iterator<Item = Place> {
         self.counts
             .iter()
@@ -56,7 +53,6 @@ impl Program {
             })
     }
 
-    /// The number of its processes on a host.
     pub fn count(&self, host_index: usize) -> u32 {
         self.counts.get(host_index).copied().unwrap_or_default()
     }
@@ -85,18 +81,14 @@ pub fn client_counts(args: &Args, hosts: &[Host]) -> Result<Vec<u32>, Report> {
 /// The programs of the stream that were planned before.
 #[derive(Default)]
 pub struct Earlier {
-    /// The number of their processes.
     pub num_processes: u32,
-    /// The values of placeholders for them.
     pub programs: Programs,
     /// The ports on which they will listen, by host.
     pub ports: BTreeMap<u32, BTreeSet<u16>>,
-    /// The name of persistent servers among them.
     pub server_name: Option<String>,
 }
 
 impl Earlier {
-    /// Collects them from the records of their processes.
     pub fn of(processes: &[Process]) -> Earlier {
         let mut earlier = Earlier {
             num_processes: u32::try_from(processes.len()).unwrap_or(u32::MAX),
@@ -159,7 +151,6 @@ pub fn chosen(on: &[RangeInclusive<u32>], hosts: Vec<Host>) -> Result<Vec<Host>,
 pub type Ports = (Option<u16>, BTreeMap<String, u16>);
 
 impl ProgramFacts {
-    /// The facts of a program that is being planned.
     pub fn new(hosts: &[Host], world_size: u32, (master_port, ports): Ports) -> ProgramFacts {
         let first = hosts.first().map(|host| host.ip.0);
         ProgramFacts {

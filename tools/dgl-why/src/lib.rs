@@ -9,7 +9,6 @@ use record::exit::Exit;
 use record::jsonl;
 use verdict::{JobHistory, Run};
 
-/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let job = JobHistory::of(&Run::read("dgl-why", args.file.as_deref(), 0)?)?;
     let verdict = verdict::verdict(&job);

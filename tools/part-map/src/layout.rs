@@ -10,17 +10,12 @@ use std::path::{Path, PathBuf};
 /// The paths on the hosts; all of them are absolute.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// The directory of the job.
     pub workspace: PathBuf,
-    /// The directory of the partitions.
     pub data: PathBuf,
-    /// The path of the ip_config.
     pub ip_config: PathBuf,
     /// The name or absolute path of the partition config; if absent, it is named for the graph.
     pub config_name: Option<PathBuf>,
-    /// The form of the paths in the config.
     pub paths: Paths,
-    /// Where the parts are.
     pub parts: PartsLocation,
 }
 
@@ -78,7 +73,6 @@ impl Layout {
         })
     }
 
-    /// The path of the partition config.
     pub fn config(&self, graph_name: &str) -> PathBuf {
         let folder = if self.paths == Paths::Workspace {
             &self.workspace

@@ -27,7 +27,6 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(false)?;
     let plan = map(&args, &stream.require("ipconf-check")?)?;
@@ -108,7 +107,6 @@ fn data_folder(args: &Args) -> PathBuf {
     }
 }
 
-/// Device and inode of a file that is copied from this machine.
 fn identity(item: &FileItem) -> Option<(u64, u64)> {
     match &item.source {
         FileSource::Copied(here) => Some(here.identity),
@@ -116,7 +114,6 @@ fn identity(item: &FileItem) -> Option<(u64, u64)> {
     }
 }
 
-/// The files of `--partitions` and of `--per-host`.
 fn own_files(
     args: &Args,
     hosts: &[Host],
@@ -151,13 +148,11 @@ fn own_files(
     Ok(items)
 }
 
-/// The files of the graph, and what was found about them.
 #[derive(Default)]
 struct GraphFiles {
     items: Vec<FileItem>,
     /// Device and inode of each, if scripts may be among them.
     identities: HashSet<(u64, u64)>,
-    /// The form of the graph that is not wanted.
     dropped: Option<&'static str>,
     warnings: Vec<String>,
 }

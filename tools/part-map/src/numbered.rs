@@ -11,26 +11,21 @@ use std::path::{Component, Path, PathBuf};
 pub const HOST: &str = "{host}";
 /// The patterns of the parts of a graph: DGL and GLT write the first, PyG writes the second.
 pub const PARTS: [&str; 2] = ["part{host}", "part_{host}"];
-/// How many names a message lists.
 const MAX_NAMES: usize = 10;
 
 /// Names that differ in a number, relative to one directory.
 #[derive(Clone, Debug)]
 pub struct NumberedNames {
-    /// The text that the user gave, for messages.
     pub location: String,
     /// The patterns of the names. Each number may occur in only one of them.
     pub forms: Vec<String>,
     /// How many numbers each host gets: number k goes to host k div `per_host`.
     pub per_host: u32,
-    /// Whether this machine need not have any of them.
     pub may_be_absent: bool,
 }
 
-/// The names that were found for each number.
 type NamesByNumber = BTreeMap<u64, BTreeSet<String>>;
 
-/// The patterns of `--per-host`.
 pub fn from_user(forms: &[String], may_be_absent: bool) -> Result<Vec<NumberedNames>, Report> {
     let sets = forms.iter();
     Report::collect(sets.map(|form| NumberedNames::from_user(form, may_be_absent)))

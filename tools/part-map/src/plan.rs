@@ -14,22 +14,17 @@ use std::path::{Path, PathBuf};
 
 /// More bytes of scripts than this usually are data by mistake, which would go to every host.
 const MANY_BYTES: u64 = 100_000_000;
-/// How many files a message lists.
 const MAX_NAMES: usize = 10;
 /// Files that the distributed partitioning pipeline writes beside the parts on request, without
 /// naming them in a config.
 const BESIDE: [&str; 2] = ["orig_nids.dgl", "orig_eids.dgl"];
 
-/// The records of a plan, and warnings.
 #[derive(Debug)]
 pub struct FilePlan {
-    /// The graph record, if there is a graph.
     pub graph: Option<Graph>,
     /// The record of the job's directory, if there is no graph.
     pub workspace: Option<Workspace>,
-    /// The file records.
     pub files: Vec<FileCopy>,
-    /// Warnings for people.
     pub warnings: Vec<String>,
 }
 
@@ -109,7 +104,6 @@ fn wanted_file(
     }
 }
 
-/// The .npy maps that a config names.
 fn wanted_maps(config: &PartConfig, layout: &Layout) -> impl Iterator<Item = WantedFile> {
     KEYS.iter().zip(&config.maps).filter_map(|(keys, map)| {
         let Map::Npy { path, ids } = map else {
@@ -126,7 +120,6 @@ fn wanted_maps(config: &PartConfig, layout: &Layout) -> impl Iterator<Item = Wan
     })
 }
 
-/// The files that a config names, and those beside them.
 pub fn wanted(config: &PartConfig, layout: &Layout, per_host: u32) -> Vec<WantedFile> {
     let mut wanted: Vec<WantedFile> = wanted_maps(config, layout).collect();
     for (k, part) in (0u32..).zip(&config.parts) {
@@ -190,7 +183,6 @@ pub fn beside_config(
     })
 }
 
-/// Whether a file is copied from this machine to the hosts.
 pub fn is_copied(wanted: &WantedFile, parts: PartsLocation, dropped: Option<&str>) -> bool {
     let key = wanted.item.key.as_ref();
     key.is_none_or(|key| Some(key.name.as_str()) != dropped)
@@ -255,7 +247,6 @@ pub fn share(items: &mut [FileItem], workspace: &Path, real_workspace: &Path) {
     }
 }
 
-/// Plans the records of all files.
 pub fn plan(
     config: Option<&PartConfig>,
     dropped: Option<&'static str>,
@@ -362,7 +353,6 @@ fn named_twice(items: &[FileItem]) -> Report {
     report
 }
 
-/// A warning if much data goes to every host.
 fn warnings(items: &[FileItem]) -> Vec<String> {
     let bytes = items
         .iter()

@@ -14,11 +14,9 @@ use walkdir::WalkDir;
 /// paths work on no other machine).
 const NEVER: [&str; 4] = [".git", "__pycache__", "*.pyc", ".venv"];
 
-/// Decides which files are taken.
 pub struct ScriptChoice {
     exclude: GlobSet,
     include: GlobSet,
-    /// The files of the graph, by device and inode.
     graph: HashSet<(u64, u64)>,
 }
 
@@ -66,7 +64,6 @@ fn globs<'a>(patterns: impl Iterator<Item = &'a str>) -> Result<GlobSet, Report>
 /// Finds the path on the hosts of an argument's destination.
 pub type Resolve<'a> = &'a dyn Fn(&Path) -> Result<PathBuf, Fault>;
 
-/// The files of script directories and extras, which go to every host.
 pub fn find(
     args: &Args,
     resolve: Resolve<'_>,
@@ -148,7 +145,6 @@ fn one_extra(
     file_or_folder(&real, &dst, "extra", choice)
 }
 
-/// The file at a path, or the files below it.
 pub fn file_or_folder(
     real: &Path,
     dst: &Path,

@@ -8,7 +8,6 @@ use record::Host;
 use record::error::{Fault, Report};
 use record::python::{Version, version};
 
-/// A property of the config that some versions cannot load.
 #[derive(Debug, PartialEq, Eq)]
 struct VersionLimit {
     /// The first version that can load it, and the first that no longer can.
