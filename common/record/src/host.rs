@@ -152,10 +152,11 @@ pub fn at_home(location: &str, path: &str, hosts: &[Host]) -> Result<String, Fau
     }
     let home = first.and_then(|(_, home)| home).unwrap_or_default();
     let path = format!("{}{below}", home.trim_end_matches('/'));
-    match path.is_empty() {
-        true => Ok("/".to_owned()),
-        false => Ok(path),
-    }
+    Ok(if path.is_empty() {
+        "/".to_owned()
+    } else {
+        path
+    })
 }
 
 /// An IPv4 address; 0.0.0.0 by default.

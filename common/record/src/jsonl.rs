@@ -342,20 +342,18 @@ impl StreamRules {
         }
         let mut is_hopeless = false;
         if let (Some(id), Some(of)) = (head.id, head.of) {
-            let most = match head.r#type == Host::TYPE {
-                true => MAX_HOSTS,
-                false => MAX_SET,
-            };
+            let is_host = head.r#type == Host::TYPE;
+            let most = if is_host { MAX_HOSTS } else { MAX_SET };
             let set = self.set(&head.r#type, of);
             if let Some(problem) = set.add(id, of, most) {
                 is_hopeless = of > most || set.ids.len() > set.of as usize;
                 self.report.push(set_fault(&head.r#type, &problem));
             }
         }
-        match is_hopeless || self.report.0.len() >= MAX_FAULTS {
-            true => Err(std::mem::take(&mut self.report)),
-            false => Ok(()),
+        if is_hopeless || self.report.0.len() >= MAX_FAULTS {
+            return Err(std::mem::take(&mut self.report));
         }
+        Ok(())
     }
 
     fn set(&mut self, name: &str, of: u32) -> &mut Set {
@@ -570,28 +568,29 @@ fn is_array(text: &[u8]) -> bool {
 /// The fault of a line that is not a record, with a fix for the known changes that other programs
 /// make to a stream.
 fn not_a_record(number: u64, text: &[u8], error: &serde_json::Error) -> Report {
+    let error = error.to_string();
     let (problem, fix) = if is_array(text) {
         (
-            "an array, as jq -s makes it".to_owned(),
+            "an array, as jq -s makes it",
             "leave out -s, or put jq -c '.[]' in front of this tool",
         )
     } else if text.starts_with(b"\xef\xbb\xbf") {
         (
-            "it begins with a byte order mark".to_owned(),
+            "it begins with a byte order mark",
             r"save it without one, or put sed 's/^\xef\xbb\xbf//' in front of this tool",
         )
     } else if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") || text.contains(&0) {
         (
-            "it is UTF-16, or not text at all".to_owned(),
+            "it is UTF-16, or not text at all",
             "save it as UTF-8, or put iconv -f utf-16 -t utf-8 in front of this tool",
         )
     } else if !text.trim_ascii_start().starts_with(b"{") {
         (
-            "it is not a JSON object".to_owned(),
+            "it is not a JSON object",
             "only records may go into the pipe; ipconf-check makes them from a list of hosts",
         )
     } else {
-        (error.to_string(), PIPE)
+        (error.as_str(), PIPE)
     };
     Fault::data(
         format!("stdin: line {number}"),

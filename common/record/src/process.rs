@@ -16,7 +16,9 @@ use std::str::FromStr;
 
 /// The role of a process in its job, which is also the name of its program: ranks, world size and
 /// rendezvous count within a role.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -25,6 +27,7 @@ pub enum Role {
     /// A trainer of DGL.
     Trainer,
     /// A process of a program without a name, one on each host unless counted.
+    #[default]
     Worker,
     /// A process of a program that dgl-env's --program names.
     #[serde(untagged)]
@@ -129,7 +132,7 @@ pub const ATTEMPT: &str = "{attempt}";
 
 /// A process to start.
 #[skip_serializing_none]
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Process {
     /// The number of this record in its set: 0 to `of` - 1.
@@ -201,28 +204,11 @@ impl Process {
     pub fn new(id: u32, host: u32, ip: IpAddr, role: Role, rank: u32) -> Process {
         Process {
             id,
-            of: 0,
             host,
             ip,
             role,
             rank,
-            port: None,
-            service: false,
-            server_name: None,
-            cwd: None,
-            cpus: None,
-            env: IndexMap::new(),
-            env_b64: IndexMap::new(),
-            setup: None,
-            argv: None,
-            argv_b64: None,
-            shell: None,
-            python: None,
-            script: None,
-            master_port: None,
-            ports: IndexMap::new(),
-            attempt: false,
-            attempt_text: None,
+            ..Process::default()
         }
     }
 
@@ -264,14 +250,16 @@ impl Process {
     /// Checks that there is exactly one command, and that texts contain no NUL byte: the kernel
     /// ends a word there and a shell drops it, so that another command would run.
     pub fn check(&self) -> Result<(), Fault> {
+        let wrong = |field: &str, problem: &str| {
+            Err(edited(
+                format!("process record {}: {field}", self.id),
+                problem,
+            ))
+        };
         if let Some(list) = &self.cpus
             && cpus::parse(list).is_none()
         {
-            let problem = format!("{list:?} is not a list of processors");
-            return Err(edited(
-                format!("process record {}: cpus", self.id),
-                &problem,
-            ));
+            return wrong("cpus", &format!("{list:?} is not a list of processors"));
         }
         let command = match self.command()? {
             Command::Words(words) => words,
@@ -300,10 +288,7 @@ impl Process {
             .chain(values)
             .find(|(_, text)| text.as_bytes().contains(&0))
         {
-            Some((field, _)) => Err(edited(
-                format!("process record {}: {field}", self.id),
-                "has a NUL byte in it",
-            )),
+            Some((field, _)) => wrong(field, "has a NUL byte in it"),
             None => Ok(()),
         }
     }

@@ -5,7 +5,7 @@ use crate::Role;
 use crate::stacks::{self, Member, Wait};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The stacks of one process of a job, sampled over some time.
 #[skip_serializing_none]
@@ -131,9 +131,7 @@ impl Profile {
                     .or_insert_with(|| LineCount {
                         line: line.clone(),
                         wait,
-                        samples: 0,
-                        active: 0,
-                        visits: 0,
+                        ..LineCount::default()
                     });
                 count.samples += samples;
                 count.active += stack.active.min(samples);
@@ -148,7 +146,7 @@ impl Profile {
 
 /// How often the main thread of a process was at a line of the script, and what it waited for
 /// there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LineCount {
     /// The innermost frame in the user's own code.
     pub line: String,
@@ -304,12 +302,11 @@ fn slow_of(mut votes: Vec<Vote<'_>>) -> Option<Slow> {
         return None;
     }
     let (slow, others) = votes.split_at(count);
-    let mean = |of: &[Vote<'_>], value: &dyn Fn(&Vote<'_>) -> f64| {
-        of.iter().map(value).sum::<f64>() / of.len() as f64
+    let mean = |votes: &[Vote<'_>], value: &dyn Fn(&Vote<'_>) -> f64| {
+        votes.iter().map(value).sum::<f64>() / votes.len() as f64
     };
-    let excess = |line: &str| {
-        mean(slow, &|vote| vote.share_of(line)) - mean(others, &|vote| vote.share_of(line))
-    };
+    let mean_share = |votes, line: &str| mean(votes, &|vote| vote.share_of(line));
+    let excess = |line: &str| mean_share(slow, line) - mean_share(others, line);
     let line = slow
         .iter()
         .flat_map(|vote| &vote.lines)
@@ -322,10 +319,9 @@ fn slow_of(mut votes: Vec<Vote<'_>>) -> Option<Slow> {
         .flat_map(|vote| &vote.lines)
         .filter(|line| line.waits_for_others())
         .max_by_key(|line| line.samples)?;
-    let members = |of: &[Vote<'_>]| {
-        let mut members: Vec<Member> = of.iter().map(|vote| vote.member).collect();
-        members.sort();
-        members
+    let members = |votes: &[Vote<'_>]| {
+        let members: BTreeSet<Member> = votes.iter().map(|vote| vote.member).collect();
+        members.into_iter().collect()
     };
     let host = slow[0].profile.host;
     Some(Slow {
@@ -334,7 +330,7 @@ fn slow_of(mut votes: Vec<Vote<'_>>) -> Option<Slow> {
             .iter()
             .all(|vote| vote.profile.host == host)
             .then_some(host),
-        share: mean(slow, &|vote| vote.share_of(&line)),
+        share: mean_share(slow, &line),
         line,
         samples: slow[0].profile.samples,
         others: members(others),

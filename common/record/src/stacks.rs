@@ -254,17 +254,12 @@ pub enum Child {
 /// The kind of child process to which a stack belongs; `None` for a trainer itself.
 pub fn child(frames: &[String]) -> Option<Child> {
     let has = |begin: &str| frames.iter().any(|frame| frame.starts_with(begin));
-    let is_spawned = has("spawn_main (") || has("_bootstrap (multiprocessing/process.py");
-    if is_spawned {
-        Some(Child::Sampler)
-    } else if frames
-        .iter()
-        .any(|frame| frame.contains("resource_tracker.py:"))
-    {
-        Some(Child::Helper)
-    } else {
-        None
+    if has("spawn_main (") || has("_bootstrap (multiprocessing/process.py") {
+        return Some(Child::Sampler);
     }
+    let mut frames = frames.iter();
+    let is_helper = frames.any(|frame| frame.contains("resource_tracker.py:"));
+    is_helper.then_some(Child::Helper)
 }
 
 /// The innermost frame in the user's own code: one whose file is neither in a package nor part of
@@ -288,23 +283,20 @@ fn own_position(frames: &[String]) -> Option<usize> {
         "threading.py",
         "<string>",
     ];
-    let file = |frame: &str| {
-        let (_, location) = frame.rsplit_once(" (")?;
-        Some(location.rsplit_once(':')?.0.to_owned())
-    };
-    let files: Vec<String> = frames
+    let file = |frame| Some(str::rsplit_once(frame, " (")?.1.rsplit_once(':')?.0);
+    let files: Vec<&str> = frames
         .iter()
         .map(|frame| file(frame).unwrap_or_default())
         .collect();
+    if files.iter().any(|file| file.contains('/')) {
+        return files
+            .iter()
+            .position(|file| !file.contains('/') && !PYTHONS.contains(file));
+    }
     let script = frames
         .iter()
-        .rposition(|frame| frame.starts_with("<module> ("))
-        .map(|position| files[position].as_str());
-    let has_folders = files.iter().any(|file| file.contains('/'));
-    files.iter().position(|file| match has_folders {
-        true => !file.contains('/') && !PYTHONS.contains(&file.as_str()),
-        false => Some(file.as_str()) == script,
-    })
+        .rposition(|frame| frame.starts_with("<module> ("))?;
+    files.iter().position(|file| *file == files[script])
 }
 
 /// The remark about a process that computes at one line of its script all the time.
@@ -422,19 +414,22 @@ impl Comparison {
     }
 
     pub fn lines(&self) -> Vec<String> {
-        let line = |(group_index, group): (usize, &Group)| {
-            let unlike = match group_index < self.outliers {
-                true => ", unlike the others,",
-                false => "",
-            };
-            format!("{}{unlike} {}", names(&group.members), group.words())
-        };
-        self.groups.iter().enumerate().map(line).collect()
+        self.groups
+            .iter()
+            .enumerate()
+            .map(|(group_index, group)| {
+                let unlike = match group_index < self.outliers {
+                    true => ", unlike the others,",
+                    false => "",
+                };
+                format!("{}{unlike} {}", names(&group.members), group.words())
+            })
+            .collect()
     }
 }
 
 /// The members in words: `trainers 0, 2 and 3`; if there are many, only the number.
-pub fn names(members: &[(Role, u32)]) -> String {
+pub fn names(members: &[Member]) -> String {
     /// More ranks than this are not listed.
     const NAMED: usize = 6;
     let name = |(role, rank): &(Role, u32)| format!("{} {rank}", role.name());
@@ -474,10 +469,7 @@ fn groups(stacks: Vec<(Member, Vec<String>)>) -> Vec<Group> {
         {
             Some(group) => {
                 group.members.push(member);
-                group.inner = group
-                    .inner
-                    .take()
-                    .filter(|inner| frames.first() == Some(inner));
+                group.inner.take_if(|inner| frames.first() != Some(inner));
             }
             None => groups.push(Group {
                 line: line.to_owned(),

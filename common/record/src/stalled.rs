@@ -77,7 +77,7 @@ impl Sign {
 
 /// The process for which the others wait.
 #[skip_serializing_none]
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Culprit {
     /// The `id` of the host.
@@ -105,9 +105,7 @@ impl Culprit {
     pub fn of_host(host: u32) -> Culprit {
         Culprit {
             host,
-            id: None,
-            role: None,
-            rank: None,
+            ..Culprit::default()
         }
     }
 }

@@ -10,7 +10,6 @@ use record::{
 };
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
-use std::net::Ipv4Addr;
 
 /// A run. The records of a set are in the order of their ids.
 #[derive(Default)]
@@ -150,10 +149,9 @@ impl JobHistory {
         let failed = failure
             .as_ref()
             .and_then(|failure| Some((failure.id?, failure.host, failure.role?, failure.rank?)));
-        let nowhere = IpAddr(Ipv4Addr::UNSPECIFIED);
         for (id, host, role, rank) in events.iter().map(ProcessEvent::process).chain(failed) {
             histories.entry(id).or_insert_with(|| {
-                ProcessHistory::new(Process::new(id, host, nowhere, role, rank))
+                ProcessHistory::new(Process::new(id, host, IpAddr::default(), role, rank))
             });
         }
         job.unrecorded = histories.len() - recorded;
