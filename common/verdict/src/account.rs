@@ -3,6 +3,7 @@
 
 use crate::job::{JobHistory, ProcessHistory};
 use evidence::{Evidence, LogLine, Raiser, Statement, StatementKind};
+use record::Process;
 use record::exit::SignalNumber;
 use record::stacks;
 
@@ -156,10 +157,11 @@ pub struct Account<'a> {
 
 impl<'a> Account<'a> {
     fn new(process: &'a ProcessHistory, statement: &'a Statement) -> Account<'a> {
-        let cause = || statement.cause().iter().map(String::as_str);
-        let echo = match echo(cause()) {
+        let echo = match echo(statement.cause().iter().map(String::as_str)) {
             // the script uses another address than the others
-            Echo::Peer if names_other_address(process, &cause().collect::<String>()) => Echo::None,
+            Echo::Peer if names_other_address(&process.process, &statement.cause().concat()) => {
+                Echo::None
+            }
             Echo::None if statement.exchanges && !is_of_server(statement) => Echo::Child,
             echo => echo,
         };
@@ -310,8 +312,8 @@ fn is_fatal(statement: &Statement) -> bool {
 
 /// Whether a message shows another address of the rendezvous than the process was given: `trying to
 /// connect to (localhost, 29500)`.
-pub fn names_other_address(process: &ProcessHistory, text: &str) -> bool {
-    let given = |name: &str| process.process.env.get(name).map(String::as_str);
+pub fn names_other_address(process: &Process, text: &str) -> bool {
+    let given = |name: &str| process.env.get(name).map(String::as_str);
     let tried = text
         .split_once("trying to connect to (")
         .and_then(|(_, rest)| {

@@ -3,8 +3,8 @@
 
 use crate::account;
 use crate::findings::{JobFinding, LED_TO};
-use crate::job::{JobHistory, ProcessHistory};
-use record::Host;
+use crate::job::JobHistory;
+use record::{Host, Process};
 use std::sync::LazyLock;
 
 const TEXT: &str = include_str!("advice.txt");
@@ -30,7 +30,7 @@ struct Advice {
 
 /// The facts that conditions test.
 struct Scene<'a> {
-    process: Option<&'a ProcessHistory>,
+    process: Option<&'a Process>,
     host: Option<&'a Host>,
     /// The evidence in lower case.
     text: String,
@@ -75,7 +75,7 @@ pub fn give(job: &JobHistory, finding: &mut JobFinding) {
     }
     for text in texts {
         let scene = Scene {
-            process,
+            process: process.map(|history| &history.process),
             host,
             module: missing_module(&text).unwrap_or_default(),
             text: text.to_lowercase(),
@@ -135,7 +135,7 @@ impl Scene<'_> {
     /// The part of an advice that the run has not followed: its clauses, without those that set
     /// variables which the process already had.
     fn not_followed(&self, text: &str) -> Option<String> {
-        let env = self.process.map(|history| &history.process.env);
+        let env = self.process.map(|process| &process.env);
         let is_set = |word: &str| {
             let (name, value) = word
                 .trim_matches(|c: char| !c.is_ascii_alphanumeric())
@@ -159,16 +159,15 @@ impl Scene<'_> {
 
     fn has_variable(&self, name: &str) -> bool {
         self.process
-            .is_some_and(|history| history.process.env.contains_key(name))
+            .is_some_and(|process| process.env.contains_key(name))
     }
 
     /// Whether the process runs in an environment: a venv, one of conda's, or an activated one.
     fn has_environment(&self) -> bool {
-        let process = self.process.map(|history| &history.process);
         self.host.is_some_and(|host| host.facts.prefix.is_some())
             || self.has_variable("VIRTUAL_ENV")
             || self.has_variable("CONDA_PREFIX")
-            || process.is_some_and(|process| {
+            || self.process.is_some_and(|process| {
                 process.setup.is_some()
                     || process
                         .python
@@ -197,7 +196,7 @@ impl Scene<'_> {
             .split(|c: char| !c.is_ascii_digit())
             .filter(|number| number.len() > 3)
             .collect();
-        let is_elsewhere = process.process.env.get("MASTER_PORT").is_some_and(|port| {
+        let is_elsewhere = process.env.get("MASTER_PORT").is_some_and(|port| {
             !ports.is_empty() && !ports.contains(&port.as_str()) && self.text.contains("in use")
         });
         is_elsewhere || account::names_other_address(process, &self.text)
@@ -212,11 +211,9 @@ impl Scene<'_> {
             "deepspeed",
             "horovodrun",
         ];
-        let process = self.process.map(|history| &history.process);
-        let words = process
+        self.process
             .into_iter()
-            .flat_map(|process| process.argv.iter().flatten().chain(&process.shell));
-        words
+            .flat_map(|process| process.argv.iter().flatten().chain(&process.shell))
             .flat_map(|words| words.split([' ', '/']))
             .any(|word| LAUNCHERS.contains(&word))
     }

@@ -206,15 +206,14 @@ impl UnacknowledgedData {
                  acknowledged for {since}"
             )];
         }
-        let sentence = |host: IpAddr| {
+        receivers.into_iter().map(|host| {
             let to_host = lost.iter().filter(|data| data.to == host);
             let (bytes, senders, since) = UnacknowledgedData::sum(to_host);
             format!(
                 "{host} has not acknowledged {bytes} of {senders} for {since}: it stands still, or \
                  the network loses them"
             )
-        };
-        receivers.into_iter().map(sentence).collect()
+        }).collect()
     }
 
     /// The bytes, whose they are, and for how long, in words.
@@ -313,13 +312,15 @@ impl Exchanges {
             .filter(|member| !self.wait_for_themselves.contains(member))
             .collect();
         let awaited = self.awaited();
-        let is_only = |silent: &&Member| {
-            at_work
-                .iter()
-                .filter(|member| member != silent)
-                .all(|member| leads_to(&awaited, *member, **silent))
-        };
-        let only: Vec<&Member> = at_work.iter().filter(is_only).collect();
+        let only: Vec<&Member> = at_work
+            .iter()
+            .filter(|silent| {
+                at_work
+                    .iter()
+                    .filter(|member| member != silent)
+                    .all(|member| leads_to(&awaited, *member, **silent))
+            })
+            .collect();
         let [member] = only[..] else {
             return None;
         };
