@@ -30,8 +30,6 @@ pub struct Keys {
     pub map: &'static str,
     pub total: &'static str,
     pub types: &'static str,
-    /// What the ids number: `nodes` or `edges`.
-    pub of: &'static str,
 }
 
 pub const KEYS: [Keys; 2] = [
@@ -39,13 +37,11 @@ pub const KEYS: [Keys; 2] = [
         map: "node_map",
         total: "num_nodes",
         types: "ntypes",
-        of: "nodes",
     },
     Keys {
         map: "edge_map",
         total: "num_edges",
         types: "etypes",
-        of: "edges",
     },
 ];
 

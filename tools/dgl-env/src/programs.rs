@@ -146,19 +146,24 @@ pub fn chosen(on: &[RangeInclusive<u32>], hosts: Vec<Host>) -> Result<Vec<Host>,
         .collect())
 }
 
-/// The port of torch's rendezvous, unless dgl-spawn chooses it, and one for each name in
-/// `{port:NAME}`.
-pub type Ports = (Option<u16>, BTreeMap<String, u16>);
+/// The ports of a program.
+#[derive(Default)]
+pub struct Ports {
+    /// That of torch's rendezvous, unless dgl-spawn chooses it.
+    master: Option<u16>,
+    /// One for each name in `{port:NAME}`.
+    named: BTreeMap<String, u16>,
+}
 
 impl ProgramFacts {
-    pub fn new(hosts: &[Host], world_size: u32, (master_port, ports): Ports) -> ProgramFacts {
+    pub fn new(hosts: &[Host], world_size: u32, ports: Ports) -> ProgramFacts {
         let first = hosts.first().map(|host| host.ip.0);
         ProgramFacts {
             num_hosts: u32::try_from(hosts.len()).unwrap_or(u32::MAX),
             world_size,
             master_addr: first.unwrap_or(Ipv4Addr::UNSPECIFIED),
-            master_port,
-            ports,
+            master_port: ports.master,
+            ports: ports.named,
         }
     }
 }
@@ -224,10 +229,13 @@ pub fn ports(
         ));
     }
     report.check()?;
-    let named = named
-        .into_iter()
-        .filter_map(|(name, port)| Some((name, port?)));
-    Ok((master_port, named.collect()))
+    Ok(Ports {
+        master: master_port,
+        named: named
+            .into_iter()
+            .filter_map(|(name, port)| Some((name, port?)))
+            .collect(),
+    })
 }
 
 /// The ports of a host on which nothing listens, as far as that is known; dgl-spawn looks again.
@@ -288,12 +296,15 @@ pub fn faults(
             Fault::data(host.location(), problem).fix("use another port in ip_config")
         }));
     }
-    let of_placeholder = |placeholder: &Placeholder| match placeholder {
-        Placeholder::Own(fact) => own_fault(fact, args, env),
-        Placeholder::Of(role, fact) => fault_of_other(*role, fact, earlier),
-        _ => None,
-    };
-    faults.extend(placeholders.iter().filter_map(of_placeholder));
+    faults.extend(
+        placeholders
+            .iter()
+            .filter_map(|placeholder| match placeholder {
+                Placeholder::Own(fact) => own_fault(fact, args, env),
+                Placeholder::Of(role, fact) => fault_of_other(*role, fact, earlier),
+                _ => None,
+            }),
+    );
     faults
 }
 

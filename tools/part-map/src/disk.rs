@@ -27,16 +27,15 @@ const GRAPHSTORM: [&str; 7] = [
 /// GraphStorm's files beside a config, relative to its directory. If the directory cannot be
 /// listed, the fault is reported when one of its files is missing.
 pub fn graphstorm_files(folder: &Path) -> BTreeSet<PathBuf> {
-    let files = |name: &&str| {
-        WalkDir::new(folder.join(name))
-            .sort_by_file_name()
-            .into_iter()
-            .filter_map(Result::ok)
-            .filter(|entry| entry.path().is_file())
-    };
     GRAPHSTORM
         .iter()
-        .flat_map(files)
+        .flat_map(|name| {
+            WalkDir::new(folder.join(name))
+                .sort_by_file_name()
+                .into_iter()
+                .filter_map(Result::ok)
+                .filter(|entry| entry.path().is_file())
+        })
         .filter_map(|entry| Some(entry.path().strip_prefix(folder).ok()?.to_owned()))
         .collect()
 }

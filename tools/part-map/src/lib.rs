@@ -23,27 +23,19 @@ use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{self, Stream};
 use scripts::ScriptChoice;
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(false)?;
     let plan = map(&args, &stream.require("ipconf-check")?)?;
-    plan.warnings
-        .iter()
-        .for_each(|warning| record::tell!("part-map: warning: {warning}"));
+    for warning in &plan.warnings {
+        record::tell!("part-map: warning: {warning}");
+    }
+    let graph = plan.graph.iter().map(jsonl::line);
     let workspace = plan.workspace.iter().map(jsonl::line);
-    let of_job = plan
-        .graph
-        .iter()
-        .map(jsonl::line)
-        .chain(workspace)
-        .map(Cow::Owned);
-    jsonl::print(
-        Some(&stream),
-        of_job.chain(plan.files.iter().map(|file| Cow::Owned(jsonl::line(file)))),
-    )?;
+    let files = plan.files.iter().map(jsonl::line);
+    jsonl::print(Some(&stream), graph.chain(workspace).chain(files))?;
     Ok(Exit::Done)
 }
 
