@@ -2,9 +2,9 @@
 
 use crate::launchers::{self, StartedLauncher};
 use crate::placeholders::{PlaceholderValues, Template};
-use crate::shell::{self, Word};
 use cli::typography;
 use record::error::Fault;
+use record::quote;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -29,39 +29,46 @@ impl UserCommand {
                 return Vec::from_iter(fault);
             }
         };
-        let fault = |(index, word): (usize, Word)| {
-            // what is quoted is meant
-            let unquoted = text[word.start..word.end].split(['\'', '"']).next()?;
-            match index {
-                0 => typography::command_fault(location, unquoted),
-                _ => typography::fault(location, unquoted),
-            }
+        // the lines of a here-document may be anything
+        if text.contains("<<") {
+            return Vec::new();
+        }
+        let unquoted = unquoted(text);
+        let words_of = |line: &'_ str| -> Vec<String> {
+            let words = line.split(|c: char| c.is_ascii_whitespace() || OPERATORS.contains(&c));
+            let words = words.filter(|word| !word.is_empty());
+            let words = words.take_while(|word| !word.starts_with('#'));
+            words.map(str::to_owned).collect()
         };
-        let commands = self.simple_commands().into_iter();
-        let words = commands.flat_map(|command| command.into_iter().enumerate());
-        words.filter_map(fault).collect()
+        let words = unquoted.lines().flat_map(words_of).enumerate();
+        let faults = words.filter_map(|(index, word)| match index {
+            0 => typography::command_fault(location, &word),
+            _ => typography::fault(location, &word),
+        });
+        faults.collect()
     }
 
     /// Adds `--local-rank=N`, or another `name`, after the script, where torch's launcher puts it;
     /// at the end if no interpreter is among the words (`./train.py`).
     pub fn with_local_rank(&self, name: &str, local_rank: u32) -> Result<UserCommand, Fault> {
-        let end = self.program().map(|(words, script)| words[script].end);
         let argument = format!("{name}={local_rank}");
-        match (self, end) {
-            (UserCommand::Words(words), end) => {
+        match (self, self.program()) {
+            (UserCommand::Words(words), program) => {
                 let mut words = words.clone();
-                words.insert(end.unwrap_or(words.len()), argument.into());
+                let end = program.map_or(words.len(), |(_, script)| script + 1);
+                words.insert(end, argument.into());
                 Ok(UserCommand::Words(words))
             }
-            (UserCommand::Shell(text), Some(end)) => {
-                let mut text = text.clone();
-                text.insert_str(end, &format!(" {argument}"));
-                Ok(UserCommand::Shell(text))
+            (UserCommand::Shell(_), Some((mut words, script))) => {
+                words.insert(script + 1, argument);
+                let text = quote::sh_words(words);
+                Ok(UserCommand::Shell(
+                    String::from_utf8_lossy(&text).into_owned(),
+                ))
             }
             (UserCommand::Shell(_), None) => {
                 let problem = format!(
-                    "is not a single Python script after which {name} can be \
-                                       added"
+                    "is not one Python program in plain words, after which {name} can be added"
                 );
                 let fix =
                     "give the command as words after --, with what comes before it in --setup";
@@ -114,98 +121,96 @@ impl UserCommand {
     /// The launcher that the command itself starts, if it does. There would be more processes than
     /// DGL knows of, and it would wait for ever.
     pub fn launcher(&self) -> Option<StartedLauncher> {
-        let commands = self.simple_commands();
-        let mut commands = commands.iter();
-        commands.find_map(|words| launchers::find(words, script_index(words)))
+        let words = match self {
+            UserCommand::Shell(text) => self.words().unwrap_or_else(|| {
+                let first = text.split(OPERATORS).next().unwrap_or_default();
+                first.split_whitespace().map(str::to_owned).collect()
+            }),
+            UserCommand::Words(_) => self.words()?,
+        };
+        launchers::find(&words)
     }
 
     /// The interpreter with which the command begins, if it does.
     pub fn interpreter(&self) -> Option<String> {
-        let first = self.simple_commands().into_iter().flatten().next()?;
-        (first.literal && is_interpreter(&first.text)).then_some(first.text)
+        let first = self.words()?.into_iter().next()?;
+        (is_interpreter(&first) && is_utf8(&first)).then_some(first)
     }
 
-    /// The file that the command's only Python program runs, relative to the directory in which the
+    /// The file that the command's Python program runs, relative to the directory in which the
     /// process starts, if that can be recognised.
     pub fn script_file(&self) -> Option<String> {
-        let commands = self.simple_commands();
-        let mut files = commands.iter().filter_map(|words| script_of(words));
-        let (first, others) = (files.next()?, files.count());
-        (others == 0 && self.stays()).then_some(first)
+        script_of(&self.words()?)
     }
 
-    /// The script or module of the command's Python program, if it can be recognised.
-    pub fn script(&self) -> Option<String> {
-        let (mut words, script) = self.program()?;
-        Some(words.swap_remove(script).text)
+    /// The words of a command with a Python program, and the index of its script or module.
+    pub fn program(&self) -> Option<(Vec<String>, usize)> {
+        let words = self.words()?;
+        let script = script_index(&words)?;
+        Some((words, script))
     }
 
-    /// The arguments of the script; `None` for one that only the host's shell can know.
-    pub fn script_args(&self) -> Vec<Option<String>> {
-        let (words, first) = match (self.program(), self) {
-            (Some((words, script)), _) => (words, script + 1),
-            (None, UserCommand::Words(words)) => (plain(words), 1),
-            (None, UserCommand::Shell(_)) => return Vec::new(),
-        };
-        let known = |word: Word| word.literal.then_some(word.text);
-        words.into_iter().skip(first).map(known).collect()
+    /// Whether a setup certainly stays in the directory in which the process starts.
+    pub fn stays(&self) -> bool {
+        let moves = |word: &String| word == "cd" || word == "pushd";
+        self.words().is_some_and(|words| !words.iter().any(moves))
     }
 
-    /// The text that a shell runs: this one, or that of a shell among the words
-    /// (`bash -c 'python3 train.py'`).
-    pub fn shell_text(&self) -> Option<&str> {
+    /// The words of the command; those of text only if its shell would do no more than split it.
+    fn words(&self) -> Option<Vec<String>> {
         match self {
-            UserCommand::Shell(text) => Some(text),
             UserCommand::Words(words) => {
-                let mut texts = words.iter().map(|word| word.to_str().unwrap_or_default());
-                let is_shell = |word: &str| SHELLS.contains(&word.rsplit('/').next().unwrap_or(""));
-                texts.find(|word| is_shell(word))?;
-                texts
-                    .next()
-                    .filter(|option| ["-c", "-lc"].contains(option))?;
-                texts.next()
+                let words = words.iter().map(|word| word.to_string_lossy().into_owned());
+                Some(words.collect())
+            }
+            UserCommand::Shell(text) => {
+                // a backslash continues a line
+                let text = text.trim().replace("\\\n", "");
+                match text.contains(OPERATORS) || text.contains(EXPANSIONS) {
+                    true => None,
+                    false => shlex::split(&text),
+                }
             }
         }
     }
-
-    /// Whether the script runs in the directory in which the process starts, as far as that can be
-    /// recognised.
-    pub fn stays(&self) -> bool {
-        let UserCommand::Shell(text) = self else {
-            return true;
-        };
-        let moves = |word: &Word| word.text == "cd" || word.text == "pushd";
-        shell::commands(text).is_some_and(|commands| !commands.iter().flatten().any(moves))
-    }
-
-    fn simple_commands(&self) -> Vec<Vec<Word>> {
-        match self {
-            UserCommand::Words(words) => vec![plain(words)],
-            UserCommand::Shell(text) => shell::commands(text).unwrap_or_default(),
-        }
-    }
-
-    /// The simple command with the only Python program of the command, and the index of the script.
-    fn program(&self) -> Option<(Vec<Word>, usize)> {
-        let commands = self.simple_commands().into_iter();
-        let mut programs = commands.filter_map(|words| {
-            let script = script_index(&words)?;
-            Some((words, script))
-        });
-        programs.next().filter(|_| programs.next().is_none())
-    }
 }
 
-/// Shells whose words are read as [`shell::list`] reads them.
-const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ksh", "mksh", "zsh"];
+/// What separates commands, or redirects their input and output.
+const OPERATORS: [char; 8] = ['|', '&', ';', '<', '>', '(', ')', '\n'];
+/// What makes a shell replace words, or take others for its own.
+const EXPANSIONS: [char; 10] = ['$', '`', '*', '?', '[', ']', '{', '}', '~', '#'];
 
-/// Finds `python3 SCRIPT` in a simple command, after any wrapper (`numactl -N0`, `env A=B`, `conda
-/// run -n e`). Returns the index of the script, or of the module after `-m`.
-pub fn script_index(words: &[Word]) -> Option<usize> {
-    let text = |index: usize| words.get(index).map(|word: &Word| word.text.as_str());
+/// The text without what is in quotes, which is meant literally.
+fn unquoted(text: &str) -> String {
+    let mut quote = None;
+    let is_outside = |c: &char| match quote {
+        Some(mark) => {
+            if *c == mark {
+                quote = None;
+            }
+            false
+        }
+        None if ['\'', '"'].contains(c) => {
+            quote = Some(*c);
+            false
+        }
+        None => true,
+    };
+    text.chars().filter(is_outside).collect()
+}
+
+/// Records have text; another path would be another file.
+fn is_utf8(word: &str) -> bool {
+    !word.contains(char::REPLACEMENT_CHARACTER)
+}
+
+/// Finds `python3 SCRIPT` in a command, after any wrapper (`numactl -N0`, `env A=B`, `conda run -n
+/// e`). Returns the index of the script, or of the module after `-m`.
+pub fn script_index(words: &[String]) -> Option<usize> {
+    let text = |index: usize| words.get(index).map(String::as_str);
     let script_of = |python: usize| {
         let options = words[python + 1..].iter();
-        let behind = python + options.take_while(|word| word.text == "-u").count();
+        let behind = python + options.take_while(|word| *word == "-u").count();
         match (text(behind + 1)?, text(behind + 2)) {
             ("-m", Some(module)) if !module.starts_with('-') => Some(behind + 2),
             (option, _) if option.starts_with('-') => None,
@@ -214,7 +219,7 @@ pub fn script_index(words: &[Word]) -> Option<usize> {
             _ => Some(behind + 1),
         }
     };
-    let mut interpreters = (0..words.len()).filter(|index| is_interpreter(&words[*index].text));
+    let mut interpreters = (0..words.len()).filter(|index| is_interpreter(&words[*index]));
     interpreters.find_map(script_of)
 }
 
@@ -225,7 +230,7 @@ fn is_version(text: &str) -> bool {
 
 /// Whether a word is a Python interpreter: `python`, `python3`, `/opt/env/bin/python3.11`,
 /// `python3.13t`, `python3-dbg`; not an option or an assignment.
-fn is_interpreter(word: &str) -> bool {
+pub fn is_interpreter(word: &str) -> bool {
     let name = word.rsplit('/').next().unwrap_or_default();
     let version = name
         .strip_prefix("python")
@@ -233,29 +238,19 @@ fn is_interpreter(word: &str) -> bool {
     !word.starts_with('-') && !word.contains('=') && version.is_some_and(is_version)
 }
 
-/// The file that the Python of a simple command runs as its script.
-fn script_of(words: &[Word]) -> Option<String> {
+/// The file that the Python of a command runs as its script.
+fn script_of(words: &[String]) -> Option<String> {
     let script = match script_index(words) {
-        Some(script) if words[script - 1].text == "-m" => return None,
+        Some(script) if words[script - 1] == "-m" => return None,
         Some(script) => script,
         // behind options of Python
         None => {
-            let python = words.iter().position(|word| is_interpreter(&word.text))?;
-            let mut options = words[python..].iter().take_while(|word| word.text != "-c");
-            python + options.position(|word| word.text.ends_with(".py"))?
+            let python = words.iter().position(|word| is_interpreter(word))?;
+            let mut options = words[python..].iter().take_while(|word| *word != "-c");
+            python + options.position(|word| word.ends_with(".py"))?
         }
     };
-    words[script].literal.then(|| words[script].text.clone())
-}
-
-fn plain(words: &[OsString]) -> Vec<Word> {
-    let word = |(word, end): (&OsString, usize)| Word {
-        text: word.to_string_lossy().into_owned(),
-        literal: word.to_str().is_some(),
-        start: end - 1,
-        end,
-    };
-    words.iter().zip(1..).map(word).collect()
+    Some(words[script].clone()).filter(|word| is_utf8(word))
 }
 
 #[cfg(test)]
@@ -289,30 +284,5 @@ mod tests {
         }
         let words = UserCommand::Words(vec!["python3\u{a0}t.py".into(), "a\u{a0}b".into()]);
         assert_eq!(words.typography("COMMAND").len(), 1);
-    }
-
-    fn words(line: &str) -> UserCommand {
-        UserCommand::Words(line.split(' ').map(OsString::from).collect())
-    }
-
-    #[test]
-    fn what_the_script_is_given() {
-        let seen = |command: UserCommand| {
-            command
-                .script_args()
-                .into_iter()
-                .map(|arg| arg.unwrap_or("?".into()))
-                .collect::<Vec<_>>()
-                .join(" ")
-        };
-        assert_eq!(seen(words("numactl -N0 python3 t.py --a b")), "--a b");
-        assert_eq!(seen(words("./t.py --a b")), "--a b");
-        assert_eq!(
-            seen(UserCommand::Shell(
-                "x && python3 -u t.py --a 'b c' --d $E >log; y --f".into()
-            )),
-            "--a b c --d ?"
-        );
-        assert_eq!(seen(UserCommand::Shell("./t.py --a".into())), "");
     }
 }

@@ -22,9 +22,9 @@ pub fn own_disks(command: &UserCommand, workspace: Option<&str>, hosts: &[Host])
         OF_ONE_HOST.contains(&kind).then(|| kind.to_owned())
     };
     let (host, kind) = hosts.iter().find_map(|host| Some((host, kind(host)?)))?;
-    let script = command.script()?;
-    let args = command.script_args();
-    let given = |name: &str| option(&args, name);
+    let (words, script) = command.program()?;
+    let (script, args) = words[script..].split_first()?;
+    let given = |name: &str| option(args, name);
     let below = |path: &str| Path::new(workspace.unwrap_or_default()).join(path);
     let is_in_workspace = |path: &str| workspace.is_some_and(|dir| below(path).starts_with(dir));
     let in_workspace = |name: &str| given(name).filter(|(_, path)| is_in_workspace(path));

@@ -4,8 +4,8 @@
 //! if its arguments say which host that is. The others start processes on all hosts, by logins of
 //! their own or by a batch system, so they never belong in a plan.
 
+use crate::command::{is_interpreter, script_index};
 use crate::script;
-use crate::shell::Word;
 use record::error::Fault;
 use record::{Host, quote};
 
@@ -171,7 +171,7 @@ const DEEPSPEED: &str = "deepspeed";
 pub struct StartedLauncher {
     launcher: &'static KnownLauncher,
     /// Its own arguments.
-    options: Vec<Option<String>>,
+    options: Vec<String>,
     /// What it starts.
     inner: String,
 }
@@ -252,7 +252,7 @@ impl StartedLauncher {
         let is_numbered = rank_options.iter().filter_map(given).any(|(_, value)| {
             value.parse::<u32>().is_err() && (are_numbered_from_0 || !value.contains("{host}"))
         });
-        let is_flag = |name: &&str| self.options.contains(&Some(format!("--{name}")));
+        let is_flag = |name: &&str| self.options.contains(&format!("--{name}"));
         let mut needs_none = needs_no_rank.iter();
         hosts.len() < 2
             || is_numbered
@@ -260,37 +260,30 @@ impl StartedLauncher {
     }
 }
 
-/// The launcher that a simple command starts. `script` is the position of the script or module of a
-/// Python program, because a script may have an option with a launcher's name.
-pub fn find(words: &[Word], script: Option<usize>) -> Option<StartedLauncher> {
-    let is_script = |word: &Word| word.text.ends_with(".py");
-    let end = match script {
-        Some(script) => script + 1,
-        None => words.iter().position(is_script).unwrap_or(words.len()),
+/// The launcher that a command starts: by its first word, or as the script or module of Python.
+pub fn find(words: &[String]) -> Option<StartedLauncher> {
+    let has_python = is_interpreter(words.first()?);
+    let script = script_index(words).filter(|_| has_python);
+    let index = script.unwrap_or(0);
+    let length = |name: &&str| {
+        let is_started = is_started(words, index, name)
+            && match *name {
+                DEEPSPEED => script.is_none(),
+                DGL => script.is_some() && words.iter().any(|word| is_num_trainers(word)),
+                _ => true,
+            };
+        is_started.then(|| name.split(' ').filter(|part| *part != "-m").count())
     };
-    let launcher = |index: usize| {
-        let length = |name: &&str| {
-            let is_started = is_started(words, index, name)
-                && match *name {
-                    DEEPSPEED => script.is_none(),
-                    DGL => script == Some(index) && words.iter().any(is_num_trainers),
-                    _ => true,
-                };
-            is_started.then(|| name.split(' ').filter(|part| *part != "-m").count())
-        };
-        let found = |launcher: &'static KnownLauncher| {
-            Some((launcher, index + launcher.names.iter().find_map(length)?))
-        };
-        LAUNCHERS.iter().find_map(found)
-    };
-    let (launcher, arguments) = (0..end).find_map(launcher)?;
-    let arguments = &words[arguments..];
+    let mut found = LAUNCHERS
+        .iter()
+        .filter_map(|launcher| Some((launcher, launcher.names.iter().find_map(length)?)));
+    let (launcher, length) = found.next()?;
+    let arguments = &words[index + length..];
     let inner = (0..arguments.len()).find(|index| begins_a_script(&arguments[*index..]));
     let (options, inner) = arguments.split_at(inner.unwrap_or(arguments.len()));
-    let inner: Vec<&String> = inner.iter().map(|word| &word.text).collect();
     Some(StartedLauncher {
         launcher,
-        options: options.iter().map(|word| Some(word.text.clone())).collect(),
+        options: options.to_vec(),
         inner: match inner.is_empty() {
             true => "python3 train.py …".to_owned(),
             false => format!(
@@ -302,15 +295,15 @@ pub fn find(words: &[Word], script: Option<usize>) -> Option<StartedLauncher> {
 }
 
 /// Whether a launcher's options end here: with a script, or a module.
-fn begins_a_script(words: &[Word]) -> bool {
-    words[0].text.ends_with(".py") || words[0].text == "-m" && words.len() > 1
+fn begins_a_script(words: &[String]) -> bool {
+    words[0].ends_with(".py") || words[0] == "-m" && words.len() > 1
 }
 
 /// Whether the words from this index on start a launcher by this name. GraphStorm's launcher has a
 /// module for each task; its scripts are modules too.
-fn is_started(words: &[Word], index: usize, name: &str) -> bool {
-    let program = words[index].text.rsplit('/').next().unwrap_or_default();
-    let is_module = index > 0 && words[index - 1].text == "-m";
+fn is_started(words: &[String], index: usize, name: &str) -> bool {
+    let program = words[index].rsplit('/').next().unwrap_or_default();
+    let is_module = index > 0 && words[index - 1] == "-m";
     match (name.strip_prefix("-m "), name.split_once(' ')) {
         (Some("graphstorm.run"), _) => {
             let task = program.strip_prefix("graphstorm.run.").unwrap_or_default();
@@ -318,13 +311,13 @@ fn is_started(words: &[Word], index: usize, name: &str) -> bool {
         }
         (Some(module), _) => is_module && program == module,
         (None, Some((name, subcommand))) => {
-            let next = words.get(index + 1).map(|word| word.text.as_str());
+            let next = words.get(index + 1).map(String::as_str);
             !is_module && program == name && next == Some(subcommand)
         }
         (None, None) => !is_module && program == name,
     }
 }
 
-fn is_num_trainers(word: &Word) -> bool {
-    word.text.replace('_', "-").starts_with("--num-trainers")
+fn is_num_trainers(word: &str) -> bool {
+    word.replace('_', "-").starts_with("--num-trainers")
 }

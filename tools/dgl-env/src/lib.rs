@@ -9,14 +9,12 @@ mod counts;
 mod dgl;
 pub mod environment;
 mod graphstorm;
-mod hidden_status;
 mod launchers;
 mod paths;
 pub mod placeholders;
 pub mod plan;
 mod programs;
 mod script;
-mod shell;
 
 pub use args::Args;
 

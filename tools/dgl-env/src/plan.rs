@@ -20,7 +20,6 @@ use crate::command::UserCommand;
 use crate::dgl;
 use crate::environment::UserEnv;
 use crate::graphstorm;
-use crate::hidden_status;
 use crate::paths::{JobPaths, StreamFacts};
 use crate::placeholders::{Placeholder, PlaceholderValues, ProgramFacts, Template};
 use crate::programs::{self, Earlier, Place, Program};
@@ -208,7 +207,6 @@ impl<'a> ProgramPlan<'a> {
             graphstorm::own_disks(&self.command, workspace, hosts),
             self.iface_warning(),
             self.one_word_warning(),
-            self.hidden_status_warning(),
         ];
         warnings.extend(dgl::warnings(args, hosts, &self.clients.counts));
         warnings.into_iter().flatten().collect()
@@ -269,17 +267,6 @@ impl<'a> ProgramPlan<'a> {
              the right one"
                 .to_owned()
         })
-    }
-
-    /// A warning about shell text that hides the status of its program. The setup runs in the same
-    /// shell, and may set options of it.
-    fn hidden_status_warning(&self) -> Option<String> {
-        let text = self.command.shell_text()?;
-        let setup = match &self.command {
-            UserCommand::Shell(_) => self.args.setup.as_deref().unwrap_or_default(),
-            UserCommand::Words(_) => "",
-        };
-        hidden_status::warning(&format!("{setup}\n{text}"))
     }
 
     fn one_word_warning(&self) -> Option<String> {
