@@ -1,5 +1,6 @@
-//! Persistent graph servers: a job of their own, which one group of trainers after another uses, and
-//! two at once; refused where they do not fit, noticed when they have died, ended without a trace.
+//! Persistent graph servers: a job of their own, which one group of trainers after another uses,
+//! and two at once; refused where they do not fit, noticed when they have died, ended without a
+//! trace.
 
 use serde_json::json;
 use std::path::Path;
@@ -292,8 +293,8 @@ fn servers_that_do_not_listen_yet_are_waited_for_up_to_a_limit() {
     // the first server of the job listens late, or never
     let listen = |after: &str| {
         format!(
-            "sleep {after}; exec python3 -c 'import socket, time\ns = socket.create_server((\"127.0.0.1\", \
-             {port}))\ntime.sleep(600)'"
+            "sleep {after}; exec python3 -c 'import socket, time\n\
+             s = socket.create_server((\"127.0.0.1\", {port}))\ntime.sleep(600)'"
         )
     };
     for (after, flags, status, message) in [

@@ -175,8 +175,8 @@ pub struct Args {
 
     /// Graph servers keep running when their trainers end (DGL 0.8 to 1.1)
     ///
-    /// They serve one group of trainers after another (`DGL_KEEP_ALIVE`). This needs `--role server`
-    /// and `--server-name`. A host with another version of DGL is refused.
+    /// They serve one group of trainers after another (`DGL_KEEP_ALIVE`). This needs `--role
+    /// server` and `--server-name`. A host with another version of DGL is refused.
     #[arg(long, hide_short_help = true, requires = "server_name")]
     pub keep_alive: bool,
 

@@ -1,12 +1,6 @@
-//! Persistent graph servers on this host. Their supervisor answers on its socket
-//! ([`crate::supervise::socket`]): with the settings that trainers must share with the servers, with
-//! the number of a new group of trainers and, to clients that wait for it, with the end of the
-//! servers.
-
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the user's own partition config and ip_config, which are only read"
-)]
+//! Persistent graph servers on this host. On its socket ([`crate::supervise::socket`]), their
+//! supervisor answers with the settings that trainers must share with the servers, with the number
+//! of a new group of trainers and, to clients that wait for it, with the end of the servers.
 
 use crate::supervisors::{self, NoAnswer, SupervisorSocket};
 use host::{abstract_socket, netlink};
