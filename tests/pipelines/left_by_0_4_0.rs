@@ -1,4 +1,4 @@
-//! A host on which version 0.4.0 left its files, and this version: see tests/fixtures/left-by-0.4.0.
+//! This version on a host where version 0.4.0 left its files: see tests/fixtures/left-by-0.4.0.
 
 use support::{noise, root, scratch, sh, takes_seconds, write};
 
