@@ -3,8 +3,8 @@
 //! A [`sender`] reads ([`source`]); a [`receiver`] has a [`lock`] on a [directory](tree), takes
 //! [`room`] there and writes ([`partial`]). Between them go blocks, each with the sum of its
 //! content ([`content`]). [`parts`] are the parts of a file that are present, and [`sums`] compares
-//! them with the other end. [`fates`] has the state of each delivery, [`run_folder`] the directory for
-//! hosts that dial in.
+//! them with the other end. [`fates`] has the state of each delivery, [`run_folder`] the directory
+//! for hosts that dial in.
 
 pub mod content;
 pub mod fates;
