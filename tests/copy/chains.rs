@@ -114,7 +114,7 @@ fn break_chain(lab: &Lab, killed: u32, arrived: u64) {
         let _ = fs::remove_dir_all(lab.ws(host));
     }
     let ran = disturb_push(lab, arrived, || {
-        lab.on(killed, &format!("{RECEIVER} {KILL}"))
+        lab.on(killed, &format!("{RECEIVER} {KILL}"));
     });
     ran.ends(1);
     let large = self::large(&ran);

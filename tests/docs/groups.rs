@@ -39,7 +39,7 @@ fn every_list_of_tools_has_the_same_order() {
         .collect();
 
     let readme = read("README.md");
-    let table = part(&readme, "\n## The tools\n", "\nSome names begin");
+    let table = part(&readme, "\n## The tools\n", "\nNames begin");
     let first_cells: Vec<&str> = table
         .lines()
         .filter_map(|line| line.strip_prefix("| ")?.split(" |").next())

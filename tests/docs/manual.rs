@@ -286,12 +286,14 @@ fn host_agent_1_has_the_fields_of_requests_and_events() {
 #[test]
 fn host_agent_1_has_every_step_of_files() {
     let (source, page) = (read("common/wire/src/files.rs"), page("host-agent"));
-    let body = between(&source, "pub enum FileRequest {", "\n}");
-    let variants = body
+    // the variant `Step` is flattened: its own variants are what is sent
+    let variants = ["FileRequest", "FileStep"]
+        .map(|name| between(&source, &format!("pub enum {name} {{"), "\n}"))
+        .concat();
+    let names: Names = variants
         .lines()
         .filter_map(|line| line.strip_prefix("    "))
-        .filter(|line| line.starts_with(char::is_uppercase));
-    let names: Names = variants
+        .filter(|line| line.starts_with(char::is_uppercase) && !line.starts_with("Step("))
         .map(|line| snake_case(line.split(['(', ',', ' ']).next().unwrap()))
         .collect();
     let items = page.lines().filter_map(|line| line.strip_prefix(".It Ic "));

@@ -2,6 +2,7 @@
 
 use crate::launchers::{self, StartedLauncher};
 use crate::placeholders::{PlaceholderValues, Template};
+use crate::script::{is_interpreter, is_version, script_index};
 use cli::typography;
 use record::error::Fault;
 use record::quote;
@@ -202,40 +203,6 @@ fn unquoted(text: &str) -> String {
 /// Records have text; another path would be another file.
 fn is_utf8(word: &str) -> bool {
     !word.contains(char::REPLACEMENT_CHARACTER)
-}
-
-/// Finds `python3 SCRIPT` in a command, after any wrapper (`numactl -N0`, `env A=B`, `conda run -n
-/// e`). Returns the index of the script, or of the module after `-m`.
-pub fn script_index(words: &[String]) -> Option<usize> {
-    let text = |index: usize| words.get(index).map(String::as_str);
-    let script_of = |python: usize| {
-        let options = words[python + 1..].iter();
-        let behind = python + options.take_while(|word| *word == "-u").count();
-        match (text(behind + 1)?, text(behind + 2)) {
-            ("-m", Some(module)) if !module.starts_with('-') => Some(behind + 2),
-            (option, _) if option.starts_with('-') => None,
-            // the environment of `conda run -n python3 python3 train.py`
-            (script, _) if is_interpreter(script) => None,
-            _ => Some(behind + 1),
-        }
-    };
-    let mut interpreters = (0..words.len()).filter(|index| is_interpreter(&words[*index]));
-    interpreters.find_map(script_of)
-}
-
-fn is_version(text: &str) -> bool {
-    text.bytes()
-        .all(|byte| byte.is_ascii_digit() || byte == b'.')
-}
-
-/// Whether a word is a Python interpreter: `python`, `python3`, `/opt/env/bin/python3.11`,
-/// `python3.13t`, `python3-dbg`; not an option or an assignment.
-pub fn is_interpreter(word: &str) -> bool {
-    let name = word.rsplit('/').next().unwrap_or_default();
-    let version = name
-        .strip_prefix("python")
-        .map(|rest| rest.trim_end_matches("-dbg").trim_end_matches(['d', 't']));
-    !word.starts_with('-') && !word.contains('=') && version.is_some_and(is_version)
 }
 
 /// The file that the Python of a command runs as its script.

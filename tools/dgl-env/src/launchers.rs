@@ -4,8 +4,7 @@
 //! if its arguments say which host that is. The others start processes on all hosts, by logins of
 //! their own or by a batch system, so they never belong in a plan.
 
-use crate::command::{is_interpreter, script_index};
-use crate::script;
+use crate::script::{self, is_interpreter, script_index};
 use record::error::Fault;
 use record::{Host, quote};
 
