@@ -22,11 +22,12 @@
 //! results of the other side for part-push. The receiver has [`Destination`] for where files go.
 
 use crate::SMALL;
+use crate::content;
 use crate::parts::Parts;
 use crate::source::{self, Pieces, SourcePiece};
 use std::fs::File;
 use std::io;
-use wire::files::{BLOCK, FILES_AT_ONCE, FileAttributes, FileStep};
+use wire::files::{BLOCK, Batch, Block, FILES_AT_ONCE, FileAttributes, FileStep};
 
 #[allow(unused_imports, reason = "for the documentation")]
 use crate::receiver::Destination;
@@ -76,11 +77,20 @@ pub trait Outlet<F: SourceFile> {
     /// Why nothing more can be sent.
     type Broken;
 
-    /// Sends a step without content.
-    fn step(&mut self, step: FileStep) -> Result<(), Self::Broken>;
+    /// Sends a step, and content behind it.
+    fn step(&mut self, step: FileStep, body: &[u8]) -> Result<(), Self::Broken>;
 
     /// Sends small files that were read together; some may have failed.
-    fn batch(&mut self, files: &[F], read: SmallFiles<F::Fault>) -> Result<(), Self::Broken>;
+    fn batch(&mut self, files: &[F], read: SmallFiles<F::Fault>) -> Result<(), Self::Broken> {
+        for (index, fault) in read.failed {
+            self.abandon(files[index], fault)?;
+        }
+        let batch = Batch {
+            files: read.files,
+            content: content::plain(&read.content),
+        };
+        self.step(FileStep::Batch(batch), &read.content)
+    }
 
     /// Sends [`FileStep::Open`]; returns the parts that the receiver has.
     fn open(&mut self, file: F, source: &File) -> Result<Parts, Self::Broken>;
@@ -89,10 +99,21 @@ pub trait Outlet<F: SourceFile> {
     fn write(
         &mut self,
         file: F,
-        source: &File,
+        _source: &File,
         piece: &SourcePiece,
         buffer: &mut Vec<u8>,
-    ) -> Result<(), Self::Broken>;
+    ) -> Result<(), Self::Broken> {
+        let (content, body) = match piece.is_zeros {
+            true => (content::zeros(piece.length), &[][..]),
+            false => (content::plain(buffer), &buffer[..]),
+        };
+        let block = Block {
+            id: file.id(),
+            offset: piece.offset,
+            content,
+        };
+        self.step(FileStep::Write(block), body)
+    }
 
     /// Whether the receiver still wants a file.
     fn wants(&mut self, id: u32) -> bool;
@@ -186,10 +207,10 @@ fn send_large<F: SourceFile, O: Outlet<F>>(
     // a fault of the source is one of this file
     let read = outlet.read_all()?.and(read);
     match file.check(&source, read) {
-        Ok(()) => outlet.step(FileStep::Commit {
-            id: file.id(),
-            sum: None,
-        }),
+        Ok(()) => {
+            let (id, sum) = (file.id(), None);
+            outlet.step(FileStep::Commit { id, sum }, &[])
+        }
         Err(fault) => outlet.abandon(file, fault),
     }
 }

@@ -40,8 +40,6 @@ enum Stage {
 /// An action. Hosts are named by their indices in the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// This machine sends the file to the first host.
-    Feed,
     /// The host before this one hands the file on to it.
     HandOn(usize),
     /// The host has the whole file, and renames it.
@@ -116,6 +114,11 @@ impl Chain {
         self.members[index].stage != Stage::Out
     }
 
+    /// Whether this machine can send the file to the first host.
+    pub fn is_fed(&self) -> bool {
+        !matches!(self.members[0].stage, Stage::Joining | Stage::Out)
+    }
+
     /// Whether a host was asked to rename the file and has not answered yet.
     pub fn is_finishing(&self, index: usize) -> bool {
         self.members[index].stage == Stage::Finishing
@@ -143,12 +146,10 @@ impl Chain {
             return Vec::new();
         }
         (member.stage, member.progressed) = (Stage::Receiving, now);
-        let feed = (index == 0).then_some(Action::Feed);
         let have_both_joined =
             |to: &usize| (to - 1..=*to).all(|index| self.members[index].stage != Stage::Joining);
         let links = (index.max(1)..=index + 1).filter(|to| *to < self.members.len());
-        let hand_on = links.filter(have_both_joined).map(Action::HandOn);
-        feed.into_iter().chain(hand_on).collect()
+        links.filter(have_both_joined).map(Action::HandOn).collect()
     }
 
     /// A host reports how many bytes of the file it has.
@@ -167,7 +168,7 @@ impl Chain {
 
     /// The file was read completely, and has not changed meanwhile.
     pub fn confirm(&mut self) -> Vec<Action> {
-        self.is_confirmed = true;
+        self.is_confirmed = self.is_in(0);
         self.finish_whole()
     }
 
@@ -257,7 +258,7 @@ impl Chain {
 
 #[cfg(test)]
 mod tests {
-    use super::Action::{Feed, Finish, HandOn, LeaveOut};
+    use super::Action::{Finish, HandOn, LeaveOut};
     use super::*;
 
     const MB: u64 = 1 << 20;
@@ -274,7 +275,7 @@ mod tests {
         for index in [1, 0, 2] {
             actions.extend(chain.joined(index, seconds(0)));
         }
-        assert_eq!(actions, [Feed, HandOn(1), HandOn(2)]);
+        assert_eq!(actions, [HandOn(1), HandOn(2)]);
         assert_eq!(chain.joined(2, seconds(0)), [], "it has joined already");
         chain
     }

@@ -21,12 +21,15 @@ use cli::progress::Route;
 use rayon::prelude::*;
 use remote::HostFault;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use transfer::content::FileSum;
-use transfer::sender::SourceFile;
-use transfer::source::{self, Pieces};
+use transfer::parts::Parts;
+use transfer::sender::{self, Outlet, SourceFile};
+use transfer::source::{self, SourcePiece};
 use wire::files::{BLOCK, FileEvent, FileFault, FileRequest, FileStep, HandOn, Open, Upstream};
 
 /// How long the loop waits for one host before it checks the others again. A check costs some
@@ -85,7 +88,7 @@ fn hand_on(hosts: Vec<(&Target<'_>, &Delivery)>, context: &PushContext<'_>, repo
     for chain in members.chunks_mut(usize::from(context.args.jobs)) {
         let lacked: u64 = chain.iter().map(|host| host.lacks).sum();
         if lacked > delivery.bytes {
-            let hands_on = Relay::new(chain, &file, path, context, reporter).run();
+            let hands_on = Relay::new(chain, path, context, reporter).run();
             if !hands_on {
                 // a firewall may drop connections between hosts
                 break;
@@ -107,6 +110,8 @@ struct ChainMember<'t, 'a> {
     lacks: u64,
     /// The number of the sync that it answers when it has begun the file.
     joins: u64,
+    /// The number of the last sync that it has answered.
+    answered: u64,
     /// Why nothing more arrives over the connection.
     broken: Option<HostFault>,
 }
@@ -125,6 +130,7 @@ impl<'t, 'a> ChainMember<'t, 'a> {
             listens,
             lacks: delivery.bytes,
             joins: 0,
+            answered: 0,
             broken: None,
         })
     }
@@ -158,13 +164,10 @@ impl<'t, 'a> ChainMember<'t, 'a> {
 struct Relay<'r, 't, 'a> {
     members: &'r mut [ChainMember<'t, 'a>],
     chain: Chain,
-    file: &'r File,
     path: &'r Path,
-    context: &'r PushContext<'r>,
     reporter: &'r Reporter,
     begun: Instant,
-    /// The sending to the first host, until everything was sent.
-    feeding: Option<Feeding<'r>>,
+    compression: Compression,
     /// The checksum of the bytes that were read.
     sum: FileSum,
     /// How many bytes left this machine.
@@ -173,20 +176,11 @@ struct Relay<'r, 't, 'a> {
     refuses: Option<usize>,
 }
 
-/// The sending from this machine to the first host.
-struct Feeding<'r> {
-    pieces: Pieces<'r>,
-    compression: Compression,
-    /// The number of the sync whose answer shows how fast the link is.
-    measures: Option<u64>,
-}
-
 impl<'r, 't, 'a> Relay<'r, 't, 'a> {
     fn new(
         members: &'r mut [ChainMember<'t, 'a>],
-        file: &'r File,
         path: &'r Path,
-        context: &'r PushContext<'r>,
+        context: &PushContext<'_>,
         reporter: &'r Reporter,
     ) -> Relay<'r, 't, 'a> {
         // a block waits for its turn before it is sent, and meanwhile the one before it has arrived
@@ -195,40 +189,22 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         Relay {
             chain: Chain::new(members[0].delivery.bytes, members.len(), block_takes),
             members,
-            file,
             path,
-            context,
             reporter,
             begun: Instant::now(),
-            feeding: None,
+            compression: Compression::new(context.args.compress.wish()),
             sum: FileSum::default(),
             sent: 0,
             refuses: None,
         }
     }
 
-    fn now(&self) -> Duration {
-        self.begun.elapsed()
-    }
-
     /// Serves all hosts until each has the file or has left the chain; returns whether a host has
     /// got the file from another one.
     fn run(mut self) -> bool {
-        for index in 0..self.members.len() {
-            self.open(index);
-        }
-        while !self.chain.is_over() {
-            for index in 0..self.members.len() {
-                if let Err(broken) = self.serve(index) {
-                    self.lose(index, broken);
-                }
-            }
-            if let Some(late) = self.chain.find_delay(self.now()) {
-                let actions = self.chain.break_at(late);
-                self.act(actions);
-            }
-            self.exchange();
-        }
+        let delivery = self.members[0].delivery;
+        let Ok(()) = sender::send(&mut self, &[delivery]);
+        self.turn_while(|relay| !relay.chain.is_over());
         for index in 0..self.members.len() {
             self.abandon(index, true);
         }
@@ -236,26 +212,24 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         (1..self.members.len()).any(|index| self.chain.has_landed(index))
     }
 
-    /// Asks a host to begin the file.
-    fn open(&mut self, index: usize) {
-        let before = index.checked_sub(1).map(|before| &self.members[before]);
-        let upstream = before.map_or(Upstream::Tool, |before| {
-            Upstream::Host(before.listens.1.clone())
-        });
-        let member = &mut self.members[index];
-        member.target.begun.get_or_init(|| self.begun);
-        member
-            .connection
-            .link
-            .send(FileRequest::Step(FileStep::Open(Open {
-                file: member.delivery.attributes(),
-                partial_key: partial_key(member.delivery),
-                keep: Vec::new(),
-                from_replaced_file: false,
-                chained: Some(upstream),
-                sparse: source::is_sparse_file(self.file),
-            })));
-        member.joins = member.connection.link.sync();
+    fn turn_while(&mut self, goes_on: impl Fn(&Relay<'r, 't, 'a>) -> bool) {
+        while goes_on(self) {
+            self.turn(TURN);
+        }
+    }
+
+    /// Sends and receives on all connections, and handles what has arrived. Waits for at most
+    /// `limit` for the first host, which usually is the one that is fed.
+    fn turn(&mut self, mut limit: Duration) {
+        for index in 0..self.members.len() {
+            if let Err(broken) = self.serve(index, std::mem::take(&mut limit)) {
+                self.lose(index, broken);
+            }
+        }
+        if let Some(late) = self.chain.find_delay(self.begun.elapsed()) {
+            let actions = self.chain.break_at(late);
+            self.act(actions);
+        }
     }
 
     /// Notes that the connection to a host is broken.
@@ -265,42 +239,43 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         self.act(actions);
     }
 
-    /// Handles the events of a host, and sends the first one the next content.
-    fn serve(&mut self, index: usize) -> Result<(), HostFault> {
+    /// Whether more than this many bytes wait to be sent to the first host.
+    fn has_pending(&self, bytes: u64) -> bool {
+        self.chain.is_in(0) && self.members[0].connection.link.pending() > bytes
+    }
+
+    fn serve(&mut self, index: usize, limit: Duration) -> Result<(), HostFault> {
+        if !self.chain.is_in(index) {
+            return Ok(());
+        }
+        let link = &mut self.members[index].connection.link;
+        let pending = link.pending();
+        link.exchange(limit)?;
+        if index == 0 && link.pending() < pending {
+            self.chain.fed(self.begun.elapsed());
+        }
         while self.chain.is_in(index)
             && let Some((event, _)) = self.members[index].connection.link.take_event()
         {
             self.handle_event(index, event)?;
         }
-        if index == 0 && self.chain.is_in(0) {
-            self.feed()?;
-        }
         Ok(())
+    }
+
+    fn send(&mut self, index: usize, step: FileStep) {
+        let member = &mut self.members[index];
+        if member.broken.is_none() {
+            member.connection.link.send(FileRequest::Step(step));
+        }
     }
 
     fn act(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::Feed => {
-                    let bytes = self.members[0].delivery.bytes;
-                    let mut compression = Compression::new(self.context.args.compress.wish());
-                    compression.begin(0);
-                    self.feeding = Some(Feeding {
-                        pieces: Pieces::new(self.file, 0, bytes),
-                        compression,
-                        measures: None,
-                    });
-                }
                 Action::HandOn(to) => self.send_hand_on(to),
                 Action::Finish(index) => {
-                    let member = &mut self.members[index];
-                    member
-                        .connection
-                        .link
-                        .send(FileRequest::Step(FileStep::Commit {
-                            id: member.delivery.id,
-                            sum: Some(self.sum.sum()),
-                        }));
+                    let (id, sum) = (self.members[index].delivery.id, Some(self.sum.sum()));
+                    self.send(index, FileStep::Commit { id, sum });
                 }
                 Action::LeaveOut(index) => {
                     self.abandon(index, true);
@@ -313,12 +288,8 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
     }
 
     fn abandon(&mut self, index: usize, keep: bool) {
-        let member = &mut self.members[index];
-        if member.broken.is_none() {
-            let (id, fault) = (member.delivery.id, None);
-            let abandon = FileStep::Abandon { id, keep, fault };
-            member.connection.link.send(FileRequest::Step(abandon));
-        }
+        let (id, fault) = (self.members[index].delivery.id, None);
+        self.send(index, FileStep::Abandon { id, keep, fault });
     }
 
     fn send_hand_on(&mut self, to: usize) {
@@ -358,17 +329,13 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
                     Vec::new()
                 }
             }
-            FileEvent::Synced { number } if number == member.joins => {
-                self.chain.joined(index, self.now())
-            }
             FileEvent::Synced { number } => {
-                if let Some(feeding) = &mut self.feeding
-                    && feeding.measures == Some(number)
-                {
-                    feeding.compression.measure(self.sent);
-                    feeding.measures = None;
+                self.members[index].answered = number;
+                let has_joined = number == self.members[index].joins;
+                match has_joined {
+                    true => self.chain.joined(index, self.begun.elapsed()),
+                    false => Vec::new(),
                 }
-                Vec::new()
             }
             other => return Err(HostFault::unexpected(&other)),
         };
@@ -381,7 +348,7 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         let member = &self.members[index];
         let before = self.chain.arrived_bytes(index);
         let bytes = bytes.min(member.delivery.bytes);
-        let actions = self.chain.arrived(index, bytes, self.now());
+        let actions = self.chain.arrived(index, bytes, self.begun.elapsed());
         let arrived = self.chain.arrived_bytes(index) - before;
         let (host, show) = (member.target.host, &self.reporter.copy.show);
         show.moved(host, arrived);
@@ -430,91 +397,86 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         let results = member.target.results(self.reporter);
         results.done(member.delivery, outcome);
     }
+}
 
-    /// Whether the next piece can be read.
-    fn takes_more(&self) -> bool {
-        let is_fed = |feeding: &Feeding<'_>| feeding.measures.is_none();
-        self.chain.is_in(0)
-            && self.feeding.as_ref().is_some_and(is_fed)
-            && self.members[0].connection.link.pending() <= AHEAD
-    }
+/// Sends the file to the first host, while all hosts are served.
+impl<'a> Outlet<&'a Delivery> for Relay<'_, '_, 'a> {
+    type Broken = Infallible;
 
-    /// Sends the first host the next piece, unless enough is queued.
-    fn feed(&mut self) -> Result<(), HostFault> {
-        if !self.takes_more() {
-            return Ok(());
-        }
-        let Some(feeding) = &mut self.feeding else {
-            return Ok(());
-        };
-        let first = &mut self.members[0];
-        let link = &mut first.connection.link;
-        let mut buffer = link.buffer();
-        match feeding.pieces.read_next(&mut buffer) {
-            Ok(Some(piece)) => {
-                let content = (!piece.is_zeros).then_some(&buffer[..]);
-                self.sum.add(piece.length, content);
-                let gone = self.sent.saturating_sub(link.pending());
-                let packed = !piece.is_zeros && feeding.compression.pays(&buffer, gone);
-                let to = (first.delivery.id, &piece);
-                self.sent += blocks::send(link, self.file, to, &mut buffer, packed)?;
-                if feeding.compression.wants_rate(self.sent) {
-                    feeding.measures = Some(link.sync());
-                }
-            }
-            Ok(None) if link.pending() > 0 => {}
-            Ok(None) => self.fed(),
-            Err(error) => self.fail(&source::why(&error)),
-        }
+    /// The file is complete: from now on, hosts may rename it.
+    fn step(&mut self, _: FileStep, _: &[u8]) -> Result<(), Infallible> {
+        let actions = self.chain.confirm();
+        self.act(actions);
         Ok(())
     }
 
-    /// Notes that the whole file was read and sent.
-    fn fed(&mut self) {
-        self.feeding = None;
-        let first = &mut self.members[0];
-        let read = first.connection.link.source_fault().map_or(Ok(()), Err);
-        match first.delivery.check(self.file, read) {
-            Err(why) => self.fail(&why),
-            Ok(()) => {
-                let actions = self.chain.confirm();
-                self.act(actions);
-            }
+    /// Asks all hosts to begin the file.
+    fn open(&mut self, _: &'a Delivery, source: &File) -> Result<Parts, Infallible> {
+        let mut upstream = Upstream::Tool;
+        for member in &mut *self.members {
+            member.target.begun.get_or_init(|| self.begun);
+            let link = &mut member.connection.link;
+            link.send(FileRequest::Step(FileStep::Open(Open {
+                file: member.delivery.attributes(),
+                partial_key: partial_key(member.delivery),
+                keep: Vec::new(),
+                from_replaced_file: false,
+                chained: Some(upstream),
+                sparse: source::is_sparse_file(source),
+            })));
+            member.joins = link.sync();
+            upstream = Upstream::Host(member.listens.1.clone());
         }
+        self.turn_while(|relay| relay.chain.is_in(0) && !relay.chain.is_fed());
+        self.compression.begin(0);
+        Ok(Parts::default())
     }
 
-    /// Notes that the source has changed, so no host of the chain gets the file.
-    fn fail(&mut self, why: &str) {
+    fn write(
+        &mut self,
+        file: &'a Delivery,
+        source: &File,
+        piece: &SourcePiece,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), Infallible> {
+        let content = (!piece.is_zeros).then_some(&buffer[..]);
+        self.sum.add(piece.length, content);
+        let link = &mut self.members[0].connection.link;
+        let gone = self.sent.saturating_sub(link.pending());
+        let packed = !piece.is_zeros && self.compression.pays(buffer, gone);
+        match blocks::send(link, source, (file.id, piece), buffer, packed) {
+            Ok(bytes) => self.sent += bytes,
+            Err(broken) => self.lose(0, broken),
+        }
+        self.turn(Duration::ZERO);
+        if self.compression.wants_rate(self.sent) {
+            let number = self.members[0].connection.link.sync();
+            self.turn_while(|relay| relay.chain.is_in(0) && relay.members[0].answered < number);
+            self.compression.measure(self.sent);
+        }
+        self.turn_while(|relay| relay.has_pending(AHEAD));
+        Ok(())
+    }
+
+    fn wants(&mut self, _: u32) -> bool {
+        self.chain.is_in(0)
+    }
+
+    fn read_all(&mut self) -> Result<io::Result<()>, Infallible> {
+        self.turn_while(|relay| relay.has_pending(0));
+        let fault = self.members[0].connection.link.source_fault();
+        Ok(fault.map_or(Ok(()), Err))
+    }
+
+    /// The source has changed, so no host of the chain gets the file.
+    fn abandon(&mut self, _: &'a Delivery, why: String) -> Result<(), Infallible> {
         for index in 0..self.members.len() {
             if self.chain.is_in(index) {
-                self.report(index, Some(why.to_owned()));
-                self.abandon(index, false);
+                self.report(index, Some(why.clone()));
+                Relay::abandon(self, index, false);
             }
         }
         self.chain.break_at(0);
-    }
-
-    /// Sends and receives on all connections. Unless the next piece can be read, waits for the
-    /// first connection, which usually is the one that is fed.
-    fn exchange(&mut self) {
-        let mut limit = match self.takes_more() {
-            true => Duration::ZERO,
-            false => TURN,
-        };
-        for index in 0..self.members.len() {
-            if !self.chain.is_in(index) {
-                continue;
-            }
-            let link = &mut self.members[index].connection.link;
-            let pending = link.pending();
-            let exchanged = link.exchange(limit);
-            limit = Duration::ZERO;
-            if index == 0 && link.pending() < pending {
-                self.chain.fed(self.begun.elapsed());
-            }
-            if let Err(broken) = exchanged {
-                self.lose(index, broken);
-            }
-        }
+        Ok(())
     }
 }

@@ -178,8 +178,11 @@ impl<'d> Sending<'_, 'd> {
 impl<'d> Outlet<&'d Delivery> for Sending<'_, 'd> {
     type Broken = HostFault;
 
-    fn step(&mut self, step: FileStep) -> Result<(), HostFault> {
-        self.connection.link.send(FileRequest::Step(step));
+    fn step(&mut self, step: FileStep, body: &[u8]) -> Result<(), HostFault> {
+        let body = Body::Bytes(body.to_vec());
+        self.connection
+            .link
+            .send_with(FileRequest::Step(step), body);
         self.handle_events()
     }
 
@@ -208,14 +211,15 @@ impl<'d> Outlet<&'d Delivery> for Sending<'_, 'd> {
     fn open(&mut self, file: &'d Delivery, source: &File) -> Result<Parts, HostFault> {
         self.begin(file, 0);
         let kept = self.connection.resume(file, source)?;
-        self.step(FileStep::Open(Open {
+        let open = FileStep::Open(Open {
             file: file.attributes(),
             partial_key: partial_key(file),
             keep: kept.parts.list().to_vec(),
             from_replaced_file: kept.from_replaced_file,
             chained: None,
             sparse: source::is_sparse_file(source),
-        }))?;
+        });
+        self.step(open, &[])?;
         let counted = self.connection.counted(file);
         self.results
             .moved(kept.parts.bytes().saturating_sub(counted));
@@ -256,7 +260,7 @@ impl<'d> Outlet<&'d Delivery> for Sending<'_, 'd> {
             self.begin(file, 0);
         }
         self.done(id, Some(why));
-        self.step(FileStep::Abandon { id, keep, fault })
+        self.step(FileStep::Abandon { id, keep, fault }, &[])
     }
 }
 

@@ -13,15 +13,13 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use transfer::content;
 use transfer::folder::{Folder, Links};
 use transfer::parts::Parts;
-use transfer::sender::{self, Outlet, SmallFiles, SourceFile};
-use transfer::source::SourcePiece;
+use transfer::sender::{self, Outlet, SourceFile};
 use transfer::{source, sums};
 use wire::files::{
-    Batch, Block, FileAttributes, FileEvent, FileFault, FileRequest, FileStep, FileToSend,
-    FilesToSend, FolderReport, FoundFile, Give, Open, Sum, Unreadable,
+    FileAttributes, FileEvent, FileFault, FileRequest, FileStep, FileToSend, FilesToSend,
+    FolderReport, FoundFile, Give, Open, Sum, Unreadable,
 };
 use wire::{Failure, Text};
 
@@ -198,10 +196,6 @@ struct ToolOutlet<'a> {
 }
 
 impl ToolOutlet<'_> {
-    fn send(&self, step: FileStep, body: &[u8]) {
-        self.output.send_with(FileEvent::Step(step), body);
-    }
-
     /// The parts of a file that are the same here.
     fn same(&self, source: &File, bytes: u64) -> Parts {
         let ours = sums::of(&AtomicBool::new(false), source, &self.kept, bytes);
@@ -212,59 +206,23 @@ impl ToolOutlet<'_> {
 impl Outlet<&GivenFile<'_>> for ToolOutlet<'_> {
     type Broken = Infallible;
 
-    fn step(&mut self, step: FileStep) -> Result<(), Infallible> {
-        self.send(step, &[]);
-        Ok(())
-    }
-
-    fn batch(
-        &mut self,
-        files: &[&GivenFile<'_>],
-        read: SmallFiles<FileFault>,
-    ) -> Result<(), Infallible> {
-        for (index, fault) in read.failed {
-            self.abandon(files[index], fault)?;
-        }
-        let batch = Batch {
-            files: read.files,
-            content: content::plain(&read.content),
-        };
-        self.send(FileStep::Batch(batch), &read.content);
+    fn step(&mut self, step: FileStep, body: &[u8]) -> Result<(), Infallible> {
+        self.output.send_with(FileEvent::Step(step), body);
         Ok(())
     }
 
     fn open(&mut self, file: &GivenFile<'_>, source: &File) -> Result<Parts, Infallible> {
         let kept = self.same(source, file.bytes());
-        self.step(FileStep::Open(Open {
+        let open = FileStep::Open(Open {
             file: file.attributes(),
             partial_key: String::new(),
             keep: kept.list().to_vec(),
             from_replaced_file: false,
             chained: None,
             sparse: file.wanted.meta.sparse,
-        }))?;
+        });
+        self.step(open, &[])?;
         Ok(kept)
-    }
-
-    fn write(
-        &mut self,
-        file: &GivenFile<'_>,
-        _: &File,
-        piece: &SourcePiece,
-        buffer: &mut Vec<u8>,
-    ) -> Result<(), Infallible> {
-        let (content, body) = match piece.is_zeros {
-            true => (content::zeros(piece.length), &[][..]),
-            false => (content::plain(buffer), &buffer[..]),
-        };
-        let (id, offset) = (file.id(), piece.offset);
-        let block = Block {
-            id,
-            offset,
-            content,
-        };
-        self.send(FileStep::Write(block), body);
-        Ok(())
     }
 
     fn wants(&mut self, id: u32) -> bool {
@@ -272,11 +230,12 @@ impl Outlet<&GivenFile<'_>> for ToolOutlet<'_> {
     }
 
     fn abandon(&mut self, file: &GivenFile<'_>, fault: FileFault) -> Result<(), Infallible> {
-        self.step(FileStep::Abandon {
+        let abandon = FileStep::Abandon {
             id: file.id(),
             keep: fault != FileFault::Changed,
             fault: Some(fault),
-        })
+        };
+        self.step(abandon, &[])
     }
 }
 
