@@ -117,7 +117,7 @@ pub struct Summary {
     pub cause: Option<String>,
     /// The cause in words, if neither a process nor a host of the job has failed.
     pub reason: Option<String>,
-    /// What failed first.
+    /// The failure that arrived first. The verdict may name another one, which caused it.
     pub first_failure: Option<FirstFailure>,
     /// The first 40 faults that dgl-spawn reported on stderr, such as those that the preflight
     /// found.

@@ -1,7 +1,6 @@
 //! The verdict on a run, and its findings.
 
 use crate::silence::Awaited;
-use record::exit::ProcessEnd;
 use record::stacks::Comparison;
 use record::{Culprit, Record, jsonl};
 
@@ -141,8 +140,6 @@ pub struct Conclusion {
     pub outcome: RunOutcome,
     /// Why the run is in this state.
     pub cause: JobFinding,
-    /// How the process ended that caused a failure, if it ended by itself.
-    pub culprit_end: Option<ProcessEnd>,
     pub others: Vec<JobFinding>,
     /// When the first process was started, in milliseconds since 1970.
     pub began_ms: Option<u64>,

@@ -28,7 +28,6 @@ pub fn verdict(job: &JobHistory) -> Conclusion {
     others.retain(|other| other.text != cause.text);
     Conclusion {
         outcome,
-        culprit_end: culprit_end(job, &cause),
         cause,
         others,
         began_ms: job.began_ms(),
@@ -36,14 +35,6 @@ pub fn verdict(job: &JobHistory) -> Conclusion {
         waits: wait::by_connections(job),
         at_failure: wait::at_failure(job),
     }
-}
-
-/// How the process ended that causes this, unless dgl-spawn may have ended it.
-fn culprit_end(job: &JobHistory, cause: &JobFinding) -> Option<ProcessEnd> {
-    let id = cause.culprit.as_ref()?.id?;
-    let exited = job.history(id)?.life.exited.as_ref()?;
-    let is_own = !exited.while_ending || exited.end.signal.is_none_or(is_own_signal);
-    Some(exited.end).filter(|end| is_own && !end.is_success())
 }
 
 /// Whether a process dies of this signal only by its own fault.

@@ -10,7 +10,7 @@ use record::exit::{Exit, SignalNumber};
 use record::term::{self, millis};
 use record::{FirstFailure, Host, Role, Summary};
 use std::time::{Duration, Instant};
-use verdict::Conclusion;
+use verdict::{Conclusion, JobFinding};
 
 /// How a job, or one attempt of it, ended.
 pub struct JobOutcome {
@@ -100,22 +100,12 @@ pub fn conclude(
     if sink.has_lost_something() {
         exit = exit.worst(Exit::Unreachable);
     }
-    let mut summary = Summary {
+    let summary = Summary {
         ok: exit == Exit::Done,
         code: exit.code(),
         ..summary(plan, outcome, begun)
     };
-    let mut verdict = sink.judge(&summary);
-    // the end that arrived first may be the consequence of another one
-    let status = verdict.culprit_end.map(|end| end.shell_code());
-    if let (Exit::Process(first), Some(status)) = (exit, status)
-        && first != status
-    {
-        exit = Exit::Process(status);
-        summary.code = status;
-        verdict = sink.judge(&summary);
-    }
-    sink.record(&verdict.record());
+    sink.record(&sink.judge(&summary).record());
     sink.record(&summary);
     explain(hosts, plan, outcome, begun, &sink);
     match sink.finish(signals.since_now()) {
@@ -169,7 +159,7 @@ pub fn explain(
     }
     match (&outcome.failure, &outcome.cause) {
         (Some(failure), cause) => {
-            explain_failure(hosts, failure, cause.as_ref(), &verdict.cause.text, sink);
+            explain_failure(hosts, failure, cause.as_ref(), &verdict.cause, sink);
         }
         (None, Some(Cause::Signal(signal))) => {
             notice(format!("job {} was ended by SIG{signal}", plan.name));
@@ -218,12 +208,12 @@ fn explain_verdict(job: &str, verdict: &Conclusion, sink: &OutputSink) {
 }
 
 /// Shows the user which host or process failed first, how, and its last lines, unless the verdict
-/// has said all of it.
+/// has said all of it. The verdict may name another process, whose end arrived later.
 fn explain_failure(
     hosts: &[Host],
     failure: &FirstFailure,
     cause: Option<&Cause>,
-    verdict: &str,
+    verdict: &JobFinding,
     sink: &OutputSink,
 ) {
     let notice = |text: String| sink.notice(&format!("dgl-spawn: {}", term::plain(&text)));
@@ -241,13 +231,19 @@ fn explain_failure(
         (Some(_), false) => "; its last lines:",
     };
     let has_output = match lines[..] {
-        [] => verdict.contains(last),
-        _ => lines.iter().all(|line| verdict.contains(line.trim())),
+        [] => verdict.text.contains(last),
+        _ => lines.iter().all(|line| verdict.text.contains(line.trim())),
     };
-    if has_output && verdict.contains(&how) {
+    let culprit = verdict.culprit.as_ref().and_then(|culprit| culprit.id);
+    let is_other = failure.id.is_some() && culprit.is_some_and(|id| failure.id != Some(id));
+    if has_output && verdict.text.contains(&how) && !is_other {
         return;
     }
-    notice(format!("{who} {how}{last}"));
+    let first = match is_other {
+        true => "the exit status is that of the first failure that arrived: ",
+        false => "",
+    };
+    notice(format!("{first}{who} {how}{last}"));
     for line in lines {
         let shown = on_terminal(line.as_bytes());
         sink.notice(&format!("    {}", String::from_utf8_lossy(&shown)));
