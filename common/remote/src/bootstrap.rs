@@ -17,18 +17,16 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-/// The only command line that a connector runs on a host. It skips the line [`TAKEOVER`], reads
-/// [`BOOTSTRAP_SH`] from the next line, after its first character, and runs it. `read` reads byte
-/// by byte and leaves everything after the line. The command contains no quotes, backslashes or
-/// newlines that csh or fish would change.
+/// The only command line that a connector runs on a host. It skips the line [`TAKEOVER`] and runs
+/// [`BOOTSTRAP_SH`] from the next line, after its first character. `read` leaves everything after
+/// the line. It contains no quotes, backslashes or newlines that csh or fish would change.
 pub(crate) const COMMAND: &str = r#"IFS= read -r s; IFS= read -r s; eval "${s#?}""#;
 
 /// The first line on stdin, followed by the token. The shell that runs [`COMMAND`] skips it. If a
-/// start-up file has replaced that shell by another (`exec zsh -l` in ~/.bashrc), this one never
-/// sees the command and reads stdin as its own script: this line then starts the required sh and
-/// names the shell that replaced the first. The script after it is a comment in any shell. A
-/// connector that joins the words `sh -c COMMAND`, such as `ssh HOST sh -c COMMAND`, loses the
-/// first `read` of the command and runs this line too.
+/// start-up file has replaced that shell (`exec zsh -l` in ~/.bashrc), the other one never sees the
+/// command and reads stdin as its script: this line then starts the required sh and names the other
+/// shell. The line after it is a comment in any shell. A connector that joins the words `sh -c
+/// COMMAND`, as `ssh HOST sh -c COMMAND` does, loses the first `read` and runs this line too.
 const TAKEOVER: &str = concat!(
     " /bin/sh -c 'echo; read -r c </proc/$PPID/comm; ",
     r#"echo "$0 instead $c ${SHELL-}"; IFS= read -r s; eval "${s#?}"' "#,
@@ -36,13 +34,17 @@ const TAKEOVER: &str = concat!(
 
 const BOOTSTRAP_SH: &str = include_str!("bootstrap.sh");
 
+/// [`COMMAND`] for a login shell of any kind.
+pub(crate) fn login_command() -> String {
+    format!("/bin/sh -c {}", record::quote::shown(COMMAND))
+}
+
 /// The variable that names a directory with agents, searched before those beside the tools.
 const AGENTS_VARIABLE: &str = "DGL_TOOLS_AGENTS";
 
 /// One `host-agent`, for one machine type.
 pub(crate) struct AgentFile {
     path: PathBuf,
-    /// The content of the file. If the file changes after it was hashed, the host refuses it.
     content: Arc<[u8]>,
     /// BLAKE3 of the content, in hexadecimal.
     hash: String,
@@ -61,21 +63,13 @@ impl AgentFile {
         })
     }
 
-    /// The bytes of the agent, which all hosts share.
-    fn bytes(&self, gzip: bool) -> io::Result<Arc<[u8]>> {
-        match gzip {
-            true => self.gzipped(),
-            false => Ok(Arc::clone(&self.content)),
-        }
-    }
-
     /// The file of this agent in a directory that hosts share.
     fn path_in(&self, folder: &Path) -> PathBuf {
         folder.join(format!("host-agent-{}", self.hash))
     }
 
     /// Whether a file is this agent, complete, and protected from other users.
-    fn lies_in(&self, path: &Path) -> io::Result<bool> {
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
         let mut file = OpenOptions::new()
             .read(true)
             .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
@@ -93,8 +87,8 @@ impl AgentFile {
         Ok(content == *self.content)
     }
 
-    /// Writes the agent into a directory. The file is renamed to its name when it is complete.
-    fn put(&self, folder: &Path, path: &Path) -> io::Result<()> {
+    /// Writes the agent to a file in the directory, by renaming a complete one.
+    fn write(&self, folder: &Path, path: &Path) -> io::Result<()> {
         let part = folder.join(format!(".{}", tls::token()?));
         let written = OpenOptions::new()
             .write(true)
@@ -124,7 +118,7 @@ impl AgentFile {
 pub(crate) struct Agents(BTreeMap<String, AgentFile>);
 
 impl Agents {
-    /// The agents that this process has found; it searches once.
+    /// Searches once in a process.
     pub(crate) fn found() -> Result<&'static Agents, HostFault> {
         static AGENTS: OnceLock<Result<Agents, HostFault>> = OnceLock::new();
         AGENTS
@@ -138,20 +132,16 @@ impl Agents {
         for folder in folders() {
             for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
                 let name = entry.file_name();
-                let Some(machine) = name
-                    .to_str()
-                    .and_then(|name| machine_of(name, std::env::consts::ARCH))
-                else {
-                    continue;
-                };
-                if agents.contains_key(machine) {
-                    continue;
+                let name = name.to_str().unwrap_or_default();
+                if let Some(machine) = machine_type(name, std::env::consts::ARCH)
+                    && !agents.contains_key(machine)
+                {
+                    let path = entry.path();
+                    let agent = AgentFile::read(&path).map_err(|error| {
+                        HostFault::unreachable(format!("{}: {error}", path.display()))
+                    })?;
+                    agents.insert(machine.to_owned(), agent);
                 }
-                let path = entry.path();
-                let agent = AgentFile::read(&path).map_err(|error| {
-                    HostFault::unreachable(format!("{}: {error}", path.display()))
-                })?;
-                agents.insert(machine.to_owned(), agent);
             }
         }
         if agents.is_empty() {
@@ -184,41 +174,44 @@ impl Agents {
         .into_bytes()
     }
 
-    /// The agent for this machine.
+    fn get(&self, machine: &str) -> Result<&AgentFile, HostFault> {
+        self.0.get(machine).ok_or_else(|| no_agent(machine))
+    }
+
     pub(crate) fn for_this_machine(&self) -> Result<&Path, HostFault> {
-        let machine = std::env::consts::ARCH;
-        self.0
-            .get(machine)
-            .map(|agent| agent.path.as_path())
-            .ok_or_else(|| no_agent(machine))
+        Ok(&self.get(std::env::consts::ARCH)?.path)
     }
 
     /// Writes all agents into a directory of the user's, each named by its hash, as the script does
     /// on a host. Returns their machine types and paths.
-    pub(crate) fn put_into(&self, folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
-        let put = |(machine, agent): (&String, &AgentFile)| {
+    pub(crate) fn write_into(&self, folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+        let mut paths = Vec::new();
+        for (machine, agent) in &self.0 {
             let path = agent.path_in(folder);
-            if !agent.lies_in(&path).unwrap_or(false) {
-                agent.put(folder, &path)?;
+            if !agent.is_at(&path).unwrap_or(false) {
+                agent.write(folder, &path)?;
             }
-            Ok((machine.clone(), path))
-        };
-        self.0.iter().map(put).collect()
+            paths.push((machine.clone(), path));
+        }
+        Ok(paths)
     }
 
     /// A file in such a directory with the name of an agent that belongs to another user.
-    pub(crate) fn of_others(&self, folder: &Path) -> Option<PathBuf> {
+    pub(crate) fn foreign_file(&self, folder: &Path) -> Option<PathBuf> {
         let mut paths = self.0.values().map(|agent| agent.path_in(folder));
         paths.find(|path| {
             std::fs::symlink_metadata(path).is_ok_and(|meta| !owner::is_trusted(&meta))
         })
     }
 
-    /// The agent for a machine type. A host reads its length on a line, then the bytes.
+    /// The agent for a machine type.
     pub(crate) fn bytes(&self, machine: &str, gzip: bool) -> Result<Arc<[u8]>, HostFault> {
-        let agent = self.0.get(machine).ok_or_else(|| no_agent(machine))?;
+        let agent = self.get(machine)?;
+        if !gzip {
+            return Ok(Arc::clone(&agent.content));
+        }
         agent
-            .bytes(gzip)
+            .gzipped()
             .map_err(|error| HostFault::unreachable(format!("host-agent for {machine}: {error}")))
     }
 }
@@ -231,41 +224,32 @@ pub(crate) fn no_agent(machine: &str) -> HostFault {
         .filter(|c| c.is_ascii_alphanumeric() || "_-".contains(*c))
         .take(40)
         .collect();
-    match machine.split_once('-') {
-        Some((system, _)) => {
-            HostFault::unreachable(format!("the host runs {system}, but jobs need Linux"))
-        }
-        None => HostFault::unreachable(format!(
-            "there is no host-agent here for its machine type, {machine}"
-        ))
-        .fix(format!(
-            "make agent TARGET={}, then name its directory in {AGENTS_VARIABLE}",
-            target_of(&machine)
-        )),
+    if let Some((system, _)) = machine.split_once('-') {
+        return HostFault::unreachable(format!("the host runs {system}, but jobs need Linux"));
     }
-}
-
-/// Rust's name for a machine type of `uname -m`; packaging/agent.sh has the inverse.
-fn target_of(machine: &str) -> String {
-    match machine {
-        "armv7l" => "armv7-unknown-linux-gnueabihf".to_owned(),
-        "ppc64le" => "powerpc64le-unknown-linux-gnu".to_owned(),
-        "riscv64" => "riscv64gc-unknown-linux-gnu".to_owned(),
-        other => format!("{other}-unknown-linux-gnu"),
-    }
+    // Rust's names for machine types of `uname -m`; packaging/agent.sh has the inverse
+    let target = match machine.as_str() {
+        "armv7l" => "armv7-unknown-linux-gnueabihf",
+        "ppc64le" => "powerpc64le-unknown-linux-gnu",
+        "riscv64" => "riscv64gc-unknown-linux-gnu",
+        other => &format!("{other}-unknown-linux-gnu"),
+    };
+    let problem = format!("there is no host-agent here for its machine type, {machine}");
+    HostFault::unreachable(problem).fix(format!(
+        "make agent TARGET={target}, then name its directory in {AGENTS_VARIABLE}"
+    ))
 }
 
 /// The directories that are searched for agents, in order.
 fn folders() -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> = std::env::var_os(AGENTS_VARIABLE)
-        .filter(|value| !value.is_empty())
-        .map(PathBuf::from)
-        .into_iter()
-        .collect();
-    if let Some(tools) = std::env::current_exe()
-        .ok()
-        .as_deref()
-        .and_then(Path::parent)
+    let mut folders = Vec::new();
+    if let Some(folder) = std::env::var_os(AGENTS_VARIABLE)
+        && !folder.is_empty()
+    {
+        folders.push(PathBuf::from(folder));
+    }
+    if let Ok(program) = std::env::current_exe()
+        && let Some(tools) = program.parent()
     {
         folders.push(tools.to_owned());
         folders.extend(
@@ -277,17 +261,16 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// The machine type in the file name of an agent: `host-agent-aarch64`. `host-agent` alone is for
-/// this machine.
-fn machine_of<'a>(name: &'a str, this_machine: &'a str) -> Option<&'a str> {
-    match name.strip_prefix("host-agent")? {
-        "" => Some(this_machine),
-        rest => rest.strip_prefix('-').filter(|machine| {
-            machine
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || c == '_')
-        }),
+/// The machine type in the file name of an agent, such as `host-agent-aarch64`. `host-agent` alone
+/// is for this machine.
+fn machine_type<'a>(name: &'a str, this_machine: &'a str) -> Option<&'a str> {
+    let rest = name.strip_prefix("host-agent")?;
+    if rest.is_empty() {
+        return Some(this_machine);
     }
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let machine = rest.strip_prefix('-')?;
+    machine.chars().all(is_part).then_some(machine)
 }
 
 #[cfg(test)]
@@ -304,7 +287,7 @@ mod tests {
             ("host-probe", None),
         ];
         for (name, machine) in table {
-            assert_eq!(machine_of(name, "x86_64"), machine, "{name}");
+            assert_eq!(machine_type(name, "x86_64"), machine, "{name}");
         }
     }
 

@@ -45,7 +45,7 @@ fn valid_before(blob: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(*before))
 }
 
-/// A string of the SSH protocol: its length and its bytes.
+/// A string of the SSH protocol follows its length.
 fn string<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, behind) = rest.split_first_chunk::<4>()?;
     let length = u32::from_be_bytes(*length) as usize;

@@ -1,15 +1,12 @@
 //! Which connector logs in to a host: libssh2 or OpenSSH's program.
 //!
-//! [`Logins`] decides, once for each host; the tools only ask for a session. libssh2 costs a tenth
-//! of what the program costs, so it is used if it can do what ssh_config asks for. The choice is
-//! made by the first of these that decides:
+//! libssh2 costs a tenth of what the program costs, so it is used if it can do what ssh_config asks
+//! for. The first of these decides:
 //!
-//! 1. The given connector: `--connect ssh2` or `--connect ssh`; otherwise the `connect` field of
-//!    the host record, which an earlier tool of the pipeline has written, or an earlier login of
-//!    this tool to the host.
-//! 2. [`decide`], a function of the host's settings alone: `ssh` if libssh2 cannot work at all.
-//!    Settings that are common but rarely needed (GSSAPI, host-based logins, security keys) do not
-//!    count.
+//! 1. `--connect ssh2` or `--connect ssh`; otherwise the `connect` field of the host record, which
+//!    an earlier tool of the pipeline has written, or an earlier login of this tool to the host.
+//! 2. [`why_not_libssh2`], a function of the host's settings alone. Settings that are common but
+//!    rarely needed (GSSAPI, host-based logins, security keys) do not count.
 //! 3. libssh2. If it fails for a reason that may not concern OpenSSH ([`HostFault::ssh_may_do`]),
 //!    `ssh` gets one attempt. A refused host key or an unreachable host is no such reason.
 //! 4. If `ssh` was refused too and the user is at a terminal, `ssh` may ask its questions on it,
@@ -18,15 +15,12 @@
 //! The result of 3 and 4 applies to all hosts with the same user, port and keys. If `ssh` logged
 //! in, the others begin with `ssh`; if it had to ask, they ask at once; if everything was refused,
 //! they only try libssh2. They wait for the first host, because programs such as fail2ban count
-//! refused logins. [`Logins::found`] returns how a host was reached, and the tool writes it into
-//! the host record.
-//!
-//! All logins by `ssh` to a host share one connection, which [`master`](super::master) opens.
+//! refused logins.
 
 use super::master::Master;
 use super::options::RemoteOptions;
 use super::ssh_config::{self, SshSettings};
-use super::{bootstrap, greeting, master, program, ssh2};
+use super::{greeting, master, program, ssh2};
 use parking_lot::Mutex;
 use record::Connect;
 use record::Host;
@@ -38,23 +32,17 @@ use std::sync::{Arc, OnceLock};
 
 /// Why OpenSSH's program must log in to a host with these settings; `None` if libssh2 can. `lacks`
 /// names a kind of algorithm for which the settings allow none of libssh2's.
-pub(crate) fn decide(
+pub(crate) fn why_not_libssh2(
     settings: &SshSettings,
     lacks: impl Fn(&SshSettings) -> Option<&'static str>,
 ) -> Option<String> {
-    let certificate = settings
-        .certificates
-        .first()
-        .map(|file| format!("certificate {}", file.display()));
-    let missing_algorithm = || {
-        let kind = lacks(settings)?;
-        Some(format!("no {kind} that libssh2 knows"))
-    };
-    settings
-        .beyond_us
-        .clone()
-        .or(certificate)
-        .or_else(missing_algorithm)
+    if settings.beyond_us.is_some() {
+        return settings.beyond_us.clone();
+    }
+    if let Some(file) = settings.certificates.first() {
+        return Some(format!("certificate {}", file.display()));
+    }
+    Some(format!("no {} that libssh2 knows", lacks(settings)?))
 }
 
 /// What logs in to hosts with the same user, port and keys.
@@ -70,7 +58,7 @@ enum LoginVerdict {
     Refused,
 }
 
-/// The settings that decide whether a login is refused.
+/// What decides whether a login is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct LoginSettings {
     user: String,
@@ -79,13 +67,13 @@ struct LoginSettings {
     beyond_us: Option<String>,
 }
 
-type Cell<T> = Arc<OnceLock<T>>;
+type Settings = OnceLock<Result<SshSettings, HostFault>>;
 
-/// The logins of a tool, and its findings about them.
+/// What a tool has found out about logins.
 #[derive(Default)]
 pub(crate) struct Logins {
     /// By the destination for ssh.
-    settings: Mutex<HashMap<String, Cell<Result<SshSettings, HostFault>>>>,
+    settings: Mutex<HashMap<String, Arc<Settings>>>,
     verdicts: Mutex<HashMap<LoginSettings, Arc<Mutex<LoginVerdict>>>>,
     /// By the number of the host.
     found: Mutex<HashMap<u32, Connect>>,
@@ -95,13 +83,11 @@ pub(crate) struct Logins {
 
 /// The choice of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
-    /// Any connector that can log in.
+pub(crate) enum LoginChoice {
+    /// Whichever can log in, with that of the host record first if `follows_records`.
     Any {
-        /// Whether the connectors in the host records are used.
-        remembers: bool,
+        follows_records: bool,
     },
-    /// This connector.
     Only(Connect),
 }
 
@@ -111,9 +97,9 @@ impl Logins {
         &self,
         options: &RemoteOptions,
         host: &Host,
-        wish: Wish,
+        choice: LoginChoice,
     ) -> Result<Session, HostFault> {
-        let settings = self.settings(host);
+        let settings = Arc::clone(self.settings.lock().entry(host.target()).or_default());
         let settings = settings.get_or_init(|| ssh_config::settings(options, host));
         let login = LoginAttempt {
             logins: self,
@@ -121,17 +107,17 @@ impl Logins {
             host,
             settings: settings.as_ref().map_err(Clone::clone)?,
         };
-        match wish {
-            Wish::Only(Connect::Ssh2) => match decide(login.settings, ssh2::lacks) {
-                None => login.by_ssh2(),
-                Some(why) => Err(HostFault::unreachable(format!(
-                    "ssh_config has {why} for it, which libssh2 cannot do"
-                ))
-                .fix("use --connect ssh, or --connect auto")),
-            },
-            Wish::Only(Connect::Ssh) => login.by_ssh(None),
-            Wish::Any { remembers } => {
-                let (session, how) = login.by_any(remembers)?;
+        match choice {
+            LoginChoice::Only(Connect::Ssh2) => {
+                let Some(why) = why_not_libssh2(login.settings, ssh2::lacks) else {
+                    return login.by_ssh2();
+                };
+                let problem = format!("ssh_config has {why} for it, which libssh2 cannot do");
+                Err(HostFault::unreachable(problem).fix("use --connect ssh, or --connect auto"))
+            }
+            LoginChoice::Only(Connect::Ssh) => login.by_ssh(None),
+            LoginChoice::Any { follows_records } => {
+                let (session, how) = login.by_any(follows_records)?;
                 self.found.lock().insert(host.id, how);
                 Ok(session)
             }
@@ -143,23 +129,17 @@ impl Logins {
         self.found.lock().get(&host.id).copied()
     }
 
-    fn settings(&self, host: &Host) -> Cell<Result<SshSettings, HostFault>> {
-        let mut settings = self.settings.lock();
-        Arc::clone(settings.entry(host.target()).or_default())
-    }
-
     fn verdict(&self, settings: &SshSettings) -> Arc<Mutex<LoginVerdict>> {
-        let account = LoginSettings {
+        let settings = LoginSettings {
             user: settings.user.clone(),
             port: settings.port,
             identities: settings.identities.clone(),
             beyond_us: settings.beyond_us.clone(),
         };
-        Arc::clone(self.verdicts.lock().entry(account).or_default())
+        Arc::clone(self.verdicts.lock().entry(settings).or_default())
     }
 }
 
-/// One login.
 struct LoginAttempt<'a> {
     logins: &'a Logins,
     options: &'a RemoteOptions,
@@ -168,52 +148,47 @@ struct LoginAttempt<'a> {
 }
 
 impl LoginAttempt<'_> {
-    fn by_any(&self, remembers: bool) -> Result<(Session, Connect), HostFault> {
-        let by_ssh = |first| Ok((self.by_ssh(first)?, Connect::Ssh));
+    fn by_any(&self, follows_records: bool) -> Result<(Session, Connect), HostFault> {
         let known = self.logins.found(self.host);
-        let known = known.or(self.host.connect.filter(|_| remembers));
+        let known = known.or(self.host.connect.filter(|_| follows_records));
         let verdict = *self.logins.verdict(self.settings).lock();
         let needs_ssh = known == Some(Connect::Ssh)
             || matches!(verdict, LoginVerdict::Ssh | LoginVerdict::Asking)
-            || decide(self.settings, ssh2::lacks).is_some();
-        if needs_ssh && ssh_config::openssh().is_some() {
-            return by_ssh(None);
-        }
-        match self.by_ssh2() {
-            Ok(session) => Ok((session, Connect::Ssh2)),
-            Err(fault) if fault.ssh_may_do && ssh_config::openssh().is_some() => {
-                by_ssh(Some(fault))
+            || why_not_libssh2(self.settings, ssh2::lacks).is_some();
+        let mut first_fault = None;
+        if !needs_ssh || ssh_config::openssh().is_none() {
+            match self.by_ssh2() {
+                Ok(session) => return Ok((session, Connect::Ssh2)),
+                Err(fault) if fault.ssh_may_do && ssh_config::openssh().is_some() => {
+                    first_fault = Some(fault);
+                }
+                Err(fault) => return Err(fault),
             }
-            Err(fault) => Err(fault),
         }
+        Ok((self.by_ssh(first_fault)?, Connect::Ssh))
     }
 
     fn by_ssh2(&self) -> Result<Session, HostFault> {
-        let channel = ssh2::open(self.options, self.settings, bootstrap::COMMAND)?;
-        greeting::begin(channel, self.options)
+        let channel = ssh2::open(self.options, self.settings)?;
+        greeting::start_agent(channel, self.options)
     }
 
     /// Logs in by OpenSSH's program; `first` is the fault of libssh2.
     fn by_ssh(&self, first: Option<HostFault>) -> Result<Session, HostFault> {
         let verdict = self.logins.verdict(self.settings);
         let mut known = verdict.lock();
-        match *known {
-            LoginVerdict::Refused => match first {
-                Some(first) => return Err(first),
-                None => {
-                    drop(known);
-                    return self.attempt(false);
-                }
-            },
-            LoginVerdict::Ssh => {
-                drop(known);
-                return self.attempt(false);
-            }
-            LoginVerdict::Asking => {
-                drop(known);
-                return self.ask();
-            }
-            LoginVerdict::Unknown => {}
+        if let (LoginVerdict::Refused, Some(first)) = (*known, &first) {
+            return Err(first.clone());
+        }
+        if *known != LoginVerdict::Unknown {
+            let asks = *known == LoginVerdict::Asking;
+            // other hosts need not wait for this one
+            drop(known);
+            return if asks {
+                self.ask()
+            } else {
+                self.attempt(false)
+            };
         }
         let refused = match self.attempt(false) {
             Ok(session) => {
@@ -249,14 +224,8 @@ impl LoginAttempt<'_> {
         }
         let master = Master::find_or_open(self.options, self.host, self.settings, asks)
             .map_err(|fault| self.explain(fault))?;
-        let channel = program::ssh(
-            self.options,
-            self.host,
-            self.settings,
-            &master.options(),
-            bootstrap::COMMAND,
-        )?;
-        greeting::begin(channel, self.options).map_err(|fault| self.explain(fault))
+        let channel = program::run_ssh(self.options, self.host, self.settings, &master.options())?;
+        greeting::start_agent(channel, self.options).map_err(|fault| self.explain(fault))
     }
 
     /// Adds the unknown key, which `ssh` does not print.
@@ -264,30 +233,29 @@ impl LoginAttempt<'_> {
         let is_unknown = fault.problem.contains("Host key verification failed")
             && !fault.problem.contains("revoked")
             && fault.fix.is_none();
-        match is_unknown && decide(self.settings, ssh2::lacks).is_none() {
-            true => ssh2::refused_key(self.options, self.settings).unwrap_or(fault),
-            false => fault,
+        if is_unknown && why_not_libssh2(self.settings, ssh2::lacks).is_none() {
+            return ssh2::refused_key(self.options, self.settings).unwrap_or(fault);
         }
+        fault
     }
 }
 
 /// The fault of a host that has refused both connectors. libssh2 knows which keys were tried.
 fn both(first: Option<HostFault>, second: HostFault) -> HostFault {
-    match first {
-        Some(first) => HostFault {
-            problem: format!("{}; so was ssh: {}", first.problem, words_of(&second)),
-            fix: first.fix.or(second.fix),
-            ssh_may_do: false,
-            ..first
-        },
-        None => second,
+    let Some(first) = first else {
+        return second;
+    };
+    // ssh's own message
+    let problem = second.problem.as_str();
+    let message = problem
+        .split_once(": ")
+        .map_or(problem, |(_, message)| message);
+    HostFault {
+        problem: format!("{}; so was ssh: {message}", first.problem),
+        fix: first.fix.or(second.fix),
+        ssh_may_do: false,
+        ..first
     }
-}
-
-/// The message of ssh itself.
-fn words_of(refused: &HostFault) -> &str {
-    let words = refused.problem.split_once(": ");
-    words.map_or(refused.problem.as_str(), |(_, words)| words)
 }
 
 #[cfg(test)]
@@ -325,7 +293,7 @@ mod tests {
         ];
         for (settings, lacking, why) in table {
             assert_eq!(
-                decide(&settings, |_| lacking).as_deref(),
+                why_not_libssh2(&settings, |_| lacking).as_deref(),
                 why,
                 "{settings:?}"
             );

@@ -11,8 +11,8 @@ use wire::{Event, Request};
 
 /// How many threads wait for answers at once. They only wait, so they may outnumber the cores.
 pub(crate) const AT_ONCE: usize = 256;
-/// The most answers of a host, more than it can have processes. An answer takes up to 2 KB of
-/// memory, so a hostile host could fill this machine's memory.
+/// More than a host can have processes. An answer takes up to 2 KB, so a hostile host could fill
+/// this machine's memory.
 const MOST_ANSWERS: usize = 10_000;
 
 /// Reads an event of the host with this id as an answer; `None` if it is not one.
@@ -20,13 +20,11 @@ pub type ReadAnswer<'r, A> = &'r (dyn Fn(u32, Event) -> Option<A> + Sync);
 
 /// A host and its answers.
 pub struct HostAnswers<'a, A> {
-    /// The host that was asked.
     pub host: &'a Host,
-    /// The answers, in the order in which they arrived.
+    /// In the order in which they arrived.
     pub answers: Vec<A>,
     /// Why the host sends no further answers.
     pub fault: Option<Fault>,
-    /// The session, for tools that continue to use it.
     pub session: Session,
 }
 
@@ -41,8 +39,7 @@ impl<'a, A: Send> HostAnswers<'a, A> {
         }
     }
 
-    /// Collects answers until the request is answered, at most for `limit`.
-    fn listen(&mut self, read: ReadAnswer<'_, A>, limit: Duration) {
+    fn collect(&mut self, read: ReadAnswer<'_, A>, limit: Duration) {
         let answers = &mut self.answers;
         let answered = self.session.read_answer(limit, |event| {
             let answer = read(self.host.id, event).ok_or("protocol error: unexpected answer")?;
@@ -69,18 +66,17 @@ pub fn ask<A: Send>(
     for round in 0..rounds {
         for (asked, requests) in hosts.iter_mut().zip(&requests) {
             if let (None, Some(request)) = (&asked.fault, requests.get(round)) {
-                // bytes that the connection does not accept at once are sent while waiting for the
-                // answer
+                // what the connection does not accept at once is sent while waiting for the answer
                 asked.session.send(request);
                 asked.session.flush();
             }
         }
-        let listen = |(asked, requests): (&mut HostAnswers<'_, A>, &Vec<Request>)| {
+        let collect = |(asked, requests): (&mut HostAnswers<'_, A>, &Vec<Request>)| {
             if let (None, Some(request)) = (&asked.fault, requests.get(round)) {
-                asked.listen(read, limit(request));
+                asked.collect(read, limit(request));
             }
         };
-        pool.install(|| hosts.par_iter_mut().zip(&requests).for_each(listen));
+        pool.install(|| hosts.par_iter_mut().zip(&requests).for_each(collect));
     }
     Ok(())
 }

@@ -1,5 +1,4 @@
-//! Starts the agent on a host: reads the output of the login shell and the bootstrap, and copies
-//! the agent if it is missing.
+//! Starts the agent on a host, and copies it there if it is missing.
 
 use super::bootstrap::{Agents, no_agent};
 use super::openssh;
@@ -10,49 +9,42 @@ use session::{HostFault, Session, reasons, session_token};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The most bytes that a login shell may write before the agent runs. A shell that writes more
-/// never stops.
+/// The most bytes before the agent runs. A login shell that writes more never stops.
 const MAX_GREETING: usize = 1 << 20;
-/// How often a host may ask for the agent: once for each of the five directories that the bootstrap
-/// tries.
-const MAX_BROUGHT: usize = 8;
+/// How often a host may ask for the agent; the bootstrap tries five directories.
+const MAX_DELIVERIES: usize = 8;
 /// The size of the first piece of an agent, in bytes. Each piece may be [`PIECE_GROWTH`] times as
 /// large as the previous one, so that a link that only begins fast misleads little.
 const FIRST_PIECE: usize = 64 << 10;
 const PIECE_GROWTH: usize = 8;
-/// The smallest piece, in bytes.
 const LEAST_PIECE: usize = 4 << 10;
-/// The largest piece, in bytes; each login has one in memory.
+/// Each login has a piece in memory.
 const MAX_PIECE: usize = 4 << 20;
 /// How many characters of a login shell's output are shown.
 const MAX_SHELL_OUTPUT: usize = 200;
 
-/// Starts the agent on a host where a shell runs [`super::bootstrap::COMMAND`], and copies it there
-/// if it is missing.
-pub(crate) fn begin(
+/// Starts the agent where a shell runs [`super::bootstrap::COMMAND`].
+pub(crate) fn start_agent(
     channel: Box<dyn Channel>,
     options: &RemoteOptions,
 ) -> Result<Session, HostFault> {
     let token = session_token()?;
     let agents = Agents::found()?;
-    let mut transport = BufferedChannel::new(channel);
-    transport.send(Body::Bytes(agents.script(&token)));
-    greet(transport, token, agents, options)
+    let mut channel = BufferedChannel::new(channel);
+    channel.send(Body::Bytes(agents.script(&token)));
+    greet(channel, token, agents, options)
 }
 
-/// Runs the agent on this machine from its file.
-pub(crate) fn begin_here(options: &RemoteOptions) -> Result<Session, HostFault> {
+/// Runs the agent of this machine.
+pub(crate) fn start_local_agent(options: &RemoteOptions) -> Result<Session, HostFault> {
     let token = session_token()?;
     let agents = Agents::found()?;
-    let transport = BufferedChannel::new(super::program::run(
-        agents.for_this_machine()?,
-        &["serve", &token],
-    )?);
-    greet(transport, token, agents, options).map(Session::with_child)
+    let channel = super::program::run(agents.for_this_machine()?, &["serve", &token])?;
+    greet(BufferedChannel::new(channel), token, agents, options).map(Session::with_child)
 }
 
-/// Begins a session over the connection of an agent that has dialed in and was asked to serve.
-pub(crate) fn begin_dialed(
+/// Waits for an agent that has dialed in and was asked to serve.
+pub(crate) fn greet_dialed(
     channel: Box<dyn Channel>,
     token: String,
     options: &RemoteOptions,
@@ -66,30 +58,30 @@ pub(crate) fn begin_dialed(
 }
 
 fn greet(
-    transport: BufferedChannel,
+    channel: BufferedChannel,
     token: String,
     agents: &Agents,
     options: &RemoteOptions,
 ) -> Result<Session, HostFault> {
     let mut greeting = Greeting {
-        transport,
+        channel,
         token,
         line: Vec::new(),
         shell_output: String::new(),
-        seen: 0,
-        brought: 0,
+        received: 0,
+        deliveries: 0,
         delivery: None,
         instead: None,
-        moved: Instant::now(),
+        last_progress: Instant::now(),
     };
     match greeting.wait_for_agent(agents, options) {
         Ok(rest) => {
             // the output of the login shell does not explain later failures
-            greeting.transport.forget_stderr();
-            Ok(Session::resumed(greeting.transport, &rest))
+            greeting.channel.forget_stderr();
+            Ok(Session::resumed(greeting.channel, &rest))
         }
         Err(fault) => {
-            greeting.transport.channel.give_up();
+            greeting.channel.channel.give_up();
             Err(fault)
         }
     }
@@ -97,26 +89,24 @@ fn greet(
 
 /// What was received before the agent runs.
 struct Greeting {
-    transport: BufferedChannel,
+    channel: BufferedChannel,
     token: String,
     /// The incomplete last line.
     line: Vec<u8>,
     /// The last line that is not the bootstrap's: a shell such as nologin writes why it ends.
     shell_output: String,
-    /// How many bytes were received so far.
-    seen: usize,
-    /// How often the host has asked for the agent.
-    brought: usize,
+    /// In bytes.
+    received: usize,
+    deliveries: usize,
     /// The agent that is being sent.
     delivery: Option<AgentDelivery>,
     /// The shell that has replaced the login shell, and the login shell.
     instead: Option<(String, String)>,
     /// When the greeting began, or the host last requested the agent or confirmed a piece of it.
-    moved: Instant,
+    last_progress: Instant,
 }
 
-/// The transfer of an agent to a host, in pieces that the host confirms, because the connector may
-/// buffer many bytes.
+/// An agent that is sent in pieces, which the host confirms: the connector may buffer many bytes.
 struct AgentDelivery {
     agent: Arc<[u8]>,
     /// How many of its bytes were queued.
@@ -130,7 +120,7 @@ struct AgentDelivery {
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 impl Greeting {
-    /// Waits for the agent's first line; returns the bytes after it.
+    /// Returns the bytes after the agent's first line.
     fn wait_for_agent(
         &mut self,
         agents: &Agents,
@@ -139,53 +129,53 @@ impl Greeting {
         let limit = options.connect_timeout;
         loop {
             // on a slow link the agent may take longer, as long as pieces arrive
-            let left = limit.saturating_sub(self.moved.elapsed());
+            let left = limit.saturating_sub(self.last_progress.elapsed());
             if let Some(rest) = self.turn(agents, limit, left)? {
                 return Ok(rest);
             }
             if options.is_stopped() {
                 return Err(HostFault::stopped());
             }
-            // what had arrived by then was read, and may have moved it
-            if left.is_zero() && self.moved.elapsed() >= limit {
+            // what had arrived by then was read, and may have been progress
+            if left.is_zero() && self.last_progress.elapsed() >= limit {
                 return Err(self.silent(limit, agents));
             }
         }
     }
 
-    /// Sends and receives once, or waits for that at most this long; returns the bytes after the
-    /// agent's first line once it has arrived.
+    /// Sends and receives once, or waits for that; returns the bytes after the agent's first line
+    /// once it has arrived.
     fn turn(
         &mut self,
         agents: &Agents,
         limit: Duration,
         left: Duration,
     ) -> Result<Option<Vec<u8>>, HostFault> {
-        self.transport.write_some();
-        let received = self.transport.receive();
+        self.channel.write_some();
+        let received = self.channel.receive();
         let received = received.map_err(|error| {
             HostFault::unreachable(reasons::explain_libssh2(&error.to_string()))
         })?;
         if let Some(count) = received {
-            let bytes = self.transport.buffer[..count].to_vec();
-            return self.read(&bytes, agents, limit);
+            let bytes = self.channel.buffer[..count].to_vec();
+            return self.handle(&bytes, agents, limit);
         }
-        if self.transport.is_closed() {
+        if self.channel.is_closed() {
             return Err(self.lost());
         }
-        self.transport.wait(None, left.min(STOP_CHECKED));
+        self.channel.wait(None, left.min(STOP_CHECKED));
         Ok(None)
     }
 
     /// Handles received bytes; returns those after the agent's first line once it has arrived.
-    fn read(
+    fn handle(
         &mut self,
         bytes: &[u8],
         agents: &Agents,
         limit: Duration,
     ) -> Result<Option<Vec<u8>>, HostFault> {
-        self.seen += bytes.len();
-        if self.seen > MAX_GREETING {
+        self.received += bytes.len();
+        if self.received > MAX_GREETING {
             return Err(HostFault::unreachable(format!(
                 "its login shell prints more than {MAX_GREETING} bytes before it runs a command"
             ))
@@ -205,11 +195,11 @@ impl Greeting {
             let (first, second) = about.split_once(' ').unwrap_or((about, ""));
             match word {
                 "runs" => return Ok(Some(rest.to_vec())),
-                "need" => self.bring(agents.bytes(first, second == "gzip")?)?,
-                "took" => self.bring_on(limit)?,
+                "need" => self.start_delivery(agents.bytes(first, second == "gzip")?)?,
+                "took" => self.continue_delivery(limit)?,
                 "refused" => return Err(refused(about)),
                 "instead" => {
-                    if let Some(command) = self.transport.channel.command() {
+                    if let Some(command) = self.channel.channel.command() {
                         return Err(joined(command));
                     }
                     self.instead = Some((first.to_owned(), second.to_owned()));
@@ -223,33 +213,27 @@ impl Greeting {
 
     /// Begins to send the agent. An honest host receives one completely before it asks for the
     /// next.
-    fn bring(&mut self, agent: Arc<[u8]>) -> Result<(), HostFault> {
-        self.brought += 1;
-        if self.delivery.is_some() || self.transport.pending() > 0 {
-            return Err(HostFault::unreachable(
-                "it asks for host-agent again before it has received the last one",
-            ));
+    fn start_delivery(&mut self, agent: Arc<[u8]>) -> Result<(), HostFault> {
+        self.deliveries += 1;
+        if self.delivery.is_some() || self.channel.pending() > 0 {
+            let problem = "it asks for host-agent again before it has received the last one";
+            return Err(HostFault::unreachable(problem));
         }
-        if self.brought > MAX_BROUGHT {
-            return Err(HostFault::unreachable(format!(
-                "it asks for host-agent more than {MAX_BROUGHT} times"
-            )));
+        if self.deliveries > MAX_DELIVERIES {
+            let problem = format!("it asks for host-agent more than {MAX_DELIVERIES} times");
+            return Err(HostFault::unreachable(problem));
         }
         self.send_piece(agent, 0, FIRST_PIECE);
         Ok(())
     }
 
-    /// Sends the next piece of the agent, or its end, because the host has confirmed the previous
+    /// Sends the next piece of the agent, or its end, after the host has confirmed the previous
     /// one.
-    fn bring_on(&mut self, limit: Duration) -> Result<(), HostFault> {
-        let Some(delivery) = self
-            .delivery
-            .take()
-            .filter(|_| self.transport.pending() == 0)
-        else {
-            return Err(HostFault::unreachable(
-                "it confirms a piece of host-agent that was not sent",
-            ));
+    fn continue_delivery(&mut self, limit: Duration) -> Result<(), HostFault> {
+        let delivery = self.delivery.take();
+        let Some(delivery) = delivery.filter(|_| self.channel.pending() == 0) else {
+            let problem = "it confirms a piece of host-agent that was not sent";
+            return Err(HostFault::unreachable(problem));
         };
         let piece = next_piece(delivery.piece, delivery.since.elapsed(), limit);
         self.send_piece(delivery.agent, delivery.queued, piece);
@@ -258,18 +242,17 @@ impl Greeting {
 
     /// Queues the bytes of an agent from `start`, at most `piece` of them, or its end.
     fn send_piece(&mut self, agent: Arc<[u8]>, start: usize, piece: usize) {
-        self.moved = Instant::now();
+        self.last_progress = Instant::now();
         let piece = piece.min(agent.len() - start);
         let queued = start + piece;
-        let length = format!("{piece}\n").into_bytes();
-        self.transport.send(Body::Bytes(length));
-        let bytes = agent[start..queued].to_vec();
-        self.transport.send(Body::Bytes(bytes));
+        let mut bytes = format!("{piece}\n").into_bytes();
+        bytes.extend_from_slice(&agent[start..queued]);
+        self.channel.send(Body::Bytes(bytes));
         self.delivery = (piece > 0).then_some(AgentDelivery {
             agent,
             queued,
             piece,
-            since: self.moved,
+            since: self.last_progress,
         });
     }
 
@@ -282,44 +265,43 @@ impl Greeting {
     fn lost(&mut self) -> HostFault {
         let unfinished = std::mem::take(&mut self.line);
         self.remember(&String::from_utf8_lossy(&unfinished));
-        if let Some(fault) = self.of_start_up_files() {
+        if let Some(fault) = self.startup_file_fault() {
             return fault;
         }
-        let why = self.transport.why_ended();
-        let stderr_tail =
-            match self.transport.command_stderr().is_empty() && !self.shell_output.is_empty() {
-                true => format!("; its login shell printed: {}", self.shell_output),
-                false => String::new(),
-            };
+        let why = self.channel.why_ended();
+        let problem = if openssh::is_proxy_failure(&why) {
+            openssh::proxy_problem(&why)
+        } else if self.channel.command_stderr().is_empty() && !self.shell_output.is_empty() {
+            format!("{why}; its login shell printed: {}", self.shell_output)
+        } else {
+            why.clone()
+        };
         HostFault {
             again: openssh::hung_up(&why),
             timed_out: why.contains("timed out"),
-            ..HostFault::unreachable(match openssh::is_of_proxy(&why) {
-                true => openssh::of_proxy(&why),
-                false => why + &stderr_tail,
-            })
+            ..HostFault::unreachable(problem)
         }
     }
 
     /// The fault of a login shell that a start-up file ends or replaces by another program.
-    fn of_start_up_files(&mut self) -> Option<HostFault> {
-        if self.transport.channel.command().is_some() {
+    fn startup_file_fault(&mut self) -> Option<HostFault> {
+        if self.channel.channel.command().is_some() {
             return None;
         }
-        let said = self.transport.last_words();
+        let stderr = self.channel.last_words();
         if let Some((shell, login_shell)) = &self.instead {
-            return Some(start_up_file_starts(shell, login_shell));
+            return Some(startup_file_starts(shell, login_shell));
         }
-        if let Some(program) = reasons::wants_a_terminal(&said)
+        if let Some(program) = reasons::wants_a_terminal(&stderr)
             .or_else(|| reasons::wants_a_terminal(&self.shell_output))
         {
-            return Some(start_up_file_starts(program, ""));
+            return Some(startup_file_starts(program, ""));
         }
-        // output on stderr explains the end
-        if !said.is_empty() || !self.shell_output.is_empty() {
+        // output explains the end
+        if !stderr.is_empty() || !self.shell_output.is_empty() {
             return None;
         }
-        let status = self.transport.channel.exit_status()?;
+        let status = self.channel.channel.exit_status()?;
         if status.code() == Some(SSH_FAILED) {
             return None;
         }
@@ -334,25 +316,22 @@ impl Greeting {
     /// The fault of a host that has not answered in time. A shell that reads its stdin completely
     /// before it runs any of it prints its name afterwards.
     fn silent(&mut self, limit: Duration, agents: &Agents) -> HostFault {
-        if self.transport.channel.command().is_none() {
-            self.transport.close_stdin();
+        let mut stderr = self.channel.command_stderr();
+        if self.channel.channel.command().is_none() {
+            stderr.clear();
+            self.channel.close_stdin();
             let until = Instant::now() + LAST_WORDS;
             let left = || until.saturating_duration_since(Instant::now());
             while self.instead.is_none()
-                && !self.transport.is_closed()
+                && !self.channel.is_closed()
                 && !left().is_zero()
                 && self.turn(agents, limit, left()).is_ok()
             {}
         }
         if let Some((shell, login_shell)) = &self.instead {
-            return start_up_file_starts(shell, login_shell);
+            return startup_file_starts(shell, login_shell);
         }
-        let stderr_tail = if self.transport.channel.command().is_some() {
-            self.transport.command_stderr()
-        } else {
-            String::new()
-        };
-        HostFault::silent(limit, &stderr_tail)
+        HostFault::silent(limit, &stderr)
     }
 }
 
@@ -361,7 +340,7 @@ const RETURN_EARLY: &str = "have the file return before that if there is no term
     `[[ $- == *i* ]] || return`";
 
 /// The fault of a login shell that a start-up file replaces by another program.
-fn start_up_file_starts(program: &str, login_shell: &str) -> HostFault {
+fn startup_file_starts(program: &str, login_shell: &str) -> HostFault {
     let file = match login_shell.rsplit('/').next().unwrap_or_default() {
         "bash" => "~/.bashrc",
         "zsh" => "~/.zshenv",
@@ -388,9 +367,9 @@ fn joined(command: &str) -> HostFault {
     HostFault::for_all(problem).fix(fix)
 }
 
-/// The size of the piece after one of `piece` bytes that was confirmed after `elapsed`: what the
-/// same rate carries in a quarter of `limit`, the longest allowed silence. So a link may slow down
-/// to a quarter of its rate, and a fast one needs few pieces.
+/// The size of the piece after one that was confirmed after `elapsed`: what the same rate carries
+/// in a quarter of `limit`, the longest allowed silence. So a link may slow down to a quarter of
+/// its rate, and a fast one needs few pieces.
 fn next_piece(piece: usize, elapsed: Duration, limit: Duration) -> usize {
     let quarter = limit.as_micros() / 4 * piece as u128 / elapsed.as_micros().max(1);
     let most = (piece * PIECE_GROWTH).clamp(LEAST_PIECE, MAX_PIECE);

@@ -17,12 +17,17 @@ use std::process::{Command, Stdio};
 /// A line of known_hosts about this host.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct KnownHost {
-    revoked: bool,
-    authority: bool,
+    is_revoked: bool,
+    is_authority: bool,
     pub kind: String,
     key: String,
-    /// The file and the number of the line in it.
-    place: (String, String),
+    place: Place,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub file: String,
+    pub line: String,
 }
 
 /// The name of a host in known_hosts. A HostKeyAlias is used unchanged, whatever the port.
@@ -52,15 +57,14 @@ pub(crate) fn known_keys(settings: &SshSettings) -> Result<Vec<KnownHost>, HostF
         };
         let output = keygen.output().map_err(missing)?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let mut place = (file.display().to_string(), String::new());
+        let mut place = Place {
+            file: file.display().to_string(),
+            line: String::new(),
+        };
         for line in text.lines() {
             match line.rsplit_once(" found: line ") {
                 Some((_, number)) if line.starts_with('#') => {
-                    number
-                        .split(' ')
-                        .next()
-                        .unwrap_or("")
-                        .clone_into(&mut place.1);
+                    place.line = number.split(' ').next().unwrap_or("").to_owned();
                 }
                 _ => known.extend(parse(line, &place)),
             }
@@ -69,14 +73,14 @@ pub(crate) fn known_keys(settings: &SshSettings) -> Result<Vec<KnownHost>, HostF
     Ok(known)
 }
 
-fn parse(line: &str, place: &(String, String)) -> Option<KnownHost> {
+fn parse(line: &str, place: &Place) -> Option<KnownHost> {
     let mut words = line.split_whitespace().peekable();
     let marker = words.next_if(|word| word.starts_with('@'));
     let _names = words.next().filter(|names| !names.starts_with('#'))?;
     let (kind, key) = (words.next()?.to_owned(), words.next()?.to_owned());
     Some(KnownHost {
-        revoked: marker == Some("@revoked"),
-        authority: marker == Some("@cert-authority"),
+        is_revoked: marker == Some("@revoked"),
+        is_authority: marker == Some("@cert-authority"),
         kind,
         key,
         place: place.clone(),
@@ -90,68 +94,61 @@ pub(crate) fn check(
     blob: &[u8],
 ) -> Result<bool, HostFault> {
     let key = BASE64.encode(blob);
-    let same = |line: &&KnownHost| line.key == key;
-    if known
-        .iter()
-        .filter(|line| line.revoked)
-        .any(|line| same(&line))
-    {
-        return Err(HostFault::unreachable("its key is revoked in known_hosts")
-            .fix("do not connect; ask the administrator of the host"));
+    let mut places: Vec<&Place> = Vec::new();
+    let (mut is_known, mut has_authority) = (false, false);
+    for line in known {
+        if line.is_revoked && line.key == key {
+            return Err(HostFault::unreachable("its key is revoked in known_hosts")
+                .fix("do not connect; ask the administrator of the host"));
+        }
+        has_authority |= line.is_authority;
+        if !line.is_revoked && !line.is_authority {
+            is_known |= line.key == key;
+            places.push(&line.place);
+        }
     }
-    let plain: Vec<&KnownHost> = known
-        .iter()
-        .filter(|line| !line.revoked && !line.authority)
-        .collect();
-    if plain.iter().any(|line| line.key == key) {
+    if is_known {
         return Ok(true);
     }
-    if plain.is_empty() && known.iter().any(|line| line.authority) {
+    if places.is_empty() && has_authority {
+        let problem =
+            "known_hosts trusts it by a certificate authority, which libssh2 cannot check";
         let fault = HostFault {
             ssh_may_do: true,
-            ..HostFault::unreachable(
-                "known_hosts trusts it by a certificate authority, which libssh2 cannot check",
-            )
+            ..HostFault::unreachable(problem)
         };
         return Err(fault.fix("use --connect ssh, or --connect auto"));
     }
-    if plain.is_empty() {
+    if places.is_empty() {
         return Ok(false);
     }
-    let places: Vec<_> = plain.iter().map(|line| line.place.clone()).collect();
     Err(other_key(&name(settings), &places))
 }
 
 /// The fault of a host whose key differs from the one in these lines.
-pub(crate) fn other_key(name: &str, places: &[(String, String)]) -> HostFault {
-    let lines: Vec<String> = places
-        .iter()
-        .map(|(file, line)| format!("{file}:{line}"))
-        .collect();
-    let files: BTreeSet<&str> = places.iter().map(|(file, _)| file.as_str()).collect();
-    let commands: Vec<String> = files
-        .iter()
-        .map(|file| {
-            let (file, name) = (record::quote::shown(file), record::quote::shown(name));
-            format!("ssh-keygen -f {file} -R {name}")
-        })
-        .collect();
+pub(crate) fn other_key(name: &str, places: &[&Place]) -> HostFault {
+    let mut lines: Vec<String> = Vec::new();
+    let mut commands = BTreeSet::new();
+    let quoted_name = record::quote::shown(name);
+    for Place { file, line } in places {
+        lines.push(format!("{file}:{line}"));
+        let file = record::quote::shown(file);
+        commands.insert(format!("ssh-keygen -f {file} -R {quoted_name}"));
+    }
+    let lines = lines.join(", ");
     let fault = HostFault::unreachable(format!(
-        "its key is not the one that known_hosts has for {name} ({}): another host answers, or it \
-         was reinstalled",
-        lines.join(", ")
+        "its key is not the one that known_hosts has for {name} ({lines}): another host answers, \
+         or it was reinstalled"
     ));
-    fault.fix(format!(
-        "if you know why, forget the old key: {}",
-        commands.join(" && ")
-    ))
+    let commands = Vec::from_iter(commands).join(" && ");
+    fault.fix(format!("if you know why, forget the old key: {commands}"))
 }
 
 /// An unknown key, with its fingerprint to compare and the line to add to known_hosts.
 pub(crate) fn unknown_key(settings: &SshSettings, blob: &[u8], fingerprint: String) -> UnknownKey {
     UnknownKey {
         name: name(settings),
-        kind: kind_of(blob).unwrap_or_else(|| "?".to_owned()),
+        kind: key_type(blob).unwrap_or_else(|| "?".to_owned()),
         fingerprint,
         entry: settings.new_keys.clone().zip(line(settings, blob)),
     }
@@ -159,12 +156,12 @@ pub(crate) fn unknown_key(settings: &SshSettings, blob: &[u8], fingerprint: Stri
 
 /// The line of known_hosts for a key.
 fn line(settings: &SshSettings, blob: &[u8]) -> Option<String> {
-    let kind = kind_of(blob)?;
+    let kind = key_type(blob)?;
     Some(format!("{} {kind} {}", name(settings), BASE64.encode(blob)))
 }
 
-/// The kind of a key, which follows its length in the key itself (RFC 4253, 6.6).
-fn kind_of(blob: &[u8]) -> Option<String> {
+/// The type of a key follows its length in the key itself (RFC 4253, 6.6).
+fn key_type(blob: &[u8]) -> Option<String> {
     let (length, rest) = blob.split_first_chunk::<4>()?;
     let kind = rest.get(..u32::from_be_bytes(*length) as usize)?;
     let kind = String::from_utf8(kind.to_vec()).ok()?;
@@ -203,57 +200,53 @@ pub(crate) fn remember(settings: &SshSettings, blob: &[u8]) -> Result<(), HostFa
 /// Ends the last line of known_hosts before `ssh` writes a key: OpenSSH 9.2 would append it to a
 /// last line without a newline.
 pub(crate) fn end_last_line(settings: &SshSettings) {
-    let file = settings
-        .new_keys
-        .as_ref()
-        .and_then(|file| OpenOptions::new().read(true).append(true).open(file).ok());
     // if the file cannot be written, ssh fails in the same way and reports it
-    if let Some(file) = file {
+    if let Some(file) = &settings.new_keys
+        && let Ok(file) = OpenOptions::new().read(true).append(true).open(file)
+    {
         let _ = append_line(file, "");
     }
 }
 
-/// Appends a line (or nothing) after a newline if the last line has none; otherwise both keys would
-/// be lost. Other logins may do the same at the same moment.
+/// Appends a line (or nothing), after a newline if the last line has none; otherwise both keys
+/// would be lost. Other logins may do the same at the same moment.
 fn append_line(file: fs::File, line: &str) -> std::io::Result<()> {
     match Flock::lock(file, FlockArg::LockExclusive) {
-        Ok(mut locked) => append_behind_an_end(&mut locked, line),
+        Ok(mut locked) => append_to_last_line(&mut locked, line),
         // the file system has no locks
-        Err((mut file, _)) => append_behind_an_end(&mut file, line),
+        Err((mut file, _)) => append_to_last_line(&mut file, line),
     }
 }
 
-fn append_behind_an_end(file: &mut fs::File, line: &str) -> std::io::Result<()> {
-    let end = if ends_in_a_line(file)? { "" } else { "\n" };
-    match format!("{end}{line}").as_str() {
-        "" => Ok(()),
-        text => file.write_all(text.as_bytes()),
-    }
-}
-
-fn ends_in_a_line(file: &mut fs::File) -> std::io::Result<bool> {
+fn append_to_last_line(file: &mut fs::File, line: &str) -> std::io::Result<()> {
     let length = file.seek(SeekFrom::End(0))?;
     let mut last = [b'\n'];
     if length > 0 {
         file.read_exact_at(&mut last, length - 1)?;
     }
-    Ok(last == [b'\n'])
+    if last != [b'\n'] {
+        return file.write_all(format!("\n{line}").as_bytes());
+    }
+    file.write_all(line.as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn place() -> (String, String) {
-        ("/k".to_owned(), "3".to_owned())
+    fn place() -> Place {
+        Place {
+            file: "/k".to_owned(),
+            line: "3".to_owned(),
+        }
     }
 
     #[test]
     fn lines_of_known_hosts() {
-        let known = |revoked, authority, kind: &str, key: &str| {
+        let known = |is_revoked, is_authority, kind: &str, key: &str| {
             Some(KnownHost {
-                revoked,
-                authority,
+                is_revoked,
+                is_authority,
                 kind: kind.into(),
                 key: key.into(),
                 place: place(),

@@ -1,6 +1,5 @@
 //! The only way to a host. `host-agent` runs there, found or copied by a bootstrap in sh, and
-//! accepts requests over the connection. Hosts need no installation, and the remote command line is
-//! a constant.
+//! accepts requests. Hosts need no installation, and the remote command line is a constant.
 //!
 //! - [`choice`] decides between `ssh2` and `ssh` for each host.
 //! - [`ssh2`]: libssh2 in this process. A connection costs a tenth of what a program costs.
@@ -39,7 +38,7 @@ pub use session::{Body, HostFault, Session, SessionEvent, UnknownKey, Waker};
 pub use session::{random_token, report};
 pub use ssh_config::{printed_settings, ssh_options};
 
-use choice::{Logins, Wish};
+use choice::{LoginChoice, Logins};
 use rayon::prelude::*;
 use record::Connect;
 use record::Host;
@@ -53,7 +52,7 @@ use wire::{Event, Request};
 /// How to reach a host.
 enum Connector {
     /// libssh2 or OpenSSH's program.
-    Login(Wish),
+    Login(LoginChoice),
     /// This machine.
     Local,
     /// The user's command, a template.
@@ -70,22 +69,21 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Chooses the connector.
     pub fn new(options: RemoteOptions) -> Result<Remote, Report> {
         let connector = match options.connect.as_deref() {
-            how @ (None | Some("auto")) => Connector::Login(Wish::Any {
-                remembers: how.is_none(),
+            how @ (None | Some("auto")) => Connector::Login(LoginChoice::Any {
+                follows_records: how.is_none(),
             }),
-            Some("ssh2") => Connector::Login(Wish::Only(Connect::Ssh2)),
-            Some("ssh") => Connector::Login(Wish::Only(Connect::Ssh)),
+            Some("ssh2") => Connector::Login(LoginChoice::Only(Connect::Ssh2)),
+            Some("ssh") => Connector::Login(LoginChoice::Only(Connect::Ssh)),
             Some("local") => Connector::Local,
-            Some(how) => match (dialed(how)?, how.contains(char::is_whitespace)) {
-                (Some((evidence, command)), _) => {
+            Some(how) => {
+                if let Some((evidence, command)) = parse_dial(how)? {
                     let dial = dial::Dial::new(command, evidence, options.clone());
                     Connector::Dial(Box::new(dial))
-                }
-                (None, true) => Connector::Command(how.to_owned()),
-                (None, false) => {
+                } else if how.contains(char::is_whitespace) {
+                    Connector::Command(how.to_owned())
+                } else {
                     let problem = format!(
                         "{how} is none of auto, ssh2, ssh, local, and no command with arguments"
                     );
@@ -93,7 +91,7 @@ impl Remote {
                         --unbuffered -N1 -n1 -w {name}'";
                     return Err(Fault::usage("--connect", problem).fix(fix).report());
                 }
-            },
+            }
         };
         Ok(Remote {
             options,
@@ -123,12 +121,11 @@ impl Remote {
 
     fn log_in(&self, host: &Host) -> Result<Session, HostFault> {
         match self.connector_for(host) {
-            Connector::Local => greeting::begin_here(&self.options),
-            Connector::Login(wish) => self.logins.open(&self.options, host, *wish),
+            Connector::Local => greeting::start_local_agent(&self.options),
+            Connector::Login(choice) => self.logins.open(&self.options, host, *choice),
             Connector::Command(template) => {
-                let command = bootstrap::COMMAND;
-                let channel = program::template(&self.options, host, template, command)?;
-                greeting::begin(channel, &self.options)
+                let channel = program::run_template(&self.options, host, template)?;
+                greeting::start_agent(channel, &self.options)
             }
             Connector::Dial(_) => Err(HostFault::unreachable("it must dial in")),
         }
@@ -136,10 +133,10 @@ impl Remote {
 
     /// This remote, set up for logins that carry much data if `carries_content`.
     pub fn for_content(mut self, carries_content: bool) -> Remote {
-        let has_choice = matches!(self.connector, Connector::Login(Wish::Any { .. }));
+        let has_choice = matches!(self.connector, Connector::Login(LoginChoice::Any { .. }));
         // OpenSSH's cipher is cheaper
         if carries_content && has_choice && ssh_config::openssh().is_some() {
-            self.connector = Connector::Login(Wish::Only(Connect::Ssh));
+            self.connector = Connector::Login(LoginChoice::Only(Connect::Ssh));
         }
         self
     }
@@ -147,11 +144,11 @@ impl Remote {
     /// The hosts whose connector this tool has found, with it, for later tools.
     pub fn newly_found<'a>(&self, hosts: impl IntoIterator<Item = &'a Host>) -> Vec<Host> {
         let hosts = hosts.into_iter();
-        let found = hosts.map(|host| (host, self.with_connector(host)));
-        found
-            .filter(|(host, now)| host.connect != now.connect)
-            .map(|(_, now)| now)
-            .collect()
+        let found = hosts.filter_map(|host| {
+            let now = self.with_connector(host);
+            (host.connect != now.connect).then_some(now)
+        });
+        found.collect()
     }
 
     /// The host with the connector by which it was reached, for later tools.
@@ -162,17 +159,13 @@ impl Remote {
         }
     }
 
-    /// Like [`Remote::open_agents`], but returns the hosts on which host-agent runs, and the faults
-    /// of the others.
+    /// The hosts on which host-agent runs, and the faults of the others.
     pub fn open_reachable<'a>(&self, hosts: &'a [Host]) -> (Vec<(&'a Host, Session)>, Report) {
         let opened = self.open_agents(hosts);
         let report = report(hosts, &opened);
-        let reached = hosts
-            .iter()
-            .zip(opened)
-            .filter_map(|(host, opened)| Some((host, opened.ok()?)))
-            .collect();
-        (reached, report)
+        let pairs = hosts.iter().zip(opened);
+        let reached = pairs.filter_map(|(host, opened)| Some((host, opened.ok()?)));
+        (reached.collect(), report)
     }
 
     /// Sends each host one request. The answers are in the order of the hosts.
@@ -193,8 +186,8 @@ impl Remote {
     /// Adds a fix to a fault that only quotes a connector: how to run that connector by hand.
     fn with_fix(&self, host: &Host, fault: HostFault) -> HostFault {
         const NEEDS: &str = "the host needs a POSIX sh with head, chmod and mv";
-        let is_no_host_of_lab = !local_addresses().iter().any(is_of_host_lab);
-        if fault.is_unanswered() && is_of_host_lab(&host.ip.0) && is_no_host_of_lab {
+        let is_outside_lab = !local_addresses().iter().any(is_of_host_lab);
+        if fault.is_unanswered() && is_of_host_lab(&host.ip.0) && is_outside_lab {
             return fault.fix(
                 "hosts of host-lab are reached only from one another: run this by host-lab exec 1",
             );
@@ -227,32 +220,31 @@ impl Remote {
     }
 
     fn connector_for(&self, host: &Host) -> &Connector {
-        let has_other = |login: &String| *login != host.ip.to_string();
         // a login, port or user name of the user's choice may lead elsewhere
-        let elsewhere = host.login.as_ref().is_some_and(has_other)
+        let login = host.login.as_ref();
+        let has_own_login = login.is_some_and(|login| *login != host.ip.to_string())
             || self.options.ssh_port.is_some()
             || self.options.ssh_username.is_some();
-        match self.is_ssh() && !elsewhere && is_local(host.ip.0) {
-            true => &Connector::Local,
-            false => &self.connector,
+        if self.is_ssh() && !has_own_login && is_local(host.ip.0) {
+            return &Connector::Local;
         }
+        &self.connector
     }
 }
 
-/// Whether the address is one of host-lab's.
 fn is_of_host_lab(address: &Ipv4Addr) -> bool {
     address.octets()[..3] == [10, 77, 0]
 }
 
 const DIAL_FIX: &str = "as in 'dial srun --overlap -N{count} -w {names} --ntasks-per-node=1'";
 
-/// The command of a `--connect` with which hosts dial in, and the evidence that identifies an
-/// agent's host. Refuses placeholders for one host, because the command runs once for all hosts.
-fn dialed(how: &str) -> Result<Option<(dial::HostEvidence, &str)>, Report> {
+/// The command of `--connect 'dial COMMAND'`, and what identifies an agent's host. Refuses
+/// placeholders for one host, because the command runs once for all hosts.
+fn parse_dial(how: &str) -> Result<Option<(dial::HostEvidence, &str)>, Report> {
     let (word, command) = how.split_once(' ').unwrap_or((how, ""));
     let evidence = match word {
         "dial" => dial::HostEvidence::Source,
-        "dial-by-name" => dial::HostEvidence::OwnWord,
+        "dial-by-name" => dial::HostEvidence::Report,
         _ => return Ok(None),
     };
     let command = command.trim();
@@ -267,8 +259,7 @@ fn dialed(how: &str) -> Result<Option<(dial::HostEvidence, &str)>, Report> {
     Err(Fault::usage("--connect", problem).fix(DIAL_FIX).report())
 }
 
-/// A thread pool for work that mostly waits for hosts; its size is a number of connections, not of
-/// cores.
+/// A pool of threads that mostly wait for hosts, so there may be more than cores.
 pub fn threads(count: usize) -> Result<rayon::ThreadPool, Report> {
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(count.max(1))
@@ -285,7 +276,6 @@ fn is_local(address: Ipv4Addr) -> bool {
     local_addresses().contains(&address)
 }
 
-/// The addresses of this machine.
 fn local_addresses() -> &'static HashSet<Ipv4Addr> {
     static ADDRESSES: OnceLock<HashSet<Ipv4Addr>> = OnceLock::new();
     ADDRESSES.get_or_init(|| {

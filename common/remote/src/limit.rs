@@ -16,7 +16,6 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// Creates a limit of this many bytes a second, at least one.
     pub fn new(bytes_per_second: u64) -> RateLimit {
         RateLimit {
             bytes_per_second: bytes_per_second.max(1),
@@ -33,9 +32,9 @@ impl RateLimit {
     pub(crate) fn let_through(&self, bytes: u64, now: Instant) -> Duration {
         let mut gone = self.gone.lock();
         let earliest = now.checked_sub(BURST).unwrap_or(now);
-        let begin = gone.map_or(earliest, |gone| gone.max(earliest));
-        *gone = Some(begin + self.takes(bytes));
-        begin.saturating_duration_since(now)
+        let start = gone.map_or(earliest, |gone| gone.max(earliest));
+        *gone = Some(start + self.takes(bytes));
+        start.saturating_duration_since(now)
     }
 }
 

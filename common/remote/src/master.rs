@@ -1,10 +1,9 @@
 //! Masters of ssh (ControlMaster of ssh_config(5)): connections that all logins of a pipeline to a
-//! host share. A master ends after a minute without use.
+//! host share.
 //!
 //! If the user has a master, it is used. Otherwise the tools start one, with its socket in a
-//! directory that only the user can enter; its name is a hash of all settings for the host, so that
-//! other settings use another master. Without such a directory, each login has its own connection,
-//! as it has if a master refuses another session (MaxSessions); `ssh` does that by itself.
+//! directory that only the user can enter. Without such a directory, each login has its own
+//! connection, as it has if a master refuses another session (MaxSessions); `ssh` does that itself.
 
 #![expect(
     clippy::disallowed_methods,
@@ -29,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a master remains without use.
+/// Seconds that a master remains without use.
 const PERSIST: &str = "ControlPersist=60";
 /// The longest path of a Unix socket.
 const SOCKET_PATH: usize = 108;
@@ -37,22 +36,21 @@ const SOCKET_PATH: usize = 108;
 const SSH_SUFFIX: usize = 17;
 /// The length of the names of sockets.
 const NAME: usize = 24;
-/// How long a child that has failed to become a master may take to end.
+/// How long a child that did not become a master may take to end.
 const LEAVE: Duration = Duration::from_millis(100);
 
-/// The connection that carries the sessions of a host.
 pub(crate) enum Master {
-    /// The user's own master, at the ControlPath of ssh_config.
-    OfUser,
-    /// A master of the tools.
+    /// The user's, at the ControlPath of ssh_config.
+    Users,
+    /// One of the tools.
     Ours(PathBuf),
-    /// None: each session has its own connection.
+    /// Each session has its own connection.
     None,
 }
 
 impl Master {
-    /// Opens a connection to a host if there is none. `asks` allows `ssh` to ask the user
-    /// questions, without a time limit.
+    /// Finds a connection to a host, or opens one. If `asks`, `ssh` may ask the user questions,
+    /// without a time limit.
     pub(crate) fn find_or_open(
         options: &RemoteOptions,
         host: &Host,
@@ -60,7 +58,7 @@ impl Master {
         asks: bool,
     ) -> Result<Master, HostFault> {
         if settings.control_path.as_deref().is_some_and(is_alive) {
-            return Ok(Master::OfUser);
+            return Ok(Master::Users);
         }
         let Some(folder) = folder() else {
             return Ok(Master::None);
@@ -88,8 +86,7 @@ impl Master {
         }
         // the socket of a master that was killed
         let _ = fs::remove_file(&socket);
-        let master = Master::open(options, host, settings, &socket, asks)?;
-        Ok(master)
+        Master::open(options, host, settings, &socket, asks)
     }
 
     fn open(
@@ -118,20 +115,21 @@ impl Master {
         })?;
         let limit = (!asks).then_some(options.connect_timeout);
         let (success, stderr) = wait(child, limit, options)?;
-        match (success, is_alive(socket)) {
-            (true, true) => Ok(Master::Ours(socket.to_owned())),
-            (true, false) => Ok(Master::None),
-            // with a master, ssh does not show the output of a ProxyCommand
-            (false, _) if openssh::is_of_proxy(&stderr) => Ok(Master::None),
-            (false, _) => Err(openssh::fault(&stderr, host, settings, options)),
+        if success && is_alive(socket) {
+            return Ok(Master::Ours(socket.to_owned()));
         }
+        // with a master, ssh does not show the output of a ProxyCommand
+        if success || openssh::is_proxy_failure(&stderr) {
+            return Ok(Master::None);
+        }
+        Err(openssh::fault(&stderr, host, settings, options))
     }
 
     /// The options of `ssh` for a session.
     pub(crate) fn options(&self) -> Vec<OsString> {
         let mut words: Vec<OsString> = vec!["-o".into(), "ControlMaster=no".into()];
         let path: OsString = match self {
-            Master::OfUser => return words,
+            Master::Users => return words,
             Master::Ours(socket) => socket.into(),
             Master::None => "none".into(),
         };
@@ -142,20 +140,19 @@ impl Master {
     }
 }
 
-/// Waits until the child has become a master in the background, or has failed. Returns its
-/// messages.
+/// Waits until the child has become a master in the background, or has failed. Returns whether it
+/// succeeded, and its messages.
 fn wait(
     mut child: Child,
     limit: Option<Duration>,
     options: &RemoteOptions,
 ) -> Result<(bool, String), HostFault> {
     let until = limit.map(|limit| Instant::now() + limit);
-    let stderr = child.stderr.take();
+    let mut stderr = child.stderr.take();
     // the master in the background may keep it open, so do not wait for its end
     if let Some(stderr) = &stderr {
         let _ = super::program::unblock(std::os::fd::AsFd::as_fd(stderr));
     }
-    let mut stderr = stderr;
     let mut said = Vec::new();
     let mut read = |said: &mut Vec<u8>| {
         let mut buffer = [0; 4096];
@@ -167,10 +164,8 @@ fn wait(
         read(&mut said);
         if let Ok(Some(status)) = child.try_wait() {
             read(&mut said);
-            return Ok((
-                status.success(),
-                String::from_utf8_lossy(&said).into_owned(),
-            ));
+            let said = String::from_utf8_lossy(&said).into_owned();
+            return Ok((status.success(), said));
         }
         let is_late = until.is_some_and(|until| Instant::now() >= until);
         if is_late || options.is_stopped() {
@@ -179,10 +174,8 @@ fn wait(
             let Some(limit) = limit.filter(|_| is_late) else {
                 return Err(HostFault::stopped());
             };
-            return Err(HostFault::silent(
-                limit,
-                &session::buffered_channel::last_words(&said),
-            ));
+            let last_words = session::buffered_channel::last_words(&said);
+            return Err(HostFault::silent(limit, &last_words));
         }
         std::thread::sleep(Duration::from_millis(5).min(STOP_CHECKED));
     }
@@ -192,8 +185,7 @@ fn is_alive(socket: &Path) -> bool {
     UnixStream::connect(socket).is_ok()
 }
 
-/// The name of the socket of a host's master: a hash of everything that decides how the host is
-/// reached.
+/// The name of a master's socket: a hash of everything that decides how the host is reached.
 fn name(options: &RemoteOptions, host: &Host, settings: &SshSettings) -> String {
     let accepts = settings.accepts_new_keys;
     let words = super::ssh_config::ssh_options(options);
@@ -201,8 +193,8 @@ fn name(options: &RemoteOptions, host: &Host, settings: &SshSettings) -> String 
     blake3::hash(identity.as_bytes()).to_hex()[..NAME].to_owned()
 }
 
-/// The directory for sockets: below $XDG_RUNTIME_DIR, or else in /tmp. `None` if other users could
-/// enter it, or if a path would be too long.
+/// The directory for sockets, in $XDG_RUNTIME_DIR or /tmp. `None` if other users could enter it, or
+/// a path would be too long.
 fn folder() -> Option<PathBuf> {
     let user = nix::unistd::geteuid().as_raw();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);

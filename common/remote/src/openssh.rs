@@ -1,27 +1,27 @@
 //! Turns the messages of OpenSSH's program about a failed login into a fault with its fix.
 
 use super::certificate;
+use super::known_hosts::Place;
 use super::options::RemoteOptions;
 use super::ssh_config::SshSettings;
 use record::Host;
 use record::quote;
 use session::HostFault;
 
-/// The kind of a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum LoginFailure {
     /// ssh did not begin to connect, because of its configuration or options.
     Local,
     /// The jump host or ProxyCommand failed to reach the host.
     Proxy,
-    /// The key of the host differs from the one in known_hosts.
+    /// The key of the host differs from the one in this line of known_hosts.
     OtherKey {
         file: String,
         line: String,
     },
-    /// The key of the host is revoked, by known_hosts or RevokedHostKeys.
+    /// By known_hosts or RevokedHostKeys.
     Revoked,
-    /// The host accepted neither a key nor an answer; the methods that it offers.
+    /// The host accepted neither a key nor an answer, and offers these methods.
     Refused {
         methods: String,
     },
@@ -70,22 +70,22 @@ pub(crate) fn fault(
     settings: &SshSettings,
     options: &RemoteOptions,
 ) -> HostFault {
-    let words = said(stderr);
-    let problem = match words.is_empty() {
-        true => "ssh ended without a message".to_owned(),
-        false => words.clone(),
-    };
+    let words = last_lines(stderr);
+    let mut problem = words.clone();
+    if problem.is_empty() {
+        problem = "ssh ended without a message".to_owned();
+    }
     match failure(stderr) {
         LoginFailure::Local => HostFault::for_all(format!("ssh failed on this machine: {problem}"))
             .fix("correct ssh_config, or the file that DGL_TOOLS_SSH_CONFIG names"),
         LoginFailure::Proxy => HostFault {
             again: true,
-            ..HostFault::unreachable(of_proxy(&problem))
+            ..HostFault::unreachable(proxy_problem(&problem))
         }
         .fix(format!("try it here: ssh {}", by_hand(host, options))),
         LoginFailure::OtherKey { file, line } => {
             let name = super::known_hosts::name(settings);
-            super::known_hosts::other_key(&name, &[(file, line)])
+            super::known_hosts::other_key(&name, &[&Place { file, line }])
         }
         LoginFailure::Revoked => {
             HostFault::unreachable(problem).fix("do not connect; ask the administrator of the host")
@@ -110,7 +110,6 @@ pub(crate) fn fault(
     }
 }
 
-/// The fault of a login that the host refused.
 fn refused(
     words: &str,
     methods: &str,
@@ -123,12 +122,9 @@ fn refused(
         ..HostFault::unreachable(format!("login refused for {}: {words}", settings.user))
     };
     if let Some((file, since)) = certificate::expired(&settings.certificates) {
-        let file = file.display();
+        let (problem, file) = (&fault.problem, file.display());
         return HostFault {
-            problem: format!(
-                "{}; the certificate {file} expired on {since}",
-                fault.problem
-            ),
+            problem: format!("{problem}; the certificate {file} expired on {since}"),
             ..fault
         }
         .fix("get a new certificate from its issuer");
@@ -139,21 +135,18 @@ fn refused(
 /// What to do about a refused login, by the methods that the host offers.
 pub(crate) fn fix_of_refusal(methods: &str, by_hand: &str) -> String {
     let offers = |method: &str| methods.split(',').any(|offered| offered == method);
-    let ticket = match offers("gssapi-with-mic") {
-        true => "; with Kerberos, `klist` must show a ticket",
-        false => "",
-    };
-    let answers = match offers("keyboard-interactive") || offers("password") {
-        true => {
-            ". For a passphrase, a password or a second factor, run this on a terminal, where ssh \
-             can ask"
-        }
-        false => "",
-    };
-    format!(
+    let mut fix = format!(
         "name user and key in ssh_config, or in DGL_TOOLS_SSH_USERNAME and DGL_TOOLS_IDENTITY; \
-         then `ssh -o BatchMode=yes {by_hand}` must work{ticket}{answers}"
-    )
+         then `ssh -o BatchMode=yes {by_hand}` must work"
+    );
+    if offers("gssapi-with-mic") {
+        fix += "; with Kerberos, `klist` must show a ticket";
+    }
+    if offers("keyboard-interactive") || offers("password") {
+        fix += ". For a passphrase, a password or a second factor, run this on a terminal, where \
+                ssh can ask";
+    }
+    fix
 }
 
 /// The words of an `ssh` command that users can run.
@@ -167,25 +160,23 @@ pub(crate) fn by_hand(host: &Host, options: &RemoteOptions) -> String {
 }
 
 /// Whether the jump host or ProxyCommand failed to reach the host.
-pub(crate) fn is_of_proxy(words: &str) -> bool {
+pub(crate) fn is_proxy_failure(words: &str) -> bool {
     words.contains("UNKNOWN port 65535")
 }
 
-/// The problem in that case, with the message of ssh.
-pub(crate) fn of_proxy(words: &str) -> String {
+pub(crate) fn proxy_problem(words: &str) -> String {
     format!("the ProxyJump or ProxyCommand of ssh_config does not reach it: {words}")
 }
 
 /// The last lines of ssh's output as one line, without decoration and advice.
-fn said(stderr: &str) -> String {
-    let is_noise = |line: &&str| {
-        line.is_empty()
-            || line.starts_with('@')
-            || line.starts_with("Warning: Permanently added")
-            || line.starts_with("Pseudo-terminal will not")
-    };
-    let lines = stderr.lines().map(str::trim).filter(|line| !is_noise(line));
-    let mut lines: Vec<&str> = lines.collect();
+fn last_lines(stderr: &str) -> String {
+    const NOISE: [&str; 3] = [
+        "@",
+        "Warning: Permanently added",
+        "Pseudo-terminal will not",
+    ];
+    let mut lines: Vec<&str> = stderr.lines().map(str::trim).collect();
+    lines.retain(|line| !line.is_empty() && !NOISE.iter().any(|noise| line.starts_with(noise)));
     lines.dedup();
     lines[lines.len().saturating_sub(3)..].join("; ")
 }
@@ -214,7 +205,7 @@ fn failure(stderr: &str) -> LoginFailure {
     if lines().any(|line| HERE.iter().any(|sign| line.contains(sign))) {
         return LoginFailure::Local;
     }
-    if is_of_proxy(stderr) {
+    if is_proxy_failure(stderr) {
         return LoginFailure::Proxy;
     }
     if let Some(methods) = between("Permission denied (", ')') {
@@ -241,10 +232,10 @@ fn failure(stderr: &str) -> LoginFailure {
     }
     let is_unreachable =
         |line: &str| line.starts_with("ssh: connect to host ") || line.contains("timed out");
-    match lines().any(is_unreachable) {
-        true => LoginFailure::Unreachable,
-        false => LoginFailure::Other,
+    if lines().any(is_unreachable) {
+        return LoginFailure::Unreachable;
     }
+    LoginFailure::Other
 }
 
 #[cfg(test)]

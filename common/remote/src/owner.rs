@@ -16,20 +16,19 @@ pub(crate) enum Exposure {
     Writable,
 }
 
-/// Whether it belongs to this user, to root, or to the owner of the root directory, who is root
-/// outside of a user namespace.
+/// Whether it belongs to this user, to root, or to the owner of `/`, who is root outside of a user
+/// namespace.
 pub(crate) fn is_trusted(meta: &Metadata) -> bool {
     [0, nix::unistd::geteuid().as_raw()].contains(&meta.uid())
         || fs::metadata("/").is_ok_and(|root| root.uid() == meta.uid())
 }
 
-/// Whether its mode lets others write.
 pub(crate) fn others_write(meta: &Metadata) -> bool {
     meta.mode() & 0o22 != 0
 }
 
-/// The first of a directory and those above it, up to the user's home as in sshd's StrictModes,
-/// whose content another user could replace.
+/// The first of a directory and those above it whose content another user could replace; up to the
+/// user's home, as in sshd's StrictModes.
 pub(crate) fn exposed(folder: &Path) -> Option<(PathBuf, Exposure)> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     // the path may contain links, which could be replaced, too
@@ -47,10 +46,8 @@ pub(crate) fn exposed(folder: &Path) -> Option<(PathBuf, Exposure)> {
 }
 
 fn exposure(folder: &Path) -> Option<Exposure> {
-    let (link, meta) = (
-        fs::symlink_metadata(folder).ok()?,
-        fs::metadata(folder).ok()?,
-    );
+    let link = fs::symlink_metadata(folder).ok()?;
+    let meta = fs::metadata(folder).ok()?;
     if !is_trusted(&link) || !is_trusted(&meta) {
         return Some(Exposure::Owned);
     }

@@ -1,23 +1,23 @@
 //! Logs in to many hosts, with as many logins at once as this machine can handle.
 //!
 //! A login costs both sides a key exchange and a shell. On a busy machine (120 sshds and two busy
-//! loops on 2 cores), 16 logins at once take 8 s each, and some 27 s, while a single one takes 0.3
-//! s. So after a slow login, fewer run at once. A login that timed out while others were slow, too,
-//! is tried again after all others; if the others were quick, the host itself is the cause. A login
-//! that sshd dropped, as it does at random beyond MaxStartups, is tried again after a pause.
+//! loops on 2 cores), 16 logins at once took 8 s each, and some 27 s, a single one 0.3 s. So after
+//! a slow login, fewer run at once. A login that timed out while others were slow is tried again
+//! after all others; if the others were quick, the host itself is the cause. A login that sshd
+//! dropped, as it does at random beyond MaxStartups, is tried again after a pause.
 
 use super::HostFault;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How many logins run at once. More would only wait for this machine's cores, and the sshd of a
-/// bastion drops them (MaxStartups 10:30:100).
+/// More logins at once would only wait for this machine's cores, and the sshd of a bastion drops
+/// them (MaxStartups 10:30:100).
 const MOST_AT_ONCE: usize = 16;
 /// How many timeouts show that a host is not merely slow.
 const MOST_TRIES: u32 = 5;
 
-/// The experience with the logins so far.
+/// What the logins so far have shown.
 #[derive(Clone, Debug)]
 struct Pace {
     /// How many may run at once.
@@ -28,12 +28,11 @@ struct Pace {
     slowest: Duration,
 }
 
-/// How a login ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
+enum LoginEnd {
     Open,
     TimedOut,
-    /// It failed for a reason that more time does not change.
+    /// For a reason that more time does not change.
     Failed,
 }
 
@@ -46,22 +45,22 @@ impl Pace {
         }
     }
 
-    /// Adapts to a login that took this long; returns whether to try it again.
-    fn learn(&mut self, ended: Ended, took: Duration, tries: u32) -> bool {
-        match ended {
-            Ended::Open => {
+    /// Adapts to the end of a login; returns whether to try it again.
+    fn learn(&mut self, end: LoginEnd, took: Duration, tries: u32) -> bool {
+        let fewer = (self.allowed / 2).max(1);
+        match end {
+            LoginEnd::Open => {
                 self.slowest = self.slowest.max(took);
-                self.allowed = match took > self.limit / 2 {
-                    true => (self.allowed / 2).max(1),
-                    false => (self.allowed + 1).min(MOST_AT_ONCE),
-                };
+                let is_slow = took > self.limit / 2;
+                let more = (self.allowed + 1).min(MOST_AT_ONCE);
+                self.allowed = if is_slow { fewer } else { more };
                 false
             }
-            Ended::TimedOut if self.slowest > self.limit / 4 && tries < MOST_TRIES => {
-                self.allowed = (self.allowed / 2).max(1);
+            LoginEnd::TimedOut if self.slowest > self.limit / 4 && tries < MOST_TRIES => {
+                self.allowed = fewer;
                 true
             }
-            Ended::TimedOut | Ended::Failed => false,
+            LoginEnd::TimedOut | LoginEnd::Failed => false,
         }
     }
 }
@@ -75,8 +74,8 @@ struct PacingState<T> {
     results: Vec<Option<Result<T, HostFault>>>,
 }
 
-/// Opens each of `count` hosts by its position; `limit` is how long a login may take. Once it is
-/// stopped, no more logins begin. The results are in the order of the positions.
+/// Opens each of `count` hosts by its position; `limit` is the time for a login. The results are in
+/// the order of the positions.
 pub(crate) fn open_each<T: Send>(
     count: usize,
     limit: Duration,
@@ -99,17 +98,13 @@ pub(crate) fn open_each<T: Send>(
         }
         work(&state, &changed, &is_stopped, &open);
     });
-    let state = state.into_inner();
-    let lost = || Err(HostFault::stopped());
-    state
-        .results
-        .into_iter()
-        .map(|result| result.unwrap_or_else(lost))
+    let results = state.into_inner().results.into_iter();
+    results
+        .map(|result| result.unwrap_or_else(|| Err(HostFault::stopped())))
         .collect()
 }
 
-/// Logs in to one host after another until no host waits and no running login may have to be
-/// repeated.
+/// Logs in to one host after another while a host waits or a running login may have to be repeated.
 fn work<T: Send>(
     state: &Mutex<PacingState<T>>,
     changed: &Condvar,
@@ -119,22 +114,23 @@ fn work<T: Send>(
     while let Some((host_index, tries)) = next(state, changed, is_stopped) {
         let began = Instant::now();
         let result = open(host_index);
-        let ended = match &result {
-            Ok(_) => Ended::Open,
-            Err(fault) if fault.timed_out => Ended::TimedOut,
-            Err(_) => Ended::Failed,
+        let end = match &result {
+            Ok(_) => LoginEnd::Open,
+            Err(fault) if fault.timed_out => LoginEnd::TimedOut,
+            Err(_) => LoginEnd::Failed,
         };
         let mut state = state.lock();
         state.under_way -= 1;
-        match state.pace.learn(ended, began.elapsed(), tries) {
-            true => state.waiting.push_back((host_index, tries + 1)),
-            false => state.results[host_index] = Some(result),
+        if state.pace.learn(end, began.elapsed(), tries) {
+            state.waiting.push_back((host_index, tries + 1));
+        } else {
+            state.results[host_index] = Some(result);
         }
         changed.notify_all();
     }
 }
 
-/// Logs in to a host, again if the login is dropped, until the limit.
+/// Logs in to a host, and again if sshd drops the login.
 fn open_again<T>(
     host_index: usize,
     limit: Duration,
@@ -189,12 +185,17 @@ mod tests {
         let slow = Duration::from_secs(6);
         // the earlier results; the number of tries; whether to try again, and how many run at once
         // then
-        let table: [(&[(Ended, Duration)], u32, bool, usize); 5] = [
+        let table: [(&[(LoginEnd, Duration)], u32, bool, usize); 5] = [
             (&[], 1, false, 16),
-            (&[(Ended::Open, quick)], 1, false, 16),
-            (&[(Ended::Open, slow)], 1, true, 4),
-            (&[(Ended::Open, slow), (Ended::Open, quick)], 2, true, 4),
-            (&[(Ended::Open, slow)], MOST_TRIES, false, 8),
+            (&[(LoginEnd::Open, quick)], 1, false, 16),
+            (&[(LoginEnd::Open, slow)], 1, true, 4),
+            (
+                &[(LoginEnd::Open, slow), (LoginEnd::Open, quick)],
+                2,
+                true,
+                4,
+            ),
+            (&[(LoginEnd::Open, slow)], MOST_TRIES, false, 8),
         ];
         for (before, tries, again, allowed) in table {
             let mut pace = Pace::new(LIMIT);
@@ -202,12 +203,12 @@ mod tests {
                 pace.learn(*ended, *took, 1);
             }
             assert_eq!(
-                (pace.learn(Ended::TimedOut, LIMIT, tries), pace.allowed),
+                (pace.learn(LoginEnd::TimedOut, LIMIT, tries), pace.allowed),
                 (again, allowed),
                 "{before:?}"
             );
         }
-        assert!(!Pace::new(LIMIT).learn(Ended::Failed, quick, 1));
+        assert!(!Pace::new(LIMIT).learn(LoginEnd::Failed, quick, 1));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Runs a program that reaches a host: OpenSSH's ssh, the agent on this machine, or a command of
 //! the user's.
 
+use super::bootstrap;
 use super::options::RemoteOptions;
 use super::ssh_config::{SshSettings, openssh};
 use nix::errno::Errno;
@@ -32,25 +33,23 @@ const LARGE_PIPES: usize = 24 << 20;
 /// The sum up to which they get [`SMALL_PIPE_BYTES`]: with many hosts, each gets less of the link.
 const ALL_PIPES: usize = 32 << 20;
 const SMALL_PIPE_BYTES: i32 = 256 << 10;
-/// The default size of a pipe.
 const DEFAULT_PIPE_BYTES: usize = 64 << 10;
 /// How long nothing is written after a pipe was full, until about half of it is empty with the
 /// fastest cipher: ssh reads 32 KiB at a time, and would wake this tool each time.
-const SHORTEST_REST: Duration = Duration::from_micros(200);
-/// The longest such pause, so that a link that has become fast again is noticed.
-const LONGEST_REST: Duration = Duration::from_millis(5);
+const SHORTEST_PAUSE: Duration = Duration::from_micros(200);
+/// So that a link that has become fast again is noticed.
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 /// How long a program may take to end after its stdin was closed.
 const LEAVE: Duration = Duration::from_millis(100);
-/// The same for a program of the user's: srun must notify Slurm first.
-const LEAVE_ENGINE: Duration = Duration::from_secs(2);
+/// The same for a command of the user's: srun must notify Slurm first.
+const LEAVE_COMMAND: Duration = Duration::from_secs(2);
 /// The time from TERM to KILL for a program that has not ended by itself.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Overrides settings of the user's configuration that are meant for interactive use. Neither agent
-/// nor display is forwarded to a host. A port can be forwarded only once, and a second connection
-/// would fail if ExitOnForwardFailure is set. UpdateHostKeys would add keys that the user has not
-/// verified, and hundreds of ssh at once would rewrite known_hosts. OpenSSH 7.4 supports all of
-/// these options.
+/// Overrides settings of the user that are meant for interactive use. A port can be forwarded only
+/// once, and a second connection would fail with ExitOnForwardFailure. UpdateHostKeys would add
+/// keys that the user has not verified, and hundreds of ssh at once would rewrite known_hosts.
+/// OpenSSH 7.4 supports all of these.
 const NOT_FOR_TOOLS: [&str; 7] = [
     "ForwardAgent=no",
     "ForwardX11=no",
@@ -65,8 +64,7 @@ const NOT_FOR_TOOLS: [&str; 7] = [
 /// 1.5 times the rate of chacha20, which OpenSSH prefers.
 const FASTEST_CIPHER: &str = "aes128-gcm@openssh.com";
 
-/// The user's own `ssh` with all options except the host. `asks` allows it to ask the user
-/// questions.
+/// The user's own `ssh` with all options except the host. If `asks`, it may ask questions.
 pub(crate) fn ssh_command(options: &RemoteOptions, settings: &SshSettings, asks: bool) -> Command {
     if settings.accepts_new_keys {
         super::known_hosts::end_last_line(settings);
@@ -99,29 +97,25 @@ fn options_for_tools(options: &RemoteOptions, settings: &SshSettings, asks: bool
         words.extend(alive.map(str::to_owned));
     }
     let knows_accept_new = openssh().is_some_and(|openssh| openssh.knows_accept_new);
-    let check = match settings.accepts_new_keys && knows_accept_new {
-        true => "accept-new",
-        false => "yes",
-    };
+    let accepts_new = settings.accepts_new_keys && knows_accept_new;
+    let check = if accepts_new { "accept-new" } else { "yes" };
     words.push(format!("StrictHostKeyChecking={check}"));
     let ciphers = &settings.default_ciphers;
     if ciphers.iter().any(|cipher| cipher == FASTEST_CIPHER) {
-        let others = ciphers.iter().map(String::as_str);
-        let others = others.filter(|cipher| *cipher != FASTEST_CIPHER);
-        let order: Vec<&str> = [FASTEST_CIPHER].into_iter().chain(others).collect();
+        let mut order: Vec<&str> = ciphers.iter().map(String::as_str).collect();
+        // a stable sort: false comes first
+        order.sort_by_key(|cipher| *cipher != FASTEST_CIPHER);
         words.push(format!("Ciphers={}", order.join(",")));
     }
     words
 }
 
-/// Runs `ssh HOST` with the user's own configuration; `master` has the options that choose the
-/// connection.
-pub(crate) fn ssh(
+/// Runs `ssh HOST`; `master` has the options that choose the connection.
+pub(crate) fn run_ssh(
     options: &RemoteOptions,
     host: &Host,
     settings: &SshSettings,
     master: &[OsString],
-    boot: &str,
 ) -> Result<Box<dyn Channel>, HostFault> {
     let mut ssh = ssh_command(options, settings, false);
     for option in &settings.to_run_commands {
@@ -130,11 +124,11 @@ pub(crate) fn ssh(
     ssh.args(master)
         .arg("--")
         .arg(host.target())
-        .arg(format!("/bin/sh -c {}", record::quote::shown(boot)));
+        .arg(bootstrap::login_command());
     start(ssh, "ssh", None)
 }
 
-/// Runs one of the project's programs on this machine.
+/// Runs a program of this machine.
 pub(crate) fn run(program: &Path, args: &[&str]) -> Result<Box<dyn Channel>, HostFault> {
     let mut command = Command::new(program);
     command.args(args);
@@ -143,17 +137,16 @@ pub(crate) fn run(program: &Path, args: &[&str]) -> Result<Box<dyn Channel>, Hos
 
 /// Runs the user's template, such as `kubectl exec -i {login} --`, followed by the shell's command
 /// line.
-pub(crate) fn template(
+pub(crate) fn run_template(
     options: &RemoteOptions,
     host: &Host,
     template: &str,
-    boot: &str,
 ) -> Result<Box<dyn Channel>, HostFault> {
     let text = fill(options, host, template)?;
     let mut sh = Command::new("sh");
     sh.arg("-c")
         .arg(format!("exec {text} \"$@\""))
-        .args(["sh", "sh", "-c", boot]);
+        .args(["sh", "sh", "-c", bootstrap::COMMAND]);
     let name = template.split_whitespace().next().unwrap_or(template);
     start(sh, name, Some(name.to_owned()))
 }
@@ -175,8 +168,8 @@ pub(crate) fn fill(
     fill_in(template, &values)
 }
 
-/// Fills in placeholders such as `{name}`. A value becomes part of the user's shell text, so it
-/// must be a plain word, or several with commas between them.
+/// Fills in placeholders such as `{name}`. Values become part of the user's shell text, so they
+/// must be plain words, perhaps with commas between them.
 pub(crate) fn fill_in(template: &str, values: &[(&str, String)]) -> Result<String, HostFault> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-:@,".contains(c);
     let mut text = template.to_owned();
@@ -195,68 +188,64 @@ pub(crate) fn fill_in(template: &str, values: &[(&str, String)]) -> Result<Strin
 
 struct ProgramChannel {
     /// The name of the program, if it is the user's.
-    engine: Option<String>,
-    /// The process. Drop takes it and waits for it, so that no zombie remains.
+    command: Option<String>,
+    /// Drop waits for it, so that no zombie remains.
     child: Option<Child>,
-    /// Whether the script never ran.
-    hopeless: bool,
+    /// Whether no agent will run.
+    is_given_up: bool,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
     stderr: ChildStderr,
-    /// How long to leave stdin alone.
-    rest: WriteBackoff,
+    backoff: WriteBackoff,
     /// Whether stdin and stdout have been full.
-    full: [bool; 2],
+    was_full: [bool; 2],
 }
 
 /// Enlarges a pipe that was full; returns its new size.
-fn widen(pipe: BorrowedFd<'_>) -> Option<usize> {
+fn enlarge_pipe(pipe: BorrowedFd<'_>) -> Option<usize> {
     static GIVEN: AtomicUsize = AtomicUsize::new(0);
-    let wish = match GIVEN.load(Ordering::Relaxed) {
+    let size = match GIVEN.load(Ordering::Relaxed) {
         ..LARGE_PIPES => PIPE_BYTES,
         LARGE_PIPES..ALL_PIPES => SMALL_PIPE_BYTES,
         _ => return None,
     };
-    let bytes = fcntl(pipe, FcntlArg::F_SETPIPE_SZ(wish))
-        .ok()
-        .and_then(|bytes| usize::try_from(bytes).ok())?;
+    let bytes = usize::try_from(fcntl(pipe, FcntlArg::F_SETPIPE_SZ(size)).ok()?).ok()?;
     GIVEN.fetch_add(bytes, Ordering::Relaxed);
     Some(bytes)
 }
 
 /// Decides how long to pause after a pipe was full.
 struct WriteBackoff {
-    /// The size of the pipe in bytes.
-    bytes: usize,
+    pipe_bytes: usize,
     /// How many bytes were written since it was last full.
-    taken: usize,
-    long: Duration,
+    written: usize,
+    pause: Duration,
     until: Option<Instant>,
 }
 
 impl WriteBackoff {
-    /// Notes that the pipe is full.
-    fn begin(&mut self) {
-        let long = match std::mem::take(&mut self.taken) {
-            less if less < self.bytes / 4 => self.long * 2,
-            more if more > self.bytes / 4 * 3 => self.long / 2,
-            _ => self.long,
+    /// Begins a pause, because the pipe is full.
+    fn pause(&mut self) {
+        let pause = match std::mem::take(&mut self.written) {
+            less if less < self.pipe_bytes / 4 => self.pause * 2,
+            more if more > self.pipe_bytes / 4 * 3 => self.pause / 2,
+            _ => self.pause,
         };
-        self.long = long.clamp(SHORTEST_REST, LONGEST_REST);
-        self.until = Some(Instant::now() + self.long);
+        self.pause = pause.clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+        self.until = Some(Instant::now() + self.pause);
     }
 
     fn left(&self) -> Option<Duration> {
-        self.until
-            .map(|until| until.saturating_duration_since(Instant::now()))
-            .filter(|left| !left.is_zero())
+        let left = self.until?.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some(left)
     }
 }
 
+/// `own_name` is the name of a command of the user's.
 fn start(
     mut command: Command,
     name: &str,
-    engine: Option<String>,
+    own_name: Option<String>,
 ) -> Result<Box<dyn Channel>, HostFault> {
     command
         .stdin(Stdio::piped())
@@ -278,21 +267,21 @@ fn start(
     for fd in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()] {
         unblock(fd).map_err(|error| failed(&error))?;
     }
-    let rest = WriteBackoff {
-        bytes: DEFAULT_PIPE_BYTES,
-        taken: 0,
-        long: SHORTEST_REST,
+    let backoff = WriteBackoff {
+        pipe_bytes: DEFAULT_PIPE_BYTES,
+        written: 0,
+        pause: SHORTEST_PAUSE,
         until: None,
     };
     Ok(Box::new(ProgramChannel {
-        engine,
+        command: own_name,
         child: Some(child),
-        hopeless: false,
+        is_given_up: false,
         stdin: Some(stdin),
         stdout,
         stderr,
-        rest,
-        full: [false; 2],
+        backoff,
+        was_full: [false; 2],
     }))
 }
 
@@ -316,12 +305,12 @@ fn ends_within(child: &mut Child, limit: Duration) -> bool {
     }
 }
 
-/// Ends processes at the same time: TERM, and KILL after the grace time. An srun that is killed
-/// without TERM leaves its entry in Slurm's queue behind.
+/// Ends processes at the same time, by TERM and then KILL. An srun that is killed without TERM
+/// leaves its entry in Slurm's queue behind.
 fn end<'a>(children: impl IntoIterator<Item = &'a mut Child>, grace: Duration) {
     let mut ending = Vec::new();
     for child in children {
-        // the process id of one that has ended may belong to another process
+        // the id of one that has ended may belong to another process
         if let (Ok(None), Ok(pid)) = (child.try_wait(), i32::try_from(child.id())) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
             ending.push(child);
@@ -339,17 +328,15 @@ pub(crate) fn unblock(fd: BorrowedFd<'_>) -> nix::Result<()> {
 }
 
 impl ProgramChannel {
-    /// Enlarges the pipe when it is full for the first time.
-    fn stdin_is_full(&mut self) {
-        let first = !std::mem::replace(&mut self.full[0], true);
-        match self
-            .stdin
-            .as_ref()
-            .filter(|_| first)
-            .and_then(|stdin| widen(stdin.as_fd()))
+    /// Enlarges the pipe the first time, then waits for it.
+    fn handle_full_stdin(&mut self) {
+        if !std::mem::replace(&mut self.was_full[0], true)
+            && let Some(stdin) = &self.stdin
+            && let Some(bytes) = enlarge_pipe(stdin.as_fd())
         {
-            Some(bytes) => self.rest.bytes = bytes,
-            None => self.rest.begin(),
+            self.backoff.pipe_bytes = bytes;
+        } else {
+            self.backoff.pause();
         }
     }
 }
@@ -360,50 +347,44 @@ impl Channel for ProgramChannel {
             ChannelStream::Stdout => self.stdout.read(buffer)?,
             ChannelStream::Stderr => return self.stderr.read(buffer),
         };
-        if count >= DEFAULT_PIPE_BYTES && !std::mem::replace(&mut self.full[1], true) {
-            widen(self.stdout.as_fd());
+        if count >= DEFAULT_PIPE_BYTES && !std::mem::replace(&mut self.was_full[1], true) {
+            enlarge_pipe(self.stdout.as_fd());
         }
         Ok(count)
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let stdin = self.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-        if self.rest.left().is_some() {
+        if self.backoff.left().is_some() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let result = stdin.write(bytes);
         match &result {
-            Ok(count) => self.rest.taken += count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.stdin_is_full(),
+            Ok(count) => self.backoff.written += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.handle_full_stdin(),
             Err(_) => {}
         }
         result
     }
 
-    /// Splices pages of the file into the pipe, without a copy and with hardly any CPU time.
+    /// Splices pages of the file into the pipe, with hardly any CPU time.
     fn write_file(&mut self, file: &File, offset: u64, length: u64) -> Result<usize, Unsent> {
         let Some(stdin) = &mut self.stdin else {
             return Err(Unsent::Unwritable(io::ErrorKind::BrokenPipe.into()));
         };
-        if self.rest.left().is_some() {
+        if self.backoff.left().is_some() {
             return Err(Unsent::Unwritable(io::ErrorKind::WouldBlock.into()));
         }
         let mut from = i64::try_from(offset).unwrap_or(i64::MAX);
         let most = usize::try_from(length).unwrap_or(usize::MAX);
-        match splice(
-            file,
-            Some(&mut from),
-            stdin,
-            None,
-            most,
-            SpliceFFlags::SPLICE_F_NONBLOCK,
-        ) {
+        let flags = SpliceFFlags::SPLICE_F_NONBLOCK;
+        match splice(file, Some(&mut from), stdin, None, most, flags) {
             Ok(count) => {
-                self.rest.taken += count;
+                self.backoff.written += count;
                 Ok(count)
             }
             Err(Errno::EAGAIN) => {
-                self.stdin_is_full();
+                self.handle_full_stdin();
                 Err(Unsent::Unwritable(io::ErrorKind::WouldBlock.into()))
             }
             Err(error @ (Errno::EPIPE | Errno::EINTR)) => Err(Unsent::Unwritable(error.into())),
@@ -419,7 +400,7 @@ impl Channel for ProgramChannel {
     }
 
     fn command(&self) -> Option<&str> {
-        self.engine.as_deref()
+        self.command.as_deref()
     }
 
     fn exit_status(&mut self) -> Option<ExitStatus> {
@@ -429,21 +410,22 @@ impl Channel for ProgramChannel {
     }
 
     fn give_up(&mut self) {
-        self.hopeless = true;
+        self.is_given_up = true;
     }
 
     fn poll_fds(&self, reading: [bool; 2], writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        let outs = [self.stdout.as_fd(), self.stderr.as_fd()];
-        let mut fds: Vec<_> = outs
+        let mut fds = Vec::new();
+        for (fd, reads) in [self.stdout.as_fd(), self.stderr.as_fd()]
             .into_iter()
             .zip(reading)
-            .filter(|(_, open)| *open)
-            .map(|(fd, _)| (fd, PollFlags::POLLIN))
-            .collect();
-        if let Some(stdin) = self
-            .stdin
-            .as_ref()
-            .filter(|_| writing && self.write_pause().is_none())
+        {
+            if reads {
+                fds.push((fd, PollFlags::POLLIN));
+            }
+        }
+        if let Some(stdin) = &self.stdin
+            && writing
+            && self.backoff.left().is_none()
         {
             fds.push((stdin.as_fd(), PollFlags::POLLOUT));
         }
@@ -451,24 +433,24 @@ impl Channel for ProgramChannel {
     }
 
     fn write_pause(&self) -> Option<Duration> {
-        self.rest.left()
+        self.backoff.left()
     }
 }
 
 impl Drop for ProgramChannel {
     fn drop(&mut self) {
-        // The end of stdin ends the script and thereby the program. A program that does not end (a
-        // lost network, a queue) is killed.
+        // the end of stdin ends the agent and so the program, unless the network is lost or it
+        // waits in a queue
         self.stdin = None;
         let Some(mut child) = self.child.take() else {
             return;
         };
-        let is_engine = self.engine.is_some();
-        let limit = if is_engine { LEAVE_ENGINE } else { LEAVE };
-        if !self.hopeless && ends_within(&mut child, limit) {
+        let is_users = self.command.is_some();
+        let limit = if is_users { LEAVE_COMMAND } else { LEAVE };
+        if !self.is_given_up && ends_within(&mut child, limit) {
             return;
         }
-        if self.hopeless || !is_engine {
+        if self.is_given_up || !is_users {
             return end([&mut child], LEAVE);
         }
         // it may still have output
@@ -482,11 +464,11 @@ impl Drop for ProgramChannel {
     }
 }
 
-/// Programs of the user's that have not ended yet, and their streams.
+/// Commands of the user's that have not ended yet, and their streams.
 static LEFT_PROGRAMS: Mutex<Vec<(Child, [io::Result<OwnedFd>; 2])>> = Mutex::new(Vec::new());
 
-/// Ends the programs of the user's that have not ended by themselves. Each tool calls this before
-/// it exits, or they would remain.
+/// Ends the user's commands that have not ended by themselves. Each tool calls this before it
+/// exits.
 pub fn end_connectors() {
     let mut left = std::mem::take(&mut *LEFT_PROGRAMS.lock());
     end(left.iter_mut().map(|(child, _)| child), GRACE);
@@ -499,17 +481,17 @@ mod tests {
     #[test]
     fn a_full_pipe_is_left_alone_until_half_of_it_is_empty() {
         const PIPE: usize = 1000;
-        let mut rest = WriteBackoff {
-            bytes: PIPE,
-            taken: 0,
-            long: Duration::from_millis(1),
+        let mut backoff = WriteBackoff {
+            pipe_bytes: PIPE,
+            written: 0,
+            pause: Duration::from_millis(1),
             until: None,
         };
-        assert_eq!(rest.left(), None);
-        let mut after = |taken: usize| {
-            rest.taken = taken;
-            rest.begin();
-            (rest.long, rest.taken)
+        assert_eq!(backoff.left(), None);
+        let mut after = |written: usize| {
+            backoff.written = written;
+            backoff.pause();
+            (backoff.pause, backoff.written)
         };
         assert_eq!(after(PIPE / 2), (Duration::from_millis(1), 0));
         assert_eq!(after(0), (Duration::from_millis(2), 0));
@@ -517,12 +499,12 @@ mod tests {
         for _ in 0..9 {
             after(0);
         }
-        assert_eq!(after(0), (LONGEST_REST, 0));
+        assert_eq!(after(0), (LONGEST_PAUSE, 0));
         for _ in 0..9 {
             after(PIPE);
         }
-        assert_eq!(after(PIPE), (SHORTEST_REST, 0));
-        std::thread::sleep(SHORTEST_REST);
-        assert_eq!(rest.left(), None);
+        assert_eq!(after(PIPE), (SHORTEST_PAUSE, 0));
+        std::thread::sleep(SHORTEST_PAUSE);
+        assert_eq!(backoff.left(), None);
     }
 }

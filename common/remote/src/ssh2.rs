@@ -3,6 +3,8 @@
 use super::known_hosts;
 use super::options::{RemoteOptions, STOP_CHECKED};
 use super::ssh_config::SshSettings;
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrStorage};
@@ -21,7 +23,7 @@ use std::time::Instant;
 
 /// sshd closes the connection after six failures (MaxAuthTries).
 const MAX_KEYS: usize = 5;
-/// Keep-alives keep idle connections open in firewalls.
+/// So that firewalls keep idle connections open.
 const KEEPALIVE_S: u32 = 15;
 /// Host key algorithms in the order in which OpenSSH prefers them; those of known keys go first.
 const HOST_KEYS: [&str; 6] = [
@@ -35,22 +37,21 @@ const HOST_KEYS: [&str; 6] = [
 /// Used only if ssh_config allows it, as in OpenSSH, because it signs with SHA-1.
 const SHA1: &str = "ssh-rsa";
 
-/// Logs in and runs `boot` in a channel.
+/// Logs in and runs the bootstrap.
 pub(crate) fn open(
     options: &RemoteOptions,
     settings: &SshSettings,
-    boot: &str,
 ) -> Result<Box<dyn Channel>, HostFault> {
     let known = known_hosts::known_keys(settings)?;
     let (session, socket) = handshake(options, settings, &known)?;
     check_key(&session, settings, &known)?;
     log_in(&session, settings)?;
-    let failed = |error: ssh2::Error| HostFault {
-        timed_out: is_timeout(&error),
-        ..HostFault::unreachable(format!(
-            "no channel: {}",
-            reasons::explain_libssh2(error.message())
-        ))
+    let failed = |error: ssh2::Error| {
+        let reason = reasons::explain_libssh2(error.message());
+        HostFault {
+            timed_out: is_timeout(&error),
+            ..HostFault::unreachable(format!("no channel: {reason}"))
+        }
     };
     let mut channel = session.channel_session().map_err(failed)?;
     for (name, value) in &settings.set_env {
@@ -58,15 +59,15 @@ pub(crate) fn open(
         let _ = channel.setenv(name, value);
     }
     channel
-        .exec(&format!("/bin/sh -c {}", record::quote::shown(boot)))
+        .exec(&super::bootstrap::login_command())
         .map_err(failed)?;
     session.set_keepalive(true, KEEPALIVE_S);
     session.set_blocking(false);
-    Ok(Box::new(Ssh2 {
+    Ok(Box::new(Ssh2Channel {
         session,
         channel,
         socket,
-        full: false,
+        is_full: false,
     }))
 }
 
@@ -79,10 +80,10 @@ fn check_key(
     if known_hosts::check(settings, known, &blob)? {
         return Ok(());
     }
-    match settings.accepts_new_keys {
-        true => known_hosts::remember(settings, &blob),
-        false => Err(unknown_key_fault(settings, &blob, fingerprint)),
+    if settings.accepts_new_keys {
+        return known_hosts::remember(settings, &blob);
     }
+    Err(unknown_key_fault(settings, &blob, fingerprint))
 }
 
 /// Writes the key of a new host into known_hosts, for an OpenSSH without accept-new.
@@ -116,33 +117,20 @@ pub(crate) fn lacks(settings: &SshSettings) -> Option<&'static str> {
         ("MAC", &allowed.macs, MethodType::MacCs),
         ("kind of host key", &allowed.host_keys, MethodType::HostKey),
     ];
-    let is_lacking = |list: &[String], method| {
-        !list.is_empty()
-            && !list
-                .iter()
-                .any(|name| supported(method).contains(&name.as_str()))
-    };
-    lists
-        .into_iter()
-        .find(|(_, list, method)| is_lacking(list, *method))
-        .map(|(kind, ..)| kind)
-}
-
-/// What this libssh2 can do.
-fn supported(method: MethodType) -> Vec<&'static str> {
-    let session = Session::new();
-    session
-        .and_then(|session| session.supported_algs(method))
-        .unwrap_or_default()
+    for (kind, list, method) in lists {
+        let supported = Session::new().and_then(|session| session.supported_algs(method));
+        let supported = supported.unwrap_or_default();
+        if !list.is_empty() && !list.iter().any(|name| supported.contains(&name.as_str())) {
+            return Some(kind);
+        }
+    }
+    None
 }
 
 fn unknown_key_fault(settings: &SshSettings, blob: &[u8], fingerprint: String) -> HostFault {
+    let key = known_hosts::unknown_key(settings, blob, fingerprint);
     HostFault {
-        unknown_key: Some(Box::new(known_hosts::unknown_key(
-            settings,
-            blob,
-            fingerprint,
-        ))),
+        unknown_key: Some(Box::new(key)),
         ..HostFault::unreachable("its key is not in known_hosts")
     }
 }
@@ -161,10 +149,7 @@ fn handshake(
     session.set_timeout(u32::try_from(options.connect_timeout.as_millis()).unwrap_or(u32::MAX));
     session.set_tcp_stream(socket.try_clone().map_err(|error| failed(&error))?);
     let allowed = &settings.algorithms;
-    let kinds = preferred(
-        known.iter().map(|line| line.kind.as_str()),
-        &allowed.host_keys,
-    );
+    let kinds = preferred(known, &allowed.host_keys);
     session
         .method_pref(MethodType::HostKey, &kinds)
         .map_err(|error| failed(&error))?;
@@ -181,24 +166,19 @@ fn handshake(
         }
     }
     session.handshake().map_err(|error| {
-        let fault = HostFault::unreachable(format!(
-            "{location}: no SSH handshake: {}",
-            reasons::explain_libssh2(error.message())
-        ));
+        // LIBSSH2_ERROR_KEX_FAILURE and LIBSSH2_ERROR_METHOD_NONE of libssh2.h: the host and
+        // libssh2 may have no algorithm in common
+        let is_in_vain = matches!(error.code(), ssh2::ErrorCode::Session(-5 | -17));
+        let reason = reasons::explain_libssh2(error.message());
+        let fault = HostFault::unreachable(format!("{location}: no SSH handshake: {reason}"));
         HostFault {
-            again: !is_in_vain(&error),
+            again: !is_in_vain,
             timed_out: is_timeout(&error),
-            ssh_may_do: is_in_vain(&error),
+            ssh_may_do: is_in_vain,
             ..fault.fix("check that sshd answers there, and its MaxStartups")
         }
     })?;
     Ok((session, socket))
-}
-
-/// LIBSSH2_ERROR_KEX_FAILURE and LIBSSH2_ERROR_METHOD_NONE of libssh2.h: the host and libssh2 may
-/// have no algorithm in common.
-fn is_in_vain(error: &ssh2::Error) -> bool {
-    matches!(error.code(), ssh2::ErrorCode::Session(-5 | -17))
 }
 
 /// LIBSSH2_ERROR_TIMEOUT and LIBSSH2_ERROR_SOCKET_TIMEOUT of libssh2.h.
@@ -206,25 +186,26 @@ fn is_timeout(error: &ssh2::Error) -> bool {
     matches!(error.code(), ssh2::ErrorCode::Session(-9 | -30))
 }
 
-/// Host key algorithms, limited to those that are `allowed`. Those of known keys come first;
-/// otherwise a host would answer with a key of another type, and appear to have changed.
-fn preferred<'a>(known: impl Iterator<Item = &'a str>, allowed: &[String]) -> String {
-    let known: Vec<&str> = known.collect();
-    let is_known = |kind: &&str| {
-        known.contains(
-            &kind
-                .replace("rsa-sha2-512", "ssh-rsa")
-                .replace("rsa-sha2-256", "ssh-rsa")
-                .as_str(),
-        )
-    };
-    let is_allowed = |kind: &&str| match allowed.is_empty() {
-        true => *kind != SHA1,
-        false => allowed.iter().any(|name| name == kind),
-    };
-    let kinds = HOST_KEYS.into_iter().chain([SHA1]).filter(is_allowed);
-    let (first, then): (Vec<&str>, Vec<&str>) = kinds.partition(is_known);
-    [first, then].concat().join(",")
+/// The `allowed` host key algorithms. Those of known keys come first; otherwise a host would answer
+/// with a key of another type, and appear to have changed.
+fn preferred(known: &[known_hosts::KnownHost], allowed: &[String]) -> String {
+    let mut kinds: Vec<&str> = HOST_KEYS.into_iter().chain([SHA1]).collect();
+    kinds.retain(|kind| {
+        if allowed.is_empty() {
+            *kind != SHA1
+        } else {
+            allowed.iter().any(|name| name == kind)
+        }
+    });
+    kinds.sort_by_key(|kind| {
+        let key_type = if kind.starts_with("rsa-") {
+            SHA1
+        } else {
+            *kind
+        };
+        !known.iter().any(|line| line.kind == key_type)
+    });
+    kinds.join(",")
 }
 
 fn connect_to(hostname: &str, port: u16, options: &RemoteOptions) -> Result<TcpStream, HostFault> {
@@ -241,13 +222,12 @@ fn connect_to(hostname: &str, port: u16, options: &RemoteOptions) -> Result<TcpS
                 return Err(HostFault::stopped());
             }
             Err(error) => {
-                let problem = match error.kind() {
-                    io::ErrorKind::TimedOut => {
-                        format!("{address}: no answer within {} s", limit.as_secs_f32())
-                    }
-                    _ => format!("{address}: {error}"),
-                };
                 let timed_out = error.kind() == io::ErrorKind::TimedOut;
+                let problem = if timed_out {
+                    format!("{address}: no answer within {} s", limit.as_secs_f32())
+                } else {
+                    format!("{address}: {error}")
+                };
                 last = HostFault {
                     timed_out,
                     ..HostFault::unreachable(problem)
@@ -259,7 +239,7 @@ fn connect_to(hostname: &str, port: u16, options: &RemoteOptions) -> Result<TcpS
     Err(last)
 }
 
-/// Connects like [`TcpStream::connect_timeout`], but only until a signal arrives, which is
+/// Like [`TcpStream::connect_timeout`], but a signal to the tool ends it with
 /// [`io::ErrorKind::Interrupted`].
 fn connect(address: &SocketAddr, options: &RemoteOptions) -> io::Result<TcpStream> {
     let family = match address {
@@ -298,8 +278,7 @@ fn key(session: &Session) -> Result<(Vec<u8>, String), HostFault> {
     let hash = session
         .host_key_hash(HashType::Sha256)
         .ok_or_else(missing)?;
-    use base64::Engine as _;
-    let fingerprint = base64::engine::general_purpose::STANDARD_NO_PAD.encode(hash);
+    let fingerprint = STANDARD_NO_PAD.encode(hash);
     Ok((blob.to_vec(), format!("SHA256:{fingerprint}")))
 }
 
@@ -312,10 +291,10 @@ fn log_in(session: &Session, settings: &SshSettings) -> Result<(), HostFault> {
         tried: Vec::new(),
         accepted: None,
     };
-    match attempt.any_key()? {
-        true => Ok(()),
-        false => Err(attempt.refused()),
+    if attempt.try_keys()? {
+        return Ok(());
     }
+    Err(attempt.refused())
 }
 
 /// LIBSSH2_ERROR_PUBLICKEY_UNVERIFIED of libssh2.h: the host accepts the key and has received a
@@ -324,11 +303,9 @@ const KEY_IS_NOT_ENOUGH: ssh2::ErrorCode = ssh2::ErrorCode::Session(-19);
 /// LIBSSH2_ERROR_SOCKET_SEND, _SOCKET_DISCONNECT and _SOCKET_RECV.
 const HUNG_UP: [i32; 3] = [-7, -13, -43];
 
-/// A login with one key after another.
 struct KeyAttempt<'a> {
     session: &'a Session,
     settings: &'a SshSettings,
-    /// The keys that were tried.
     tried: Vec<String>,
     /// The key that the host has accepted as one of several factors.
     accepted: Option<String>,
@@ -336,7 +313,7 @@ struct KeyAttempt<'a> {
 
 impl KeyAttempt<'_> {
     /// Tries keys until one logs in.
-    fn any_key(&mut self) -> Result<bool, HostFault> {
+    fn try_keys(&mut self) -> Result<bool, HostFault> {
         let settings = self.settings;
         let named: Option<Vec<Vec<u8>>> = settings.identities_only.then(|| {
             settings
@@ -353,40 +330,50 @@ impl KeyAttempt<'_> {
                 .and_then(|()| agent.list_identities())
                 .and_then(|()| agent.identities())
                 .unwrap_or_default();
-            let may = |identity: &&ssh2::PublicKey| {
+            let is_allowed = |identity: &&ssh2::PublicKey| {
                 named
                     .as_ref()
                     .is_none_or(|named| named.iter().any(|blob| blob == identity.blob()))
             };
-            for identity in listed.iter().filter(may).take(MAX_KEYS) {
+            for identity in listed.iter().filter(is_allowed).take(MAX_KEYS) {
                 let key = format!("{} (agent)", identity.comment());
-                if self.judge(agent.userauth(&settings.user, identity), key)? {
+                if self.has_logged_in(agent.userauth(&settings.user, identity), key)? {
                     return Ok(true);
                 }
             }
         }
-        let files = settings.identities.iter().filter(|file| file.exists());
-        for file in files {
+        for file in settings.identities.iter().filter(|file| file.exists()) {
             if self.accepted.is_some() || self.tried.len() >= MAX_KEYS {
                 break;
             }
-            let result = self
-                .session
-                .userauth_pubkey_file(&settings.user, None, file, None);
-            if self.judge(result, file.display().to_string())? {
+            let session = self.session;
+            let result = session.userauth_pubkey_file(&settings.user, None, file, None);
+            if self.has_logged_in(result, file.display().to_string())? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Tries a key; returns whether it has logged in.
-    fn judge(&mut self, result: Result<(), ssh2::Error>, key: String) -> Result<bool, HostFault> {
+    /// Remembers a key that has not logged in. Fails if no other key can.
+    fn has_logged_in(
+        &mut self,
+        result: Result<(), ssh2::Error>,
+        key: String,
+    ) -> Result<bool, HostFault> {
         let Err(error) = result else {
             return Ok(true);
         };
         if is_timeout(&error) {
-            return Err(unanswered(self.settings));
+            let user = &self.settings.user;
+            let problem = format!("the login as {user} was not answered in time");
+            let fix =
+                "check the load of the host, or allow more time with DGL_TOOLS_CONNECT_TIMEOUT";
+            // the host is busy, and the key may be right
+            return Err(HostFault {
+                timed_out: true,
+                ..HostFault::unreachable(problem).fix(fix)
+            });
         }
         if matches!(error.code(), ssh2::ErrorCode::Session(code) if HUNG_UP.contains(&code)) {
             return Err(self.hung_up());
@@ -399,52 +386,51 @@ impl KeyAttempt<'_> {
         // libssh2's message for a key with a passphrase
         let is_locked = error.message().contains("passphrase")
             || error.message().contains("extract public key");
-        self.tried.push(match (is_locked, is_unsigned) {
-            (true, _) => {
-                format!("{key} (has a passphrase, or is of a kind that libssh2 cannot read)")
-            }
-            (false, true) => format!("{key}, which did not sign"),
-            (false, false) => key,
-        });
+        let why = match (is_locked, is_unsigned) {
+            (true, _) => " (has a passphrase, or is of a kind that libssh2 cannot read)",
+            (false, true) => ", which did not sign",
+            (false, false) => "",
+        };
+        self.tried.push(key + why);
         Ok(false)
     }
 
     /// The fault of a host that closes the connection during the login, as sshd does for PAM.
     /// OpenSSH shows what the host sends before that.
     fn hung_up(&self) -> HostFault {
-        let user = &self.settings.user;
-        let fault = HostFault::unreachable(format!(
-            "the host closed the connection while {user} logged in{}",
-            self.banner()
-        ));
+        let (user, banner) = (&self.settings.user, self.banner());
+        let problem = format!("the host closed the connection while {user} logged in{banner}");
+        let fix = format!("see what it prints: ssh {}", self.destination());
         HostFault {
             again: true,
             ssh_may_do: true,
-            ..fault.fix(format!(
-                "see what it prints: ssh {}",
-                record::quote::shown(format!("{user}@{}", self.settings.hostname))
-            ))
+            ..HostFault::unreachable(problem).fix(fix)
         }
     }
 
-    /// The banner that sshd sends before a login.
+    /// For a command line.
+    fn destination(&self) -> String {
+        record::quote::shown(format!("{}@{}", self.settings.user, self.settings.hostname))
+    }
+
+    /// The banner that sshd sends before a login, as the end of a message.
     fn banner(&self) -> String {
         let banner = self.session.userauth_banner().ok().flatten();
         let words: Vec<&str> = banner.unwrap_or_default().split_whitespace().collect();
-        match words.is_empty() {
-            true => String::new(),
-            false => format!("; its banner: {}", words.join(" ")),
+        if words.is_empty() {
+            return String::new();
         }
+        format!("; its banner: {}", words.join(" "))
     }
 
     /// The fault of a login for which no key was enough.
     fn refused(&self) -> HostFault {
         let user = &self.settings.user;
         // sshd counts this request, too, and closes the connection after six failures
-        let methods = match self.tried.len() < MAX_KEYS {
-            true => self.session.auth_methods(user).unwrap_or_default(),
-            false => "",
-        };
+        let mut methods = "";
+        if self.tried.len() < MAX_KEYS {
+            methods = self.session.auth_methods(user).unwrap_or_default();
+        }
         let problem = match &self.accepted {
             // sshd has closed the connection
             Some(_) if methods.is_empty() => return self.hung_up(),
@@ -453,18 +439,17 @@ impl KeyAttempt<'_> {
                  ({methods})"
             ),
             None => {
-                let tried = match self.tried.is_empty() {
-                    true => "there is no key to try".to_owned(),
-                    false => format!("tried {}", self.tried.join(", ")),
-                };
-                let offers = match methods.is_empty() {
-                    true => String::new(),
-                    false => format!("; the host offers {methods}"),
-                };
-                format!("login refused for {user}: {tried}{offers}")
+                let mut tried = format!("tried {}", self.tried.join(", "));
+                if self.tried.is_empty() {
+                    tried = "there is no key to try".to_owned();
+                }
+                if !methods.is_empty() {
+                    tried += &format!("; the host offers {methods}");
+                }
+                format!("login refused for {user}: {tried}")
             }
         };
-        let login = record::quote::shown(format!("{user}@{}", self.settings.hostname));
+        let login = self.destination();
         let fix = match &self.accepted {
             Some(_) => format!(
                 "run this on a terminal, where ssh can ask; `ssh {login}` shows what the host asks \
@@ -480,43 +465,26 @@ impl KeyAttempt<'_> {
     }
 }
 
-/// The fault of a login that was not answered in time: the host is busy, and the key may be right.
-fn unanswered(settings: &SshSettings) -> HostFault {
-    let fault = HostFault::unreachable(format!(
-        "the login as {} was not answered in time",
-        settings.user
-    ));
-    HostFault {
-        timed_out: true,
-        ..fault.fix("check the load of the host, or allow more time with DGL_TOOLS_CONNECT_TIMEOUT")
-    }
-}
-
 /// The public half of a key, from the file beside it; or from the file itself if only an agent has
 /// the private half.
 fn public_half(file: &Path) -> Option<Vec<u8>> {
-    use base64::Engine as _;
     let beside = [file.as_os_str().as_bytes(), b".pub"].concat();
     let files = [Path::new(OsStr::from_bytes(&beside)), file];
-    let blob = |text: String| {
-        base64::engine::general_purpose::STANDARD
-            .decode(text.split_whitespace().nth(1)?)
-            .ok()
-    };
-    files
-        .into_iter()
-        .find_map(|file| blob(std::fs::read_to_string(file).ok()?))
+    files.into_iter().find_map(|file| {
+        let text = std::fs::read_to_string(file).ok()?;
+        STANDARD.decode(text.split_whitespace().nth(1)?).ok()
+    })
 }
 
-struct Ssh2 {
+struct Ssh2Channel {
     session: Session,
     channel: ssh2::Channel,
     socket: TcpStream,
     /// Whether the socket accepts no more bytes now.
-    full: bool,
+    is_full: bool,
 }
 
-impl Channel for Ssh2 {
+impl Channel for Ssh2Channel {
     fn read(&mut self, stream: ChannelStream, buffer: &mut [u8]) -> io::Result<usize> {
         match stream {
             ChannelStream::Stdout => self.channel.read(buffer),
@@ -526,7 +494,7 @@ impl Channel for Ssh2 {
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let result = self.channel.write(bytes);
-        self.full = matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+        self.is_full = matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
             && matches!(
                 self.session.block_directions(),
                 BlockDirections::Outbound | BlockDirections::Both
@@ -545,21 +513,15 @@ impl Channel for Ssh2 {
 
     fn poll_fds(&self, _reading: [bool; 2], _writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         // a write that waits for the window of the other side waits for incoming data
-        let out = if self.full {
-            PollFlags::POLLOUT
-        } else {
-            PollFlags::empty()
-        };
-        vec![(self.socket.as_fd(), PollFlags::POLLIN | out)]
+        let mut flags = PollFlags::POLLIN;
+        flags.set(PollFlags::POLLOUT, self.is_full);
+        vec![(self.socket.as_fd(), flags)]
     }
 
     fn keep_alive(&mut self) -> io::Result<()> {
-        match self.session.keepalive_send() {
-            Ok(_) => Ok(()),
-            Err(error) => match io::Error::from(error) {
-                error if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-                error => Err(error),
-            },
+        match self.session.keepalive_send().map_err(io::Error::from) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(()),
         }
     }
 }

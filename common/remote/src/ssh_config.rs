@@ -19,31 +19,29 @@ pub(crate) struct SshSettings {
     pub hostname: String,
     pub port: u16,
     pub user: String,
-    /// The keys to try, in this order; some files may not exist.
+    /// In the order in which they are tried; some may not exist.
     pub identities: Vec<PathBuf>,
     /// Whether to try only these keys, even if an agent holds others.
     pub identities_only: bool,
     /// Whether agents must not be asked for keys.
     pub no_agent: bool,
-    /// The known_hosts files, the user's own first.
+    /// The user's own first.
     pub known_hosts: Vec<PathBuf>,
-    /// The known_hosts file to which new keys are written: the first of the user's.
+    /// The known_hosts file for new keys: the first of the user's.
     pub new_keys: Option<PathBuf>,
-    /// The name of the host in known_hosts, if it is not `hostname`.
+    /// The name in known_hosts, if it is not `hostname`.
     pub host_key_alias: Option<String>,
-    /// Whether new keys are accepted; a changed key never is.
+    /// A changed key is never accepted.
     pub accepts_new_keys: bool,
-    /// The allowed algorithms, if the configuration differs from OpenSSH's defaults.
+    /// Those that differ from OpenSSH's defaults.
     pub algorithms: Algorithms,
-    /// OpenSSH's default ciphers in their order, if the configuration does not differ from them.
+    /// OpenSSH's default ciphers in their order, if the configuration has no others.
     pub default_ciphers: Vec<String>,
-    /// The certificates that OpenSSH offers.
     pub certificates: Vec<PathBuf>,
-    /// Variables for the host.
     pub set_env: Vec<(String, String)>,
     /// Whether the user's settings detect a dead link.
     pub is_kept_alive: bool,
-    /// The socket of the user's own master of ssh, if there is one.
+    /// The socket of the user's own master.
     pub control_path: Option<PathBuf>,
     /// The options without which ssh would not run the given command.
     pub to_run_commands: Vec<&'static str>,
@@ -53,8 +51,7 @@ pub(crate) struct SshSettings {
     pub text: String,
 }
 
-/// The algorithms that may be used, the preferred ones first. An empty list means OpenSSH's
-/// default, or that there is no OpenSSH.
+/// The allowed algorithms, the preferred ones first. An empty list means OpenSSH's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Algorithms {
     pub ciphers: Vec<String>,
@@ -78,19 +75,16 @@ pub(crate) fn openssh() -> Option<&'static OpenSsh> {
     let ask = |options: &[&str]| {
         let mut ssh = Command::new("ssh");
         ssh.args(["-G", "-F", "/dev/null"]).args(options);
-        let output = ssh.arg("localhost").stdin(Stdio::null()).output().ok()?;
-        Some((output.status.success(), output.stdout))
+        ssh.arg("localhost").stdin(Stdio::null()).output().ok()
     };
     let find = || {
-        let accept_new = ask(&["-o", "StrictHostKeyChecking=accept-new"])?;
-        let (knows_accept_new, text) = match accept_new {
-            (true, text) => (true, text),
-            (false, _) => (false, ask(&[])?.1),
-        };
-        let text = String::from_utf8_lossy(&text).into_owned();
-        let algorithms = algorithms(&text);
+        let mut output = ask(&["-o", "StrictHostKeyChecking=accept-new"])?;
+        let knows_accept_new = output.status.success();
+        if !knows_accept_new {
+            output = ask(&[])?;
+        }
         Some(OpenSsh {
-            algorithms,
+            algorithms: algorithms(&String::from_utf8_lossy(&output.stdout)),
             knows_accept_new,
         })
     };
@@ -114,21 +108,22 @@ fn algorithms(text: &str) -> Algorithms {
 
 impl Algorithms {
     /// Those that differ from the defaults.
-    fn without(self, defaults: &Algorithms) -> Algorithms {
-        let differing = |list: Vec<String>, default: &Vec<String>| match list == *default {
-            true => Vec::new(),
-            false => list,
-        };
-        Algorithms {
-            ciphers: differing(self.ciphers, &defaults.ciphers),
-            key_exchanges: differing(self.key_exchanges, &defaults.key_exchanges),
-            macs: differing(self.macs, &defaults.macs),
-            host_keys: differing(self.host_keys, &defaults.host_keys),
+    fn without(mut self, defaults: &Algorithms) -> Algorithms {
+        for (list, default) in [
+            (&mut self.ciphers, &defaults.ciphers),
+            (&mut self.key_exchanges, &defaults.key_exchanges),
+            (&mut self.macs, &defaults.macs),
+            (&mut self.host_keys, &defaults.host_keys),
+        ] {
+            if list == default {
+                list.clear();
+            }
         }
+        self
     }
 }
 
-/// The options of `ssh` that correspond to the command line.
+/// The options of `ssh` that correspond to those of the tool.
 pub fn ssh_options(options: &RemoteOptions) -> Vec<OsString> {
     let mut words: Vec<OsString> = Vec::new();
     let mut add = |name: &str, value: OsString| words.extend([name.into(), value]);
@@ -181,7 +176,7 @@ pub fn printed_settings(options: &RemoteOptions, target: &str) -> Result<String,
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The settings for a host; OpenSSH's defaults if there is no OpenSSH.
+/// The settings for a host.
 pub(crate) fn settings(options: &RemoteOptions, host: &Host) -> Result<SshSettings, HostFault> {
     let home = std::env::var_os("HOME")
         .map(PathBuf::from)
@@ -192,19 +187,19 @@ pub(crate) fn settings(options: &RemoteOptions, host: &Host) -> Result<SshSettin
     let text = printed_settings(options, &host.target())?;
     let mut settings = parse(&text, &home, options.identity.as_deref());
     settings.algorithms = algorithms(&text).without(&openssh.algorithms);
-    settings.default_ciphers = match settings.algorithms.ciphers.is_empty() {
-        true => openssh.algorithms.ciphers.clone(),
-        false => Vec::new(),
-    };
-    let beside = |key: &PathBuf| {
+    if settings.algorithms.ciphers.is_empty() {
+        settings
+            .default_ciphers
+            .clone_from(&openssh.algorithms.ciphers);
+    }
+    for key in &settings.identities {
         let mut file = key.clone().into_os_string();
         file.push("-cert.pub");
-        PathBuf::from(file)
-    };
-    let beside = settings.identities.iter().map(beside);
-    settings
-        .certificates
-        .extend(beside.filter(|file| file.exists()));
+        let file = PathBuf::from(file);
+        if file.exists() {
+            settings.certificates.push(file);
+        }
+    }
     if let Some(how) = options.host_key {
         settings.accepts_new_keys = how == HostKey::AcceptNew;
     }
@@ -236,7 +231,7 @@ fn output_within(
     child.wait_with_output().map(Some)
 }
 
-/// The settings without OpenSSH.
+/// OpenSSH's defaults.
 fn without_openssh(options: &RemoteOptions, host: &Host, home: &Path) -> SshSettings {
     let user = options
         .ssh_username

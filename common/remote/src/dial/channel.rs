@@ -1,4 +1,4 @@
-//! The connection of an agent that has dialed in, as a connector's channel.
+//! The connection of an agent that has dialed in, as a channel.
 
 use super::engine::Engine;
 use nix::poll::PollFlags;
@@ -13,20 +13,19 @@ use tls::TlsConnection;
 use wire::codec;
 use wire::dial::DialMessage;
 
-/// The channel of a session with the agent. At its end, the output of the command that started the
-/// agent serves as stderr, because it may have the reason.
+/// At its end, the output of the command that started the agent serves as stderr, because it may
+/// have the reason.
 pub(crate) struct DialedChannel {
-    direct: TlsChannel,
+    tls: TlsChannel,
     engine: Arc<Engine>,
-    /// How many bytes the command had written when the conversation began; they do not explain its
-    /// end.
+    /// How much the command had written before; that does not explain the end.
     written_before: u64,
-    explained: bool,
+    is_explained: bool,
 }
 
 impl DialedChannel {
     /// Asks the agent to serve under a token.
-    pub(crate) fn begin(
+    pub(crate) fn open(
         mut connection: TlsConnection,
         token: &str,
         engine: Arc<Engine>,
@@ -35,10 +34,10 @@ impl DialedChannel {
         let token = token.to_owned();
         connection.send(&codec::encode(&DialMessage::Serve { token }, &[]))?;
         Ok(DialedChannel {
-            direct: TlsChannel::dialed(connection),
+            tls: TlsChannel::dialed(connection),
             written_before: engine.written_bytes(),
             engine,
-            explained: false,
+            is_explained: false,
         })
     }
 }
@@ -46,9 +45,9 @@ impl DialedChannel {
 impl Channel for DialedChannel {
     fn read(&mut self, stream: ChannelStream, buffer: &mut [u8]) -> io::Result<usize> {
         match stream {
-            ChannelStream::Stdout => self.direct.read(stream, buffer),
-            ChannelStream::Stderr if self.direct.is_open() => Err(io::ErrorKind::WouldBlock.into()),
-            ChannelStream::Stderr if std::mem::replace(&mut self.explained, true) => Ok(0),
+            ChannelStream::Stdout => self.tls.read(stream, buffer),
+            ChannelStream::Stderr if self.tls.is_open() => Err(io::ErrorKind::WouldBlock.into()),
+            ChannelStream::Stderr if std::mem::replace(&mut self.is_explained, true) => Ok(0),
             ChannelStream::Stderr => {
                 let words = self.engine.written_since(self.written_before);
                 let count = words.len().min(buffer.len());
@@ -59,19 +58,19 @@ impl Channel for DialedChannel {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.direct.write(bytes)
+        self.tls.write(bytes)
     }
 
     fn write_beginning(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.direct.write_beginning(bytes)
+        self.tls.write_beginning(bytes)
     }
 
     fn close_stdin(&mut self) -> io::Result<()> {
-        self.direct.close_stdin()
+        self.tls.close_stdin()
     }
 
     fn poll_fds(&self, reading: [bool; 2], writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        self.direct.poll_fds(reading, writing)
+        self.tls.poll_fds(reading, writing)
     }
 
     fn command(&self) -> Option<&str> {
@@ -85,7 +84,7 @@ impl Channel for DialedChannel {
     }
 
     fn meaning_of_end(&self) -> Option<&'static str> {
-        self.direct.meaning_of_end()
+        self.tls.meaning_of_end()
     }
 
     fn is_direct(&self) -> bool {

@@ -16,13 +16,12 @@ use std::time::{Duration, Instant};
 
 /// How much of its stderr is kept; enough for its last lines.
 const KEPT: usize = 8 << 10;
-/// The command ends by itself once its agents have ended. The process that watches it waits at most
-/// this long (see dial/engine.rs of host-agent); this tool waits a little longer.
+/// The command ends by itself after its agents. The process that watches it waits this long
+/// (dial/engine.rs of host-agent); this tool waits a little longer.
 const LEAVE: Duration = Duration::from_secs(10);
 const AT_MOST: Duration = Duration::from_secs(20);
 
-/// The longest command. The kernel accepts 128 KiB in one word (MAX_ARG_STRLEN), including the text
-/// around the command.
+/// The kernel accepts 128 KiB in one word (MAX_ARG_STRLEN), including the text around the command.
 const MAX_COMMAND: usize = (128 << 10) - 64;
 
 /// Placeholders for a single host, which a command for all hosts cannot use.
@@ -42,10 +41,6 @@ pub(crate) fn fill(
     folder: &TicketFolder,
     hosts: &[&Host],
 ) -> Result<Filled, HostFault> {
-    let list = |value: &dyn Fn(&Host) -> String| {
-        let values: Vec<String> = hosts.iter().map(|host| value(host)).collect();
-        values.join(",")
-    };
     let path = |path: PathBuf| quote::shown(path.as_os_str().as_encoded_bytes());
     let mut text = command.to_owned();
     if runs_our_agent(command) && !text.contains("{agent}") {
@@ -53,8 +48,8 @@ pub(crate) fn fill(
     }
     let lists = [
         ("{names}", names(hosts)),
-        ("{logins}", list(&Host::target)),
-        ("{ips}", list(&|host| host.ip.to_string())),
+        ("{logins}", list(hosts, Host::target)),
+        ("{ips}", list(hosts, |host| host.ip.to_string())),
         ("{count}", hosts.len().to_string()),
     ];
     let text = program::fill_in(&text, &lists).map_err(HostFault::affecting_all)?;
@@ -62,46 +57,43 @@ pub(crate) fn fill(
         .replace("{agent}", &path(folder.agent()))
         .replace("{ticket}", &path(folder.ticket()))
         .replace("{stdin}", "-");
+    if text.len() > MAX_COMMAND {
+        let fault = HostFault::for_all(format!(
+            "with all hosts the command has {} KiB, but the kernel accepts at most 128 KiB",
+            text.len().div_ceil(1 << 10)
+        ));
+        return Err(fault.fix(
+            "leave out {names}, {logins} and {ips}: give the number of hosts with {count}, or \
+             have the command read their list elsewhere, as from a hostfile",
+        ));
+    }
     Ok(Filled {
-        text: fitting(text)?,
-        input: match command.contains("{stdin}") {
-            true => folder.ticket(),
-            false => PathBuf::from("/dev/null"),
+        input: if command.contains("{stdin}") {
+            folder.ticket()
+        } else {
+            PathBuf::from("/dev/null")
         },
+        text,
     })
 }
 
 /// The names of hosts, for `{names}`.
 pub(crate) fn names(hosts: &[&Host]) -> String {
-    let names: Vec<String> = hosts.iter().map(|host| host.name_or_ip()).collect();
-    names.join(",")
+    list(hosts, Host::name_or_ip)
+}
+
+fn list(hosts: &[&Host], value: impl Fn(&Host) -> String) -> String {
+    let values: Vec<String> = hosts.iter().map(|host| value(host)).collect();
+    values.join(",")
 }
 
 /// Whether the command runs the agent from the directory that hosts share. With one of these
 /// placeholders alone it has an agent of its own.
 pub(crate) fn runs_our_agent(command: &str) -> bool {
-    let has_own = ["{ticket}", "{stdin}"]
-        .iter()
-        .any(|name| command.contains(name));
+    let has_own = command.contains("{ticket}") || command.contains("{stdin}");
     command.contains("{agent}") || !has_own
 }
 
-/// A command, unless it is too long.
-fn fitting(text: String) -> Result<String, HostFault> {
-    if text.len() <= MAX_COMMAND {
-        return Ok(text);
-    }
-    let fault = HostFault::for_all(format!(
-        "with all hosts the command has {} KiB, but the kernel accepts at most 128 KiB",
-        text.len().div_ceil(1 << 10)
-    ));
-    Err(fault.fix(
-        "leave out {names}, {logins} and {ips}: give the number of hosts with {count}, or \
-         have the command read their list elsewhere, as from a hostfile",
-    ))
-}
-
-/// The stderr and the exit status of the command.
 #[derive(Debug, Default)]
 struct EngineOutput {
     stderr_tail: Vec<u8>,
@@ -120,7 +112,6 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Starts the command.
     pub(crate) fn start(
         command: &str,
         filled: &Filled,
@@ -148,7 +139,6 @@ impl Engine {
         })
     }
 
-    /// The name of the command in messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -182,23 +172,23 @@ impl Engine {
         last_words(&self.output.lock().stderr_tail)
     }
 
-    /// Why hosts have not dialed in, with the last lines of the command. The first text follows
-    /// "before" in the message, the second precedes "within".
-    pub(crate) fn why_absent(&self, [before, not_within]: [&str; 2], limit: Duration) -> String {
+    /// Why hosts have not dialed in, with the last lines of the command. The message says "before
+    /// `event`" or "`missing` within".
+    pub(crate) fn why_absent(&self, event: &str, missing: &str, limit: Duration) -> String {
         let (name, output) = (&self.name, self.output.lock());
-        let late = format!("{not_within} within {} s", limit.as_secs_f32());
+        let late = format!("{missing} within {} s", limit.as_secs_f32());
         let words = last_words(&output.stderr_tail);
         let colon = if words.is_empty() { "" } else { ": " };
         match output.status {
             Some(0) => format!("{late}; {name} ended with status 0{colon}{words}"),
-            Some(code) => format!("{name} ended with status {code} before {before}{colon}{words}"),
+            Some(code) => format!("{name} ended with status {code} before {event}{colon}{words}"),
             None if words.is_empty() => late,
             None => format!("{late}; {name} said: {words}"),
         }
     }
 
-    /// Waits for the command to end after its agents; ends it at once if no agent ever connected.
-    /// May return a notice for the user.
+    /// Waits for the command to end after its agents, or ends it at once if no agent ever
+    /// connected. May return a notice for the user.
     pub(crate) fn end(&self, has_agents: bool) -> Option<String> {
         let begun = Instant::now();
         if let Some(mut presence) = self.presence.lock().take() {

@@ -1,9 +1,8 @@
 //! Decides which host an agent that has dialed in belongs to. All agents have the same secret, so
 //! an agent's report about itself proves nothing: a compromised host could report the names of all
 //! others and receive their data. So an agent belongs to the host whose address it connects from.
-//! Agents on this machine may belong to any host with an address of this machine; if hosts share an
-//! address, the reported name decides. The numbers of an engine do not count, because it orders the
-//! nodes differently.
+//! If hosts share an address, as on this machine, the reported name decides. The numbers of an
+//! engine do not count, because it orders the nodes differently.
 
 use record::Host;
 use std::collections::HashMap;
@@ -17,7 +16,7 @@ pub(crate) enum HostEvidence {
     Source,
     /// Its report: the addresses of its network interfaces, or else its names. For agents whose
     /// address differs from that of their host, for instance behind address translation.
-    OwnWord,
+    Report,
 }
 
 /// The expected hosts by everything that identifies an agent. A host is an index into their list.
@@ -65,7 +64,7 @@ impl HostIndex {
     /// unexpected.
     pub(crate) fn hosts_of(&self, hello: &Hello, from: IpAddr) -> Vec<usize> {
         let mut found = self.hosts_reported(hello);
-        found.retain(|host| self.evidence == HostEvidence::OwnWord || self.proves(from, *host));
+        found.retain(|host| self.evidence == HostEvidence::Report || self.proves(from, *host));
         match from {
             IpAddr::V4(from) if found.is_empty() => {
                 self.by_address.get(&from).cloned().unwrap_or_default()
@@ -163,7 +162,7 @@ mod tests {
             host([10, 0, 0, 5], Some("twin.b.example"), None),
             host([10, 0, 0, 6], Some("10.0.0.6"), None),
         ];
-        let index = HostIndex::new(&hosts, HostEvidence::OwnWord);
+        let index = HostIndex::new(&hosts, HostEvidence::Report);
         let lo = [127, 0, 0, 1];
         let table: [(&[&str], &[[u8; 4]], &[usize]); 13] = [
             (&["x"], &[lo, [10, 0, 0, 1]], &[0]),
@@ -202,7 +201,7 @@ mod tests {
             host([127, 0, 1, 2], Some("n4"), None),
             host([127, 0, 1, 2], Some("n5"), None),
         ];
-        let (source, word) = (HostEvidence::Source, HostEvidence::OwnWord);
+        let (source, word) = (HostEvidence::Source, HostEvidence::Report);
         let table: [(HostEvidence, [u8; 4], &[&str], &[[u8; 4]], &[usize]); 10] = [
             (source, [10, 99, 0, 1], &["n1"], &[[10, 99, 0, 1]], &[0]),
             // whatever it reports

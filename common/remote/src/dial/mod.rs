@@ -125,14 +125,16 @@ impl Dial {
             state.print_notices(self.options.notice);
         }
         drop(state);
-        let why = |words| engine.why_absent(words, self.options.connect_timeout);
+        let limit = self.options.connect_timeout;
         let fix = self.absence_fix(server, &engine, &missing);
         if is_first && states.iter().all(|state| *state == DialedHost::Missing) {
-            let why = why(["a host dialed in", "no host dialed in"]);
+            let why = engine.why_absent("a host dialed in", "no host dialed in", limit);
             return Err(HostFault::for_all(why).fix(fix));
         }
-        let absence =
-            || HostFault::unreachable(why(["it dialed in", "it did not dial in"])).fix(fix.clone());
+        let absence = || {
+            let why = engine.why_absent("it dialed in", "it did not dial in", limit);
+            HostFault::unreachable(why).fix(fix.clone())
+        };
         Ok(states
             .into_iter()
             .map(|state| state.agent(&absence))
@@ -166,10 +168,10 @@ impl Dial {
         if let Some(fix) = reasons::fix_of_srun(&engine.last_words(), &engine::names(missing)) {
             return fix;
         }
-        let agent = match engine::runs_our_agent(&self.command) {
-            true => format!("the agent of {}", server.folder.agent_folder().display()),
-            false => "`host-agent dial`".to_owned(),
-        };
+        let mut agent = "`host-agent dial`".to_owned();
+        if engine::runs_our_agent(&self.command) {
+            agent = format!("the agent of {}", server.folder.agent_folder().display());
+        }
         if engine.has_failed() {
             return format!(
                 "the command failed, so mend what it reports; it must be able to start {agent} on \
@@ -195,7 +197,7 @@ impl Dial {
         Ok(server)
     }
 
-    /// Takes the waiting connection of an agent, and begins a session over it.
+    /// Opens a session over the waiting connection of an agent.
     fn open_one(
         &self,
         server: &DialServer,
@@ -204,12 +206,12 @@ impl Dial {
     ) -> Result<Session, HostFault> {
         let engine = self.state.lock().engines.last().cloned().ok_or_else(gone)?;
         let token = session_token()?;
-        let connection = server.take(agent, until).ok_or_else(gone)?;
-        let dialed =
-            channel::DialedChannel::begin(connection, &token, engine).map_err(|error| {
+        let connection = server.take_connection(agent, until).ok_or_else(gone)?;
+        let channel =
+            channel::DialedChannel::open(connection, &token, engine).map_err(|error| {
                 HostFault::unreachable(format!("its connection is lost: {error}")).fix(AGAIN)
             })?;
-        greeting::begin_dialed(Box::new(dialed), token, &self.options).map_err(|fault| {
+        greeting::greet_dialed(Box::new(channel), token, &self.options).map_err(|fault| {
             // another attempt needs another agent
             server.forget(agent);
             match fault.fix {

@@ -36,8 +36,8 @@ const CHECK_EVERY: Duration = Duration::from_millis(50);
 const REDIAL_CHECKED: Duration = Duration::from_millis(5);
 /// The most waiting connections of an agent: one, and another if one broke unnoticed.
 const MOST_PARKED: usize = 4;
-/// The limit for the reports of all agents, expected or not: a host with the secret could invent
-/// agents without end. 65,536 honest agents report 20 MB.
+/// For all agents, expected or not: a host with the secret could invent agents without end. 65,536
+/// honest agents report 20 MB.
 const IN_ALL: Budget = Budget {
     agents: 65_536,
     bytes: 64 << 20,
@@ -45,8 +45,8 @@ const IN_ALL: Budget = Budget {
 /// From one address, twice as many agents as there are hosts may dial in, plus this many: a restart
 /// starts new agents before the first ones have ended.
 const SPARE_AGENTS: usize = 64;
-/// How many bytes the agents of one address may report, per agent. An honest agent reports 300
-/// bytes, and one with hundreds of addresses some KB.
+/// How much the agents of one address may report, per agent. An honest agent reports 300 bytes, and
+/// one with hundreds of addresses some KB.
 const BYTES_OF_AGENT: usize = 1 << 10;
 /// How often to search for disconnected agents when there is no room, which costs a system call for
 /// each agent.
@@ -56,7 +56,6 @@ const REDIAL_LIMIT: Duration = Duration::from_secs(20);
 /// The most addresses to listen on; few network interfaces of this machine lead to hosts.
 const MOST_ADDRESSES: usize = 4;
 
-/// Identifies an agent that was admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AgentId(usize);
 
@@ -247,9 +246,9 @@ impl WaitingAgents {
         }
     }
 
-    fn take(&mut self, from: IpAddr, greeting: Option<PeerGreeting>) {
+    fn handle_peer(&mut self, from: IpAddr, greeting: Option<PeerGreeting>) {
         if let Some(greeting) = greeting
-            && let Some(hello) = hello_of(&greeting.received)
+            && let Some(hello) = decode_hello(&greeting.received)
         {
             return self.admit(hello, greeting.received.len(), greeting.connection, from);
         }
@@ -324,7 +323,7 @@ impl WaitingAgents {
     }
 }
 
-fn hello_of(received: &[u8]) -> Option<Hello> {
+fn decode_hello(received: &[u8]) -> Option<Hello> {
     let mut decoder = Decoder::default();
     decoder.push(received);
     Some(decoder.next_message().ok()??.head)
@@ -363,8 +362,8 @@ impl DialServer {
             welcome: Vec::new(),
             max_line: MAX_HELLO,
         };
-        let take = move |from, greeting| admitted.lock().take(from, greeting);
-        let port = ServedPort::serve(listeners, Limits::FOR_AGENTS, entrance, take);
+        let handle_peer = move |from, greeting| admitted.lock().handle_peer(from, greeting);
+        let port = ServedPort::serve(listeners, Limits::FOR_AGENTS, entrance, handle_peer);
         Ok(DialServer {
             waiting,
             port: Mutex::new(Some(port.map_err(failed)?)),
@@ -402,8 +401,8 @@ impl DialServer {
         }
     }
 
-    /// Takes a waiting connection of an agent for a session; `None` if the agent has disconnected.
-    pub(crate) fn take(&self, id: AgentId, until: Instant) -> Option<TlsConnection> {
+    /// A waiting connection of an agent, for a session; `None` if the agent has disconnected.
+    pub(crate) fn take_connection(&self, id: AgentId, until: Instant) -> Option<TlsConnection> {
         let mut waiting = self.waiting.lock();
         loop {
             let agent = waiting.agents.get_mut(&id.0)?;
@@ -422,7 +421,6 @@ impl DialServer {
         }
     }
 
-    /// Forgets an agent that does not answer.
     pub(crate) fn forget(&self, id: AgentId) {
         if let Some(agent) = self.waiting.lock().agents.get_mut(&id.0) {
             agent.gone = true;
@@ -515,9 +513,11 @@ fn listen(
     let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
     for address in own_addresses {
         // an address of another machine that forwards to this one: listen on all addresses
-        let local_address = match crate::is_local(address) || address.is_loopback() {
-            true => address,
-            false => Ipv4Addr::UNSPECIFIED,
+        let is_here = crate::is_local(address) || address.is_loopback();
+        let local_address = if is_here {
+            address
+        } else {
+            Ipv4Addr::UNSPECIFIED
         };
         let bound = TcpListener::bind((local_address, options.dial_port)).and_then(|listener| {
             let port = listener.local_addr()?.port();

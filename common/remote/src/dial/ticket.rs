@@ -26,7 +26,7 @@ use wire::dial::Ticket;
 /// After this time, directories of tools that did not end normally are removed.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The directory with the files for the agents of this run. It is removed on drop.
+/// The files for the agents of this run, which are removed on drop.
 #[derive(Debug)]
 pub(crate) struct TicketFolder {
     path: PathBuf,
@@ -61,7 +61,7 @@ impl TicketFolder {
                     Some(installed) => installed,
                     None => AgentFolder {
                         path: folder.clone(),
-                        programs: agents.put_into(&folder)?,
+                        programs: agents.write_into(&folder)?,
                     },
                 };
                 let with_agents = installed.insert(with_agents);
@@ -110,7 +110,6 @@ impl TicketFolder {
         }
     }
 
-    /// The path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -120,12 +119,10 @@ impl TicketFolder {
         self.path.join(run_folder::AGENT)
     }
 
-    /// The path of the ticket.
     pub(crate) fn ticket(&self) -> PathBuf {
         self.path.join(run_folder::TICKET)
     }
 
-    /// The directory with the agents, which hosts must see.
     pub(crate) fn agent_folder(&self) -> &Path {
         &self.agent_folder
     }
@@ -152,33 +149,24 @@ fn candidates() -> impl Iterator<Item = PathBuf> {
 /// The fault of a directory from which hosts must not run programs, because other users could
 /// replace them.
 fn endangered(folder: &Path, agents: &Agents) -> Option<HostFault> {
-    let fault = |path: &Path, why: &str, fix: String| {
-        let fault = HostFault::for_all(format!("{}{why}", path.display())).fix(fix);
-        Some(fault)
-    };
-    let use_own = "set DGL_TOOLS_AGENT_DIR to a directory of your own that the hosts share";
-    match owner::exposed(folder) {
-        Some((path, Exposure::Owned)) => {
-            return fault(
-                &path,
-                " belongs to another user, and hosts would run its programs",
-                use_own.to_owned(),
-            );
-        }
+    let mut fix =
+        "set DGL_TOOLS_AGENT_DIR to a directory of your own that the hosts share".to_owned();
+    let (path, why) = match owner::exposed(folder) {
+        Some((path, Exposure::Owned)) => (
+            path,
+            " belongs to another user, and hosts would run its programs",
+        ),
         Some((path, Exposure::Writable)) => {
-            return fault(
-                &path,
+            let shown = quote::shown(path.as_os_str().as_encoded_bytes());
+            fix = format!("chmod go-w {shown}, or {fix}");
+            (
+                path,
                 ", where hosts find host-agent, can be changed by others",
-                format!(
-                    "chmod go-w {}, or {use_own}",
-                    quote::shown(path.as_os_str().as_encoded_bytes())
-                ),
-            );
+            )
         }
-        None => {}
-    }
-    let agent = agents.of_others(folder)?;
-    fault(&agent, " belongs to another user", use_own.to_owned())
+        None => (agents.foreign_file(folder)?, " belongs to another user"),
+    };
+    Some(HostFault::for_all(format!("{}{why}", path.display())).fix(fix))
 }
 
 fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
