@@ -1,5 +1,5 @@
-//! Code that tools share which copy files, in either direction: the report of results, and the
-//! choice of a route for content.
+//! What tools that copy files share, in either direction: the report of results, and the choice of
+//! a route for content.
 
 use crate::progress::{ProgressDisplay, Route};
 use parking_lot::Mutex;
@@ -16,7 +16,6 @@ pub struct CopyReporter {
     tool: &'static str,
     out: Mutex<Out>,
     is_for_people: bool,
-    /// How many files are reported.
     pub of: u32,
     pub show: ProgressDisplay,
     faults: Mutex<Vec<Fault>>,
@@ -46,7 +45,6 @@ impl CopyReporter {
         }
     }
 
-    /// Writes a record.
     pub fn record(&self, record: &impl Record) {
         if !self.is_for_people {
             let line = jsonl::line(record);
@@ -54,7 +52,6 @@ impl CopyReporter {
         }
     }
 
-    /// Adds a fault to the report at the end.
     pub fn fault(&self, fault: Fault) {
         self.faults.lock().push(fault);
     }
@@ -82,11 +79,12 @@ impl CopyReporter {
         Ok(())
     }
 
-    /// Shows the route of content to or from a host.
     pub fn show_route(&self, host: &Host, client: &HostLink) {
-        let route = match client.is_direct() {
-            true => Route::Direct,
-            false => Route::Login,
+        let is_direct = client.is_direct();
+        let route = if is_direct {
+            Route::Direct
+        } else {
+            Route::Login
         };
         self.show.route(host, route);
     }

@@ -33,7 +33,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The name of the running tool.
 static TOOL: OnceLock<String> = OnceLock::new();
 
 /// Whether stdout was closed when the program began (`>&-`).
@@ -47,8 +46,8 @@ fn examine_stdout() {
     STDOUT_IS_CLOSED.store(is_closed, Ordering::Relaxed);
 }
 
-/// Raises the soft limit on descriptors, usually 1024, to the hard limit, which is far higher:
-/// logins, links and logs of a large job need more.
+/// Logins, connections and logs of a large job need more descriptors than the usual soft limit of
+/// 1024; the hard limit is far higher.
 fn raise_descriptors() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // if this fails, the code that lacks a descriptor reports it
@@ -56,27 +55,26 @@ fn raise_descriptors() {
     }
 }
 
-/// Prints a line that is not an error.
 fn notice(line: &str) {
     let tool = TOOL.get().map_or("dgl-tools", String::as_str);
     record::tell!("{tool}: {line}");
 }
 
-/// Runs a tool: parses its command line, prints its faults, and exits with the status that they
-/// determine.
+/// Runs a tool: parses its command line, prints its faults, and exits with their status.
 pub fn run<A: Parser + CommandFactory + FromArgMatches>(
     tool: &str,
     main: impl FnOnce(A) -> Result<Exit, Report>,
 ) -> ExitCode {
     let _ = TOOL.set(tool.to_owned());
     raise_descriptors();
-    let is_closed = STDOUT_IS_CLOSED.load(Ordering::Relaxed);
-    if is_closed {
+    let mut least = Exit::Done;
+    if STDOUT_IS_CLOSED.load(Ordering::Relaxed) {
         let fault = Fault::unreachable("stdout", "it is closed; the work goes on without it");
         fault
             .fix("give it a file or a pipe, or >/dev/null to discard what is written")
             .report()
             .print(tool);
+        least = Exit::Unreachable;
     }
     if let Err(report) = check_typography() {
         // our scripts pass all of their arguments here first, so the message is theirs
@@ -93,21 +91,14 @@ pub fn run<A: Parser + CommandFactory + FromArgMatches>(
         Err(error) => describe::<A>(tool, &error),
     };
     remote::end_connectors();
-    let lost = if is_closed {
-        Exit::Unreachable
-    } else {
-        Exit::Done
-    };
-    exit.worst(lost).into()
+    exit.worst(least).into()
 }
 
-/// Finds arguments with typographic characters in place of those of a command line.
 fn check_typography() -> Result<(), Report> {
     let fault = |argument: OsString| typography::fault("command line", &argument.to_string_lossy());
     Report(env::args_os().skip(1).filter_map(fault).collect()).check()
 }
 
-/// Prints the help, the version, or the fault of a wrong command line.
 fn describe<A: CommandFactory>(tool: &str, error: &clap::Error) -> Exit {
     if error.use_stderr() {
         let fault = removed::fault(tool, error).unwrap_or_else(|| usage::<A>(tool, error));
@@ -124,34 +115,30 @@ fn describe<A: CommandFactory>(tool: &str, error: &clap::Error) -> Exit {
     Exit::Done
 }
 
-/// clap's message about a wrong command line, in the form of all other faults. In a pipeline a bare
-/// `error: …` would not show which tool printed it.
+/// clap's message in the form of all other faults: in a pipeline a bare `error: …` would not show
+/// which tool printed it.
 fn usage<A: CommandFactory>(tool: &str, error: &clap::Error) -> Fault {
     let text = error.render().to_string();
-    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let problem = one_line(
-        text.trim_start_matches("error: ")
-            .split("\n\n")
-            .next()
-            .unwrap_or_default(),
-    );
-    let similar = text.lines().filter_map(|line| {
-        line.trim()
-            .strip_prefix("tip: ")
-            .filter(|tip| tip.contains("similar"))
-    });
-    let unknown = error.get(ContextKind::InvalidArg).map(ToString::to_string);
-    let is_word = unknown.is_some_and(|argument| !argument.starts_with('-'));
-    let takes_command = || A::command().get_positionals().any(Arg::is_last_set);
-    let dashes = (error.kind() == ErrorKind::UnknownArgument && is_word && takes_command())
-        .then(|| format!("put -- before the command, as in {tool} … -- python3 train.py"));
-    let help = format!("{tool} --help lists the options");
-    let fix: Vec<String> = similar
+    let problem = text.trim_start_matches("error: ").split("\n\n").next();
+    let words: Vec<&str> = problem.unwrap_or_default().split_whitespace().collect();
+    let tips = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("tip: "));
+    let mut fix: Vec<String> = tips
+        .filter(|tip| tip.contains("similar"))
         .map(str::to_owned)
-        .chain(dashes)
-        .chain([help])
         .collect();
-    Fault::usage("command line", problem).fix(fix.join("; "))
+    let unknown = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+    if error.kind() == ErrorKind::UnknownArgument
+        && unknown.is_some_and(|argument| !argument.starts_with('-'))
+        && A::command().get_positionals().any(Arg::is_last_set)
+    {
+        fix.push(format!(
+            "put -- before the command, as in {tool} … -- python3 train.py"
+        ));
+    }
+    fix.push(format!("{tool} --help lists the options"));
+    Fault::usage("command line", words.join(" ")).fix(fix.join("; "))
 }
 
 /// The tool's command line. Every long option is also accepted with underscores (`--num_trainers`),
@@ -166,12 +153,10 @@ pub fn command<A: CommandFactory>() -> clap::Command {
     A::command()
         .disable_help_flag(true)
         .arg(help)
-        .mut_args(|arg| {
-            let arg = if arg.get_help_heading() == Some(HOSTS) {
-                arg.hide_short_help(true)
-            } else {
-                arg
-            };
+        .mut_args(|mut arg| {
+            if arg.get_help_heading() == Some(HOSTS) {
+                arg = arg.hide_short_help(true);
+            }
             match arg.get_long() {
                 Some(long) if long.contains('-') => {
                     let underscored = long.replace('-', "_");
@@ -182,8 +167,8 @@ pub fn command<A: CommandFactory>() -> clap::Command {
         })
 }
 
-/// Prints `--help`: all options, the description and the examples, as compact as `-h`. clap's long
-/// form has an empty line between any two options and fills three screens.
+/// Prints `--help`, as compact as `-h`. clap's long form has an empty line between any two options
+/// and fills three screens.
 fn help(mut command: clap::Command) -> std::io::Result<()> {
     if let Some(about) = command.get_long_about().cloned() {
         command = command.about(about);
@@ -202,7 +187,7 @@ fn help(mut command: clap::Command) -> std::io::Result<()> {
     std::io::stdout().write_all(text.as_bytes())
 }
 
-/// What variables say about how hosts are reached, for all tools of a pipeline.
+/// How hosts are reached, from variables, for all tools of a pipeline.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// All but the connector, which is an option.
@@ -211,7 +196,7 @@ pub struct Settings {
     pub data_port: u16,
 }
 
-/// They are read with the command line, so that a wrong one is reported like a wrong option.
+/// Variables are read with the command line, so that a wrong one is reported like a wrong option.
 impl FromArgMatches for Settings {
     fn from_arg_matches(_: &ArgMatches) -> Result<Settings, clap::Error> {
         let path = |name| variable(name).map(PathBuf::from);
@@ -256,7 +241,6 @@ fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The parsed value of a variable, if it is set.
 fn read<T, E: Display>(
     name: &str,
     parse: impl FnOnce(&str) -> Result<T, E>,
@@ -265,13 +249,10 @@ fn read<T, E: Display>(
         return Ok(None);
     };
     let value = value.to_string_lossy();
-    let wrong = |error: E| {
-        clap::Error::raw(
-            ErrorKind::ValueValidation,
-            format!("{name}={value}: {error}"),
-        )
-    };
-    parse(&value).map(Some).map_err(wrong)
+    parse(&value).map(Some).map_err(|error| {
+        let problem = format!("{name}={value}: {error}");
+        clap::Error::raw(ErrorKind::ValueValidation, problem)
+    })
 }
 
 fn host_key(text: &str) -> Result<HostKey, String> {
@@ -378,7 +359,6 @@ pub enum WireChoice {
 }
 
 impl CopyArgs {
-    /// The same as plain values for `common/remote`, with the time limit for reaching a host.
     pub fn options(&self, connect: &ConnectArgs) -> WireOptions {
         WireOptions {
             wire: match self.wire {
@@ -391,13 +371,11 @@ impl CopyArgs {
         }
     }
 
-    /// The rate limit that all connections of this process share.
     pub fn limit(&self) -> Option<Arc<RateLimit>> {
         self.limit.map(|rate| Arc::new(RateLimit::new(rate)))
     }
 }
 
-/// What is written to stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
     /// Text on a terminal, records elsewhere.
@@ -409,7 +387,6 @@ pub enum OutputFormat {
 }
 
 impl OutputFormat {
-    /// Whether people read stdout.
     pub fn human(self) -> bool {
         match self {
             OutputFormat::Auto => std::io::IsTerminal::is_terminal(&std::io::stdout()),
@@ -420,7 +397,6 @@ impl OutputFormat {
 }
 
 impl ConnectArgs {
-    /// The same as plain values for `common/remote`.
     pub fn options(&self) -> RemoteOptions {
         RemoteOptions {
             // an empty variable counts as unset
@@ -429,7 +405,7 @@ impl ConnectArgs {
         }
     }
 
-    /// The same for a tool that handles signals: connecting ends when this is no longer 0.
+    /// For a tool that handles signals: connecting ends when this is no longer 0.
     pub fn options_until(&self, stop: &Arc<AtomicUsize>) -> RemoteOptions {
         RemoteOptions {
             stop: Arc::clone(stop),
@@ -437,7 +413,7 @@ impl ConnectArgs {
         }
     }
 
-    /// The hosts to act on: all of them, or those that `--host` names.
+    /// Those that `--host` names, or all.
     pub fn choose(&self, hosts: Vec<Host>) -> Result<Vec<Host>, Report> {
         if self.host.is_empty() {
             return Ok(hosts);
@@ -452,13 +428,12 @@ impl ConnectArgs {
             }
         }
         report.check()?;
-        Ok(hosts
+        let chosen = hosts
             .into_iter()
-            .filter(|host| self.host.contains(&host.id))
-            .collect())
+            .filter(|host| self.host.contains(&host.id));
+        Ok(chosen.collect())
     }
 
-    /// Warns on stderr that the stream may have holes.
     pub fn say_partial(&self, tool: &str) {
         if self.partial {
             record::tell!("{tool}: --partial: missing records are ignored");
@@ -466,36 +441,34 @@ impl ConnectArgs {
     }
 }
 
-/// Parses a span of time: `10s`, `2m`, `1h 30m`.
+/// `10s`, `2m`, `1h 30m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|_| "is not a length of time; write it as 10s, 500ms or 2m".to_owned())
 }
 
-/// Parses the length of a recording.
 pub fn record_time(text: &str) -> Result<Duration, String> {
     /// A longer recording no longer shows what a job does now.
     const LONGEST_RECORD: Duration = Duration::from_secs(3600);
     let time = duration(text)?;
-    match (Duration::from_secs(1)..=LONGEST_RECORD).contains(&time) {
-        true => Ok(time),
-        false => Err("give it from 1s to 1h".to_owned()),
+    if (Duration::from_secs(1)..=LONGEST_RECORD).contains(&time) {
+        return Ok(time);
     }
+    Err("give it from 1s to 1h".to_owned())
 }
 
-/// Parses a number of bytes: `64G` with decimal units, in which tools print bytes, or `64GiB`.
+/// `64G` with decimal units, in which tools print bytes, or `64GiB`.
 pub fn size(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
-    number
-        .parse::<u64>()
-        .ok()
-        .zip(unit_bytes(unit))
+    let number = number.parse::<u64>().ok();
+    let bytes = number.zip(unit_bytes(unit));
+    bytes
         .and_then(|(number, unit)| number.checked_mul(unit))
         .ok_or_else(|| "is not a size; write it as 500M, 64G or 2T".to_owned())
 }
 
-/// Parses a rate: `50MB/s`, `500kB`, `1.5GiB/s`; at least 100 kB a second.
+/// `50MB/s`, `500kB`, `1.5GiB/s`.
 pub fn rate(text: &str) -> Result<u64, String> {
     const LEAST: f64 = 1e5;
     let amount = text.strip_suffix("/s").unwrap_or(text);

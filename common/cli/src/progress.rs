@@ -1,5 +1,5 @@
 //! Progress on stderr: on a terminal a bar for each host and one for all; elsewhere a line every
-//! few seconds. A line for each host at its end.
+//! few seconds; a line at the end of each host.
 
 use clap::ValueEnum;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -10,12 +10,11 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// With more bars than this, nothing else would fit on the screen.
-const BARS: usize = 16;
-/// Without a terminal, a line is printed at this interval.
+/// With more bars, nothing else would fit on the screen.
+const MOST_BARS: usize = 16;
+/// Without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// When progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ProgressWhen {
     /// Bars on a terminal; elsewhere a line from time to time, and one for each host that is
@@ -38,13 +37,12 @@ pub enum Route {
     Chain,
 }
 
-/// Shows the progress of a copy.
 pub struct ProgressDisplay {
     tool: &'static str,
-    /// The word for existing files that need not be copied, in messages: `there` or `here`.
+    /// Where files are that need not be copied, in messages: `there` or `here`.
     here: &'static str,
-    silent: bool,
-    lines: bool,
+    is_silent: bool,
+    prints_lines: bool,
     bars: MultiProgress,
     total: ProgressBar,
     hosts: BTreeMap<u32, (ProgressBar, Mutex<Count>)>,
@@ -59,13 +57,13 @@ struct Count {
     skipped: u64,
     /// The route of the content; `None` until something is sent.
     route: Option<Route>,
-    /// How many bytes other hosts passed on.
+    /// In bytes.
     handed_on: u64,
-    over: bool,
+    is_over: bool,
 }
 
 impl ProgressDisplay {
-    /// Creates the display for these hosts and for deliveries of host and bytes.
+    /// `send` has the hosts and sizes of what will be copied.
     pub fn new<'a>(
         (tool, here): (&'static str, &'static str),
         progress: ProgressWhen,
@@ -74,41 +72,33 @@ impl ProgressDisplay {
     ) -> ProgressDisplay {
         let mut sizes: BTreeMap<u32, u64> = BTreeMap::new();
         send.for_each(|(host, bytes)| *sizes.entry(host).or_default() += bytes);
-        let terminal = progress == ProgressWhen::Always
+        let shows_bars = progress == ProgressWhen::Always
             || (progress == ProgressWhen::Auto && std::io::stderr().is_terminal());
-        let target = if terminal {
+        let target = if shows_bars {
             ProgressDrawTarget::stderr_with_hz(5)
         } else {
             ProgressDrawTarget::hidden()
         };
         let bars = MultiProgress::with_draw_target(target);
-        let few = sizes.len() <= BARS;
-        let bar = |host: &Host| {
+        let hosts = hosts.map(|host| {
             let size = sizes.get(&host.id).copied().unwrap_or(0);
-            let bar = if few && size > 0 {
-                bars.add(ProgressBar::new(size))
-            } else {
-                ProgressBar::hidden()
-            };
-            (
-                host.id,
-                (
-                    bar.with_style(style("")).with_prefix(host.location()),
-                    Mutex::default(),
-                ),
-            )
-        };
-        let hosts = hosts.map(bar).collect();
+            let mut bar = ProgressBar::hidden();
+            if sizes.len() <= MOST_BARS && size > 0 {
+                bar = bars.add(ProgressBar::new(size));
+            }
+            let bar = bar.with_style(style("")).with_prefix(host.location());
+            (host.id, (bar, Mutex::default()))
+        });
+        let hosts = hosts.collect();
         let total = bars
             .add(ProgressBar::new(sizes.values().sum()))
             .with_style(style("  {eta} left"))
             .with_prefix("all");
-        let lines = !terminal && progress == ProgressWhen::Auto;
         ProgressDisplay {
             tool,
             here,
-            silent: progress == ProgressWhen::Never,
-            lines,
+            is_silent: progress == ProgressWhen::Never,
+            prints_lines: !shows_bars && progress == ProgressWhen::Auto,
             bars,
             total,
             hosts,
@@ -117,7 +107,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// From now on, content of this host uses this route.
+    /// From now on.
     pub fn route(&self, host: &Host, route: Route) {
         if let Some((bar, count)) = self.hosts.get(&host.id) {
             count.lock().route = Some(route);
@@ -134,28 +124,28 @@ impl ProgressDisplay {
     fn routes(&self) -> String {
         let routes = self.hosts.values().filter_map(|(_, count)| {
             let count = count.lock();
-            count.route.filter(|_| !count.over)
+            count.route.filter(|_| !count.is_over)
         });
         let mut numbers: BTreeMap<Route, usize> = BTreeMap::new();
         routes.for_each(|route| *numbers.entry(route).or_default() += 1);
         in_words(&numbers)
     }
 
-    /// Another host has passed on this many bytes to the host.
+    /// By another host.
     pub fn handed_on(&self, host: &Host, bytes: u64) {
         if let Some((_, count)) = self.hosts.get(&host.id) {
             count.lock().handed_on += bytes;
         }
     }
 
-    /// This many more bytes were sent to the host, or need not be.
+    /// More bytes were sent to the host, or need not be.
     pub fn moved(&self, host: &Host, bytes: u64) {
         self.total.inc(bytes);
         if let Some((bar, _)) = self.hosts.get(&host.id) {
             bar.inc(bytes);
         }
         let mut last = self.last_line.lock();
-        if self.lines && last.elapsed() >= LINE_EVERY {
+        if self.prints_lines && last.elapsed() >= LINE_EVERY {
             *last = Instant::now();
             let (done, all) = (self.total.position(), self.total.length().unwrap_or(0));
             let took = self.begun.elapsed();
@@ -177,75 +167,53 @@ impl ProgressDisplay {
             return;
         };
         let mut count = count.lock();
-        match skipped {
-            true => count.skipped += 1,
-            false => {
-                count.files += 1;
-                count.bytes += bytes;
-            }
+        if skipped {
+            count.skipped += 1;
+        } else {
+            count.files += 1;
+            count.bytes += bytes;
         }
     }
 
-    /// A host is finished. `trouble` says whether something failed there.
+    /// The host is finished; with `trouble` if something failed there.
     pub fn host(&self, host: &Host, took: Duration, trouble: bool) {
         let Some((bar, count)) = self.hosts.get(&host.id) else {
             return;
         };
         bar.finish_and_clear();
-        if self.silent {
+        if self.is_silent {
             return;
         }
-        count.lock().over = true;
-        let Count {
-            files,
-            bytes,
-            skipped,
-            route,
-            handed_on,
-            ..
-        } = *count.lock();
-        let route = match (route, handed_on) {
-            (Some(Route::Chain), _) => ", through a chain".to_owned(),
-            (Some(Route::Direct), 0) => ", directly".to_owned(),
-            (_, 0) => ", through its login".to_owned(),
-            (Some(Route::Direct), most) => {
-                format!(", directly and {} through a chain", term::bytes(most))
+        let mut count = count.lock();
+        count.is_over = true;
+        let mut ending = String::new();
+        if count.bytes > 1_000_000 && !took.is_zero() {
+            ending = format!(", {}", term::rate(count.bytes, took));
+            ending += match count.route {
+                Some(Route::Chain) => ", through a chain",
+                Some(Route::Direct) => ", directly",
+                Some(Route::Login) | None => ", through its login",
+            };
+            if count.handed_on > 0 && count.route != Some(Route::Chain) {
+                ending += &format!(" and {} through a chain", term::bytes(count.handed_on));
             }
-            (_, most) => format!(
-                ", through its login and {} through a chain",
-                term::bytes(most)
-            ),
-        };
-        let rate = match bytes > 1_000_000 && !took.is_zero() {
-            true => format!(", {}{route}", term::rate(bytes, took)),
-            false => String::new(),
-        };
-        let trouble = if trouble {
-            "; not all of it arrived"
-        } else {
-            ""
-        };
-        let (location, files, bytes) = (
-            host.location(),
-            term::count(files, "file"),
-            term::bytes(bytes),
-        );
+        }
+        if trouble {
+            ending += "; not all of it arrived";
+        }
+        let (tool, here, location) = (self.tool, self.here, host.location());
+        let (files, bytes) = (term::count(count.files, "file"), term::bytes(count.bytes));
+        let skipped = count.skipped;
         self.bars.suspend(|| {
-            record::tell!(
-                "{}: {location}: {files}, {bytes}; {skipped} {} already{rate}{trouble}",
-                self.tool,
-                self.here
-            );
+            record::tell!("{tool}: {location}: {files}, {bytes}; {skipped} {here} already{ending}");
         });
     }
 
-    /// All hosts are finished.
     pub fn end(&self) {
         self.total.finish_and_clear();
     }
 }
 
-/// The routes and their numbers of hosts, in words.
 fn in_words(numbers: &BTreeMap<Route, usize>) -> String {
     let label = |route: &Route| match route {
         Route::Direct => "directly",

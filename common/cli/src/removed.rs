@@ -3,8 +3,8 @@
 use clap::error::{ContextKind, ContextValue};
 use record::error::Fault;
 
-/// A removed flag, or a flag with a removed value, after the name of its tool unless several tools
-/// had it; and what to use instead.
+/// A flag, or a flag with a value, after the name of its tool unless several tools had it; and what
+/// to use instead.
 const REMOVED: &[(&str, &str)] = &[
     ("--connect-timeout", "set DGL_TOOLS_CONNECT_TIMEOUT"),
     ("--data-port", "set DGL_TOOLS_DATA_PORT"),
@@ -102,7 +102,7 @@ const REMOVED: &[(&str, &str)] = &[
     ),
 ];
 
-/// The fault of a command line that clap refuses because of a removed flag.
+/// clap has refused the command line.
 pub fn fault(tool: &str, error: &clap::Error) -> Option<Fault> {
     let text = |kind| match error.get(kind)? {
         ContextValue::String(text) => Some(text),

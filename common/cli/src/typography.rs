@@ -1,11 +1,10 @@
-//! Finds arguments with the dashes, quotation marks and spaces of word processors and web pages,
-//! which resemble those of a command line but have no meaning there.
+//! Finds arguments with the dashes, quotation marks and spaces of word processors and web pages.
 
 use record::error::Fault;
 
 const NO_BREAK_SPACE: char = '\u{a0}';
 
-/// The part of an argument that a message shows.
+/// How much of an argument a message shows.
 const SHOWN_CHARS: usize = 60;
 
 fn is_dash(c: char) -> bool {
@@ -20,30 +19,28 @@ fn is_quote(c: char) -> bool {
 /// beginning or wherever only an option, a quotation mark or a blank can be meant. Elsewhere they
 /// are part of a value.
 pub fn fault(location: &str, argument: &str) -> Option<Fault> {
-    let (option, value) = match argument.starts_with(|c| c == '-' || is_dash(c)) {
-        true => argument.split_once('=').unwrap_or((argument, "")),
-        false => ("", argument),
-    };
-    let dash = option.chars().find(|c| is_dash(*c));
-    let first = value.chars().next();
-    let quote = first.into_iter().chain(option.chars());
+    let (mut option, mut value) = ("", argument);
+    if argument.starts_with(|c| c == '-' || is_dash(c)) {
+        (option, value) = argument.split_once('=').unwrap_or((argument, ""));
+    }
+    let straight = shorten(&straight(option, argument));
+    if let Some(dash) = option.chars().find(|c| is_dash(*c)) {
+        let mut fix = format!("type {straight}");
+        if option.chars().all(|c| c == '-' || is_dash(c)) {
+            fix = "type - or --".to_owned();
+        }
+        return Some(wrong(location, argument, dash, "is not a hyphen").fix(fix));
+    }
+    let mut chars = value.chars().take(1).chain(option.chars());
+    if let Some(quote) = chars.find(|c| is_quote(*c)) {
+        let fault = wrong(location, argument, quote, "quotes nothing");
+        return Some(fault.fix(format!("type straight quotation marks: {straight}")));
+    }
     let has_space = option.contains(NO_BREAK_SPACE)
         || argument.starts_with(NO_BREAK_SPACE)
         || argument.ends_with(NO_BREAK_SPACE)
         || joins_two_arguments(value);
-    let straight = shorten(&straight(option, argument));
-    if let Some(dash) = dash {
-        let fix = match option.chars().all(|c| c == '-' || is_dash(c)) {
-            true => "type - or --".to_owned(),
-            false => format!("type {straight}"),
-        };
-        Some(wrong(location, argument, dash, "is not a hyphen").fix(fix))
-    } else if let Some(quote) = quote.into_iter().find(|c| is_quote(*c)) {
-        let fault = wrong(location, argument, quote, "quotes nothing");
-        Some(fault.fix(format!("type straight quotation marks: {straight}")))
-    } else {
-        has_space.then(|| space_fault(location, argument))
-    }
+    has_space.then(|| space_fault(location, argument))
 }
 
 /// The same for a word that names a program: there a no-break space is always wrong.
@@ -52,8 +49,8 @@ pub fn command_fault(location: &str, word: &str) -> Option<Fault> {
     fault(location, word).or_else(|| has_space.then(|| space_fault(location, word)))
 }
 
-/// Whether a no-break space is followed by an option or a quoted word. An argument with an ordinary
-/// blank was quoted, so it is a text.
+/// Whether an option or a quoted word follows a no-break space. An argument with an ordinary blank
+/// was quoted, so it is a text.
 fn joins_two_arguments(value: &str) -> bool {
     let begins_an_argument = |rest: &str| {
         let mut chars = rest.chars();
@@ -73,10 +70,8 @@ fn wrong(location: &str, argument: &str, c: char, problem: &str) -> Fault {
 }
 
 fn space_fault(location: &str, argument: &str) -> Fault {
-    let problem = format!(
-        "{} contains a no-break space (U+00A0)",
-        shorten(argument).replace(NO_BREAK_SPACE, "\\u{a0}")
-    );
+    let shown = shorten(argument).replace(NO_BREAK_SPACE, "\\u{a0}");
+    let problem = format!("{shown} contains a no-break space (U+00A0)");
     let blanks = shorten(&argument.replace(NO_BREAK_SPACE, " "));
     Fault::usage(location, problem).fix(format!("type an ordinary space: {}", blanks.trim()))
 }
@@ -86,10 +81,12 @@ fn straight(option: &str, argument: &str) -> String {
     let is_mark = |c: char| c == '-' || is_dash(c);
     let name = option.trim_start_matches(is_mark);
     let is_short = name.chars().count() == 1 || name.starts_with(|c: char| c.is_ascii_digit());
-    let hyphens = match (option.is_empty(), is_short) {
-        (true, _) => "",
-        (_, true) => "-",
-        _ => "--",
+    let hyphens = if option.is_empty() {
+        ""
+    } else if is_short {
+        "-"
+    } else {
+        "--"
     };
     let plain = |c: char| match c {
         c if is_dash(c) => '-',

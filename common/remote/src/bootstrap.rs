@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 /// The only command line that a connector runs on a host. It skips the line [`TAKEOVER`] and runs
 /// [`BOOTSTRAP_SH`] from the next line, after its first character. `read` leaves everything after
 /// the line. It contains no quotes, backslashes or newlines that csh or fish would change.
-pub(crate) const COMMAND: &str = r#"IFS= read -r s; IFS= read -r s; eval "${s#?}""#;
+pub const COMMAND: &str = r#"IFS= read -r s; IFS= read -r s; eval "${s#?}""#;
 
 /// The first line on stdin, followed by the token. The shell that runs [`COMMAND`] skips it. If a
 /// start-up file has replaced that shell (`exec zsh -l` in ~/.bashrc), the other one never sees the
@@ -35,18 +35,18 @@ const TAKEOVER: &str = concat!(
 const BOOTSTRAP_SH: &str = include_str!("bootstrap.sh");
 
 /// [`COMMAND`] for a login shell of any kind.
-pub(crate) fn login_command() -> String {
+pub fn login_command() -> String {
     format!("/bin/sh -c {}", record::quote::shown(COMMAND))
 }
 
-/// The variable that names a directory with agents, searched before those beside the tools.
+/// Names a directory with agents, searched before those beside the tools.
 const AGENTS_VARIABLE: &str = "DGL_TOOLS_AGENTS";
 
-/// One `host-agent`, for one machine type.
-pub(crate) struct AgentFile {
+/// For one machine type.
+pub struct AgentFile {
     path: PathBuf,
     content: Arc<[u8]>,
-    /// BLAKE3 of the content, in hexadecimal.
+    /// BLAKE3, in hexadecimal.
     hash: String,
     gzip: OnceLock<Arc<[u8]>>,
 }
@@ -63,12 +63,11 @@ impl AgentFile {
         })
     }
 
-    /// The file of this agent in a directory that hosts share.
     fn path_in(&self, folder: &Path) -> PathBuf {
         folder.join(format!("host-agent-{}", self.hash))
     }
 
-    /// Whether a file is this agent, complete, and protected from other users.
+    /// Whether the file is complete and protected from other users.
     fn is_at(&self, path: &Path) -> io::Result<bool> {
         let mut file = OpenOptions::new()
             .read(true)
@@ -87,7 +86,6 @@ impl AgentFile {
         Ok(content == *self.content)
     }
 
-    /// Writes the agent to a file in the directory, by renaming a complete one.
     fn write(&self, folder: &Path, path: &Path) -> io::Result<()> {
         let part = folder.join(format!(".{}", tls::token()?));
         let written = OpenOptions::new()
@@ -115,11 +113,11 @@ impl AgentFile {
 }
 
 /// The agents that this machine can send, by machine type as `uname -m` names it.
-pub(crate) struct Agents(BTreeMap<String, AgentFile>);
+pub struct Agents(BTreeMap<String, AgentFile>);
 
 impl Agents {
     /// Searches once in a process.
-    pub(crate) fn found() -> Result<&'static Agents, HostFault> {
+    pub fn found() -> Result<&'static Agents, HostFault> {
         static AGENTS: OnceLock<Result<Agents, HostFault>> = OnceLock::new();
         AGENTS
             .get_or_init(Agents::find)
@@ -155,7 +153,7 @@ impl Agents {
     }
 
     /// The script that a host runs first.
-    pub(crate) fn script(&self, token: &str) -> Vec<u8> {
+    pub fn script(&self, token: &str) -> Vec<u8> {
         let words: Vec<String> = self
             .0
             .iter()
@@ -178,13 +176,12 @@ impl Agents {
         self.0.get(machine).ok_or_else(|| no_agent(machine))
     }
 
-    pub(crate) fn for_this_machine(&self) -> Result<&Path, HostFault> {
+    pub fn for_this_machine(&self) -> Result<&Path, HostFault> {
         Ok(&self.get(std::env::consts::ARCH)?.path)
     }
 
-    /// Writes all agents into a directory of the user's, each named by its hash, as the script does
-    /// on a host. Returns their machine types and paths.
-    pub(crate) fn write_into(&self, folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+    /// Names each by its hash, as the script does on a host. Returns machine types and paths.
+    pub fn write_into(&self, folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
         let mut paths = Vec::new();
         for (machine, agent) in &self.0 {
             let path = agent.path_in(folder);
@@ -196,16 +193,15 @@ impl Agents {
         Ok(paths)
     }
 
-    /// A file in such a directory with the name of an agent that belongs to another user.
-    pub(crate) fn foreign_file(&self, folder: &Path) -> Option<PathBuf> {
+    /// A file with the name of an agent that belongs to another user.
+    pub fn foreign_file(&self, folder: &Path) -> Option<PathBuf> {
         let mut paths = self.0.values().map(|agent| agent.path_in(folder));
         paths.find(|path| {
             std::fs::symlink_metadata(path).is_ok_and(|meta| !owner::is_trusted(&meta))
         })
     }
 
-    /// The agent for a machine type.
-    pub(crate) fn bytes(&self, machine: &str, gzip: bool) -> Result<Arc<[u8]>, HostFault> {
+    pub fn bytes(&self, machine: &str, gzip: bool) -> Result<Arc<[u8]>, HostFault> {
         let agent = self.get(machine)?;
         if !gzip {
             return Ok(Arc::clone(&agent.content));
@@ -216,8 +212,7 @@ impl Agents {
     }
 }
 
-/// The fault of a host whose machine type has no agent.
-pub(crate) fn no_agent(machine: &str) -> HostFault {
+pub fn no_agent(machine: &str) -> HostFault {
     // uname -s precedes the machine type if the system is not Linux
     let machine: String = machine
         .chars()
@@ -240,7 +235,7 @@ pub(crate) fn no_agent(machine: &str) -> HostFault {
     ))
 }
 
-/// The directories that are searched for agents, in order.
+/// In the order in which they are searched.
 fn folders() -> Vec<PathBuf> {
     let mut folders = Vec::new();
     if let Some(folder) = std::env::var_os(AGENTS_VARIABLE)
@@ -261,8 +256,7 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// The machine type in the file name of an agent, such as `host-agent-aarch64`. `host-agent` alone
-/// is for this machine.
+/// From a file name such as `host-agent-aarch64`. `host-agent` alone is for this machine.
 fn machine_type<'a>(name: &'a str, this_machine: &'a str) -> Option<&'a str> {
     let rest = name.strip_prefix("host-agent")?;
     if rest.is_empty() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The first expired certificate, and when it expired.
-pub(crate) fn expired(files: &[PathBuf]) -> Option<(&Path, String)> {
+pub fn expired(files: &[PathBuf]) -> Option<(&Path, String)> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     files.iter().find_map(|file| {
         let text = std::fs::read_to_string(file).ok()?;

@@ -32,7 +32,7 @@ use std::sync::{Arc, OnceLock};
 
 /// Why OpenSSH's program must log in to a host with these settings; `None` if libssh2 can. `lacks`
 /// names a kind of algorithm for which the settings allow none of libssh2's.
-pub(crate) fn why_not_libssh2(
+pub fn why_not_libssh2(
     settings: &SshSettings,
     lacks: impl Fn(&SshSettings) -> Option<&'static str>,
 ) -> Option<String> {
@@ -67,13 +67,12 @@ struct LoginSettings {
     beyond_us: Option<String>,
 }
 
-type Settings = OnceLock<Result<SshSettings, HostFault>>;
+type SettingsCell = OnceLock<Result<SshSettings, HostFault>>;
 
-/// What a tool has found out about logins.
 #[derive(Default)]
-pub(crate) struct Logins {
+pub struct Logins {
     /// By the destination for ssh.
-    settings: Mutex<HashMap<String, Arc<Settings>>>,
+    settings: Mutex<HashMap<String, Arc<SettingsCell>>>,
     verdicts: Mutex<HashMap<LoginSettings, Arc<Mutex<LoginVerdict>>>>,
     /// By the number of the host.
     found: Mutex<HashMap<u32, Connect>>,
@@ -83,7 +82,7 @@ pub(crate) struct Logins {
 
 /// The choice of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LoginChoice {
+pub enum LoginChoice {
     /// Whichever can log in, with that of the host record first if `follows_records`.
     Any {
         follows_records: bool,
@@ -92,8 +91,7 @@ pub(crate) enum LoginChoice {
 }
 
 impl Logins {
-    /// Logs in to a host and starts the agent.
-    pub(crate) fn open(
+    pub fn open(
         &self,
         options: &RemoteOptions,
         host: &Host,
@@ -124,8 +122,8 @@ impl Logins {
         }
     }
 
-    /// How this tool has logged in to a host, if it had the choice.
-    pub(crate) fn found(&self, host: &Host) -> Option<Connect> {
+    /// If this tool had the choice.
+    pub fn found(&self, host: &Host) -> Option<Connect> {
         self.found.lock().get(&host.id).copied()
     }
 
@@ -240,7 +238,7 @@ impl LoginAttempt<'_> {
     }
 }
 
-/// The fault of a host that has refused both connectors. libssh2 knows which keys were tried.
+/// libssh2 knows which keys were tried.
 fn both(first: Option<HostFault>, second: HostFault) -> HostFault {
     let Some(first) = first else {
         return second;

@@ -18,18 +18,16 @@ const MOST_ANSWERS: usize = 10_000;
 /// Reads an event of the host with this id as an answer; `None` if it is not one.
 pub type ReadAnswer<'r, A> = &'r (dyn Fn(u32, Event) -> Option<A> + Sync);
 
-/// A host and its answers.
 pub struct HostAnswers<'a, A> {
     pub host: &'a Host,
     /// In the order in which they arrived.
     pub answers: Vec<A>,
-    /// Why the host sends no further answers.
+    /// Then no answers follow.
     pub fault: Option<Fault>,
     pub session: Session,
 }
 
 impl<'a, A: Send> HostAnswers<'a, A> {
-    /// A host that was not asked yet.
     pub fn new((host, session): (&'a Host, Session)) -> HostAnswers<'a, A> {
         HostAnswers {
             host,

@@ -20,11 +20,10 @@ const PIECE_GROWTH: usize = 8;
 const LEAST_PIECE: usize = 4 << 10;
 /// Each login has a piece in memory.
 const MAX_PIECE: usize = 4 << 20;
-/// How many characters of a login shell's output are shown.
 const MAX_SHELL_OUTPUT: usize = 200;
 
-/// Starts the agent where a shell runs [`super::bootstrap::COMMAND`].
-pub(crate) fn start_agent(
+/// A shell runs [`super::bootstrap::COMMAND`] there.
+pub fn start_agent(
     channel: Box<dyn Channel>,
     options: &RemoteOptions,
 ) -> Result<Session, HostFault> {
@@ -36,7 +35,7 @@ pub(crate) fn start_agent(
 }
 
 /// Runs the agent of this machine.
-pub(crate) fn start_local_agent(options: &RemoteOptions) -> Result<Session, HostFault> {
+pub fn start_local_agent(options: &RemoteOptions) -> Result<Session, HostFault> {
     let token = session_token()?;
     let agents = Agents::found()?;
     let channel = super::program::run(agents.for_this_machine()?, &["serve", &token])?;
@@ -44,7 +43,7 @@ pub(crate) fn start_local_agent(options: &RemoteOptions) -> Result<Session, Host
 }
 
 /// Waits for an agent that has dialed in and was asked to serve.
-pub(crate) fn greet_dialed(
+pub fn greet_dialed(
     channel: Box<dyn Channel>,
     token: String,
     options: &RemoteOptions,
@@ -91,14 +90,13 @@ fn greet(
 struct Greeting {
     channel: BufferedChannel,
     token: String,
-    /// The incomplete last line.
+    /// Incomplete.
     line: Vec<u8>,
     /// The last line that is not the bootstrap's: a shell such as nologin writes why it ends.
     shell_output: String,
     /// In bytes.
     received: usize,
     deliveries: usize,
-    /// The agent that is being sent.
     delivery: Option<AgentDelivery>,
     /// The shell that has replaced the login shell, and the login shell.
     instead: Option<(String, String)>,
@@ -109,9 +107,9 @@ struct Greeting {
 /// An agent that is sent in pieces, which the host confirms: the connector may buffer many bytes.
 struct AgentDelivery {
     agent: Arc<[u8]>,
-    /// How many of its bytes were queued.
+    /// In bytes.
     queued: usize,
-    /// The size of the last piece, in bytes.
+    /// The size of the last one.
     piece: usize,
     since: Instant,
 }
@@ -143,8 +141,7 @@ impl Greeting {
         }
     }
 
-    /// Sends and receives once, or waits for that; returns the bytes after the agent's first line
-    /// once it has arrived.
+    /// Sends and receives once, or waits for that; returns the bytes after the agent's first line.
     fn turn(
         &mut self,
         agents: &Agents,
@@ -167,7 +164,7 @@ impl Greeting {
         Ok(None)
     }
 
-    /// Handles received bytes; returns those after the agent's first line once it has arrived.
+    /// Returns the bytes after the agent's first line.
     fn handle(
         &mut self,
         bytes: &[u8],
@@ -211,8 +208,7 @@ impl Greeting {
         Ok(None)
     }
 
-    /// Begins to send the agent. An honest host receives one completely before it asks for the
-    /// next.
+    /// An honest host receives an agent completely before it asks for the next.
     fn start_delivery(&mut self, agent: Arc<[u8]>) -> Result<(), HostFault> {
         self.deliveries += 1;
         if self.delivery.is_some() || self.channel.pending() > 0 {
@@ -227,8 +223,7 @@ impl Greeting {
         Ok(())
     }
 
-    /// Sends the next piece of the agent, or its end, after the host has confirmed the previous
-    /// one.
+    /// The host has confirmed the previous piece.
     fn continue_delivery(&mut self, limit: Duration) -> Result<(), HostFault> {
         let delivery = self.delivery.take();
         let Some(delivery) = delivery.filter(|_| self.channel.pending() == 0) else {
@@ -240,7 +235,7 @@ impl Greeting {
         Ok(())
     }
 
-    /// Queues the bytes of an agent from `start`, at most `piece` of them, or its end.
+    /// Queues at most `piece` bytes of an agent from `start`, or its end.
     fn send_piece(&mut self, agent: Arc<[u8]>, start: usize, piece: usize) {
         self.last_progress = Instant::now();
         let piece = piece.min(agent.len() - start);
@@ -313,8 +308,7 @@ impl Greeting {
         )))
     }
 
-    /// The fault of a host that has not answered in time. A shell that reads its stdin completely
-    /// before it runs any of it prints its name afterwards.
+    /// A shell that reads its stdin completely before it runs any of it prints its name afterwards.
     fn silent(&mut self, limit: Duration, agents: &Agents) -> HostFault {
         let mut stderr = self.channel.command_stderr();
         if self.channel.channel.command().is_none() {
@@ -335,11 +329,9 @@ impl Greeting {
     }
 }
 
-/// The fix for a start-up file that acts without a terminal.
 const RETURN_EARLY: &str = "have the file return before that if there is no terminal: in bash, \
     `[[ $- == *i* ]] || return`";
 
-/// The fault of a login shell that a start-up file replaces by another program.
 fn startup_file_starts(program: &str, login_shell: &str) -> HostFault {
     let file = match login_shell.rsplit('/').next().unwrap_or_default() {
         "bash" => "~/.bashrc",
@@ -354,7 +346,7 @@ fn startup_file_starts(program: &str, login_shell: &str) -> HostFault {
     HostFault::unreachable(problem).fix(RETURN_EARLY)
 }
 
-/// The fault of a command that joins its arguments to one command line, which another shell splits.
+/// The command joins its arguments to one command line, which another shell splits.
 fn joined(command: &str) -> HostFault {
     let fix = match command.rsplit('/').next() {
         Some("ssh") => "use --connect ssh, which takes its options from ssh_config".to_owned(),
@@ -378,7 +370,7 @@ fn next_piece(piece: usize, elapsed: Duration, limit: Duration) -> usize {
         .clamp(LEAST_PIECE, most)
 }
 
-/// Why the bootstrap could not start an agent.
+/// The bootstrap could not start an agent.
 fn refused(why: &str) -> HostFault {
     match why.split_once(' ').unwrap_or((why, "")) {
         ("machine", machine) => no_agent(machine),

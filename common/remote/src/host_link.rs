@@ -262,7 +262,7 @@ impl HostLink {
         self.sessions().carrier().hear_of_chains(hears);
     }
 
-    /// How many bytes wait to be sent.
+    /// In bytes.
     pub fn pending(&self) -> u64 {
         self.sessions().carrier().session.pending()
     }

@@ -14,24 +14,24 @@ use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::process::{Command, Stdio};
 
-/// A line of known_hosts about this host.
+/// A line of known_hosts.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct KnownHost {
+pub struct KnownHost {
     is_revoked: bool,
     is_authority: bool,
     pub kind: String,
     key: String,
-    place: Place,
+    place: KnownHostsLine,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub struct KnownHostsLine {
     pub file: String,
     pub line: String,
 }
 
 /// The name of a host in known_hosts. A HostKeyAlias is used unchanged, whatever the port.
-pub(crate) fn name(settings: &SshSettings) -> String {
+pub fn name(settings: &SshSettings) -> String {
     let host = settings.hostname.to_lowercase();
     match (&settings.host_key_alias, settings.port) {
         (Some(alias), _) => alias.to_lowercase(),
@@ -40,8 +40,7 @@ pub(crate) fn name(settings: &SshSettings) -> String {
     }
 }
 
-/// All entries of known_hosts about a host.
-pub(crate) fn known_keys(settings: &SshSettings) -> Result<Vec<KnownHost>, HostFault> {
+pub fn known_keys(settings: &SshSettings) -> Result<Vec<KnownHost>, HostFault> {
     let mut known = Vec::new();
     for file in settings.known_hosts.iter().filter(|file| file.exists()) {
         let mut keygen = Command::new("ssh-keygen");
@@ -57,7 +56,7 @@ pub(crate) fn known_keys(settings: &SshSettings) -> Result<Vec<KnownHost>, HostF
         };
         let output = keygen.output().map_err(missing)?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let mut place = Place {
+        let mut place = KnownHostsLine {
             file: file.display().to_string(),
             line: String::new(),
         };
@@ -73,7 +72,7 @@ pub(crate) fn known_keys(settings: &SshSettings) -> Result<Vec<KnownHost>, HostF
     Ok(known)
 }
 
-fn parse(line: &str, place: &Place) -> Option<KnownHost> {
+fn parse(line: &str, place: &KnownHostsLine) -> Option<KnownHost> {
     let mut words = line.split_whitespace().peekable();
     let marker = words.next_if(|word| word.starts_with('@'));
     let _names = words.next().filter(|names| !names.starts_with('#'))?;
@@ -87,14 +86,10 @@ fn parse(line: &str, place: &Place) -> Option<KnownHost> {
     })
 }
 
-/// Checks a host's key against known_hosts. `Ok(false)` means that the key is unknown.
-pub(crate) fn check(
-    settings: &SshSettings,
-    known: &[KnownHost],
-    blob: &[u8],
-) -> Result<bool, HostFault> {
+/// `Ok(false)` means that the key is unknown.
+pub fn check(settings: &SshSettings, known: &[KnownHost], blob: &[u8]) -> Result<bool, HostFault> {
     let key = BASE64.encode(blob);
-    let mut places: Vec<&Place> = Vec::new();
+    let mut places: Vec<&KnownHostsLine> = Vec::new();
     let (mut is_known, mut has_authority) = (false, false);
     for line in known {
         if line.is_revoked && line.key == key {
@@ -125,12 +120,12 @@ pub(crate) fn check(
     Err(other_key(&name(settings), &places))
 }
 
-/// The fault of a host whose key differs from the one in these lines.
-pub(crate) fn other_key(name: &str, places: &[&Place]) -> HostFault {
+/// The host's key differs from that in these lines.
+pub fn other_key(name: &str, places: &[&KnownHostsLine]) -> HostFault {
     let mut lines: Vec<String> = Vec::new();
     let mut commands = BTreeSet::new();
     let quoted_name = record::quote::shown(name);
-    for Place { file, line } in places {
+    for KnownHostsLine { file, line } in places {
         lines.push(format!("{file}:{line}"));
         let file = record::quote::shown(file);
         commands.insert(format!("ssh-keygen -f {file} -R {quoted_name}"));
@@ -144,8 +139,7 @@ pub(crate) fn other_key(name: &str, places: &[&Place]) -> HostFault {
     fault.fix(format!("if you know why, forget the old key: {commands}"))
 }
 
-/// An unknown key, with its fingerprint to compare and the line to add to known_hosts.
-pub(crate) fn unknown_key(settings: &SshSettings, blob: &[u8], fingerprint: String) -> UnknownKey {
+pub fn unknown_key(settings: &SshSettings, blob: &[u8], fingerprint: String) -> UnknownKey {
     UnknownKey {
         name: name(settings),
         kind: key_type(blob).unwrap_or_else(|| "?".to_owned()),
@@ -154,7 +148,7 @@ pub(crate) fn unknown_key(settings: &SshSettings, blob: &[u8], fingerprint: Stri
     }
 }
 
-/// The line of known_hosts for a key.
+/// For known_hosts.
 fn line(settings: &SshSettings, blob: &[u8]) -> Option<String> {
     let kind = key_type(blob)?;
     Some(format!("{} {kind} {}", name(settings), BASE64.encode(blob)))
@@ -171,7 +165,7 @@ fn key_type(blob: &[u8]) -> Option<String> {
 const BY_HAND: &str = "write its key into a known_hosts file by hand";
 
 /// Writes a new host's key into the user's known_hosts, as OpenSSH's accept-new does.
-pub(crate) fn remember(settings: &SshSettings, blob: &[u8]) -> Result<(), HostFault> {
+pub fn remember(settings: &SshSettings, blob: &[u8]) -> Result<(), HostFault> {
     let file = settings.new_keys.as_ref().ok_or_else(|| {
         HostFault::unreachable("there is no known_hosts file to write its key to").fix(BY_HAND)
     })?;
@@ -199,7 +193,7 @@ pub(crate) fn remember(settings: &SshSettings, blob: &[u8]) -> Result<(), HostFa
 
 /// Ends the last line of known_hosts before `ssh` writes a key: OpenSSH 9.2 would append it to a
 /// last line without a newline.
-pub(crate) fn end_last_line(settings: &SshSettings) {
+pub fn end_last_line(settings: &SshSettings) {
     // if the file cannot be written, ssh fails in the same way and reports it
     if let Some(file) = &settings.new_keys
         && let Ok(file) = OpenOptions::new().read(true).append(true).open(file)
@@ -234,8 +228,8 @@ fn append_to_last_line(file: &mut fs::File, line: &str) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    fn place() -> Place {
-        Place {
+    fn place() -> KnownHostsLine {
+        KnownHostsLine {
             file: "/k".to_owned(),
             line: "3".to_owned(),
         }

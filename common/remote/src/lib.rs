@@ -49,7 +49,6 @@ use std::net::Ipv4Addr;
 use std::sync::OnceLock;
 use wire::{Event, Request};
 
-/// How to reach a host.
 enum Connector {
     /// libssh2 or OpenSSH's program.
     Login(LoginChoice),
@@ -61,7 +60,6 @@ enum Connector {
     Dial(Box<dial::Dial>),
 }
 
-/// Reaches hosts by the connector that the command line chooses.
 pub struct Remote {
     options: RemoteOptions,
     connector: Connector,
@@ -100,8 +98,7 @@ impl Remote {
         })
     }
 
-    /// Starts host-agent on each host, with several logins at once. The results are in the order of
-    /// the hosts.
+    /// Starts host-agent on each host, with several logins at once.
     pub fn open_agents(&self, hosts: &[Host]) -> Vec<Result<Session, HostFault>> {
         if let Connector::Dial(dial) = &self.connector {
             return dial.open_all(hosts);
@@ -131,7 +128,7 @@ impl Remote {
         }
     }
 
-    /// This remote, set up for logins that carry much data if `carries_content`.
+    /// Sets it up for logins that carry much data.
     pub fn for_content(mut self, carries_content: bool) -> Remote {
         let has_choice = matches!(self.connector, Connector::Login(LoginChoice::Any { .. }));
         // OpenSSH's cipher is cheaper
@@ -141,7 +138,7 @@ impl Remote {
         self
     }
 
-    /// The hosts whose connector this tool has found, with it, for later tools.
+    /// Hosts whose connector this tool has found, with it.
     pub fn newly_found<'a>(&self, hosts: impl IntoIterator<Item = &'a Host>) -> Vec<Host> {
         let hosts = hosts.into_iter();
         let found = hosts.filter_map(|host| {
@@ -151,7 +148,7 @@ impl Remote {
         found.collect()
     }
 
-    /// The host with the connector by which it was reached, for later tools.
+    /// With the connector by which the host was reached, for later tools.
     pub fn with_connector(&self, host: &Host) -> Host {
         Host {
             connect: self.logins.found(host).or(host.connect),
@@ -168,7 +165,7 @@ impl Remote {
         (reached.collect(), report)
     }
 
-    /// Sends each host one request. The answers are in the order of the hosts.
+    /// Sends each host one request.
     pub fn ask_all(
         &self,
         hosts: &[Host],
@@ -214,7 +211,6 @@ impl Remote {
         }
     }
 
-    /// Whether hosts are reached by ssh.
     pub fn is_ssh(&self) -> bool {
         matches!(self.connector, Connector::Login(_))
     }
@@ -271,7 +267,6 @@ pub fn threads(count: usize) -> Result<rayon::ThreadPool, Report> {
     })
 }
 
-/// Whether an address is one of this machine's.
 fn is_local(address: Ipv4Addr) -> bool {
     local_addresses().contains(&address)
 }

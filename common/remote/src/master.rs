@@ -39,7 +39,7 @@ const NAME: usize = 24;
 /// How long a child that did not become a master may take to end.
 const LEAVE: Duration = Duration::from_millis(100);
 
-pub(crate) enum Master {
+pub enum Master {
     /// The user's, at the ControlPath of ssh_config.
     Users,
     /// One of the tools.
@@ -51,7 +51,7 @@ pub(crate) enum Master {
 impl Master {
     /// Finds a connection to a host, or opens one. If `asks`, `ssh` may ask the user questions,
     /// without a time limit.
-    pub(crate) fn find_or_open(
+    pub fn find_or_open(
         options: &RemoteOptions,
         host: &Host,
         settings: &SshSettings,
@@ -126,7 +126,7 @@ impl Master {
     }
 
     /// The options of `ssh` for a session.
-    pub(crate) fn options(&self) -> Vec<OsString> {
+    pub fn options(&self) -> Vec<OsString> {
         let mut words: Vec<OsString> = vec!["-o".into(), "ControlMaster=no".into()];
         let path: OsString = match self {
             Master::Users => return words,
@@ -223,7 +223,7 @@ fn is_private(folder: &Path) -> bool {
 }
 
 /// Whether the user can be asked: stderr is a terminal, and this process is in its foreground.
-pub(crate) fn may_ask() -> bool {
+pub fn may_ask() -> bool {
     use std::io::IsTerminal as _;
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     std::io::stderr().is_terminal() && is_in_foreground(&stat)

@@ -1,7 +1,7 @@
 //! Turns the messages of OpenSSH's program about a failed login into a fault with its fix.
 
 use super::certificate;
-use super::known_hosts::Place;
+use super::known_hosts::KnownHostsLine;
 use super::options::RemoteOptions;
 use super::ssh_config::SshSettings;
 use record::Host;
@@ -32,7 +32,7 @@ enum LoginFailure {
         setting: &'static str,
         offer: String,
     },
-    /// Nothing answers at the host's address.
+    /// Nothing answers at its address.
     Unreachable,
     Other,
 }
@@ -58,13 +58,12 @@ const HUNG_UP: [&str; 4] = [
 ];
 
 /// Whether the connection was dropped, so that another attempt may succeed.
-pub(crate) fn hung_up(words: &str) -> bool {
+pub fn hung_up(words: &str) -> bool {
     // after too many keys, ssh would offer the same ones again
     HUNG_UP.iter().any(|sign| words.contains(sign)) && !words.contains("Too many authentication")
 }
 
-/// The fault of a login, from what ssh wrote to stderr.
-pub(crate) fn fault(
+pub fn fault(
     stderr: &str,
     host: &Host,
     settings: &SshSettings,
@@ -85,7 +84,7 @@ pub(crate) fn fault(
         .fix(format!("try it here: ssh {}", by_hand(host, options))),
         LoginFailure::OtherKey { file, line } => {
             let name = super::known_hosts::name(settings);
-            super::known_hosts::other_key(&name, &[&Place { file, line }])
+            super::known_hosts::other_key(&name, &[&KnownHostsLine { file, line }])
         }
         LoginFailure::Revoked => {
             HostFault::unreachable(problem).fix("do not connect; ask the administrator of the host")
@@ -132,8 +131,8 @@ fn refused(
     fault.fix(fix_of_refusal(methods, &by_hand(host, options)))
 }
 
-/// What to do about a refused login, by the methods that the host offers.
-pub(crate) fn fix_of_refusal(methods: &str, by_hand: &str) -> String {
+/// By the methods that the host offers.
+pub fn fix_of_refusal(methods: &str, by_hand: &str) -> String {
     let offers = |method: &str| methods.split(',').any(|offered| offered == method);
     let mut fix = format!(
         "name user and key in ssh_config, or in DGL_TOOLS_SSH_USERNAME and DGL_TOOLS_IDENTITY; \
@@ -149,8 +148,8 @@ pub(crate) fn fix_of_refusal(methods: &str, by_hand: &str) -> String {
     fix
 }
 
-/// The words of an `ssh` command that users can run.
-pub(crate) fn by_hand(host: &Host, options: &RemoteOptions) -> String {
+/// For an `ssh` command that users can run.
+pub fn by_hand(host: &Host, options: &RemoteOptions) -> String {
     use std::os::unix::ffi::OsStringExt as _;
     let words = super::ssh_config::ssh_options(options)
         .into_iter()
@@ -160,11 +159,11 @@ pub(crate) fn by_hand(host: &Host, options: &RemoteOptions) -> String {
 }
 
 /// Whether the jump host or ProxyCommand failed to reach the host.
-pub(crate) fn is_proxy_failure(words: &str) -> bool {
+pub fn is_proxy_failure(words: &str) -> bool {
     words.contains("UNKNOWN port 65535")
 }
 
-pub(crate) fn proxy_problem(words: &str) -> String {
+pub fn proxy_problem(words: &str) -> String {
     format!("the ProxyJump or ProxyCommand of ssh_config does not reach it: {words}")
 }
 

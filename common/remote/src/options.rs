@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How often to check for a signal while waiting for a host.
+/// How often a thread that waits checks for a signal.
 pub(crate) const STOP_CHECKED: Duration = Duration::from_millis(100);
 
 /// Options of the connectors. For ssh, `None` means the setting of ssh's own configuration.
@@ -30,7 +30,6 @@ pub struct RemoteOptions {
     pub dial_address: Option<Ipv4Addr>,
     /// 0 for any.
     pub dial_port: u16,
-    /// Prints a line that is not an error.
     pub notice: fn(&str),
     /// The number of a signal that ends the tool, or 0. After a signal no more logins begin, and
     /// the tool does not wait for hosts that have not answered.

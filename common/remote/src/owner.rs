@@ -9,7 +9,7 @@ const STICKY: u32 = 0o1000;
 
 /// Why another user can change the content of a directory.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Exposure {
+pub enum Exposure {
     /// The directory, or a link to it, belongs to another user.
     Owned,
     /// The mode of the directory lets others write.
@@ -18,18 +18,18 @@ pub(crate) enum Exposure {
 
 /// Whether it belongs to this user, to root, or to the owner of `/`, who is root outside of a user
 /// namespace.
-pub(crate) fn is_trusted(meta: &Metadata) -> bool {
+pub fn is_trusted(meta: &Metadata) -> bool {
     [0, nix::unistd::geteuid().as_raw()].contains(&meta.uid())
         || fs::metadata("/").is_ok_and(|root| root.uid() == meta.uid())
 }
 
-pub(crate) fn others_write(meta: &Metadata) -> bool {
+pub fn others_write(meta: &Metadata) -> bool {
     meta.mode() & 0o22 != 0
 }
 
 /// The first of a directory and those above it whose content another user could replace; up to the
 /// user's home, as in sshd's StrictModes.
-pub(crate) fn exposed(folder: &Path) -> Option<(PathBuf, Exposure)> {
+pub fn exposed(folder: &Path) -> Option<(PathBuf, Exposure)> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     // the path may contain links, which could be replaced, too
     [std::path::absolute, Path::canonicalize]

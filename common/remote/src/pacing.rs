@@ -17,14 +17,13 @@ const MOST_AT_ONCE: usize = 16;
 /// How many timeouts show that a host is not merely slow.
 const MOST_TRIES: u32 = 5;
 
-/// What the logins so far have shown.
 #[derive(Clone, Debug)]
 struct Pace {
-    /// How many may run at once.
+    /// How many at once.
     allowed: usize,
-    /// How long one may take.
+    /// For one.
     limit: Duration,
-    /// How long the slowest successful one took.
+    /// Of the successful ones.
     slowest: Duration,
 }
 
@@ -66,17 +65,16 @@ impl Pace {
 }
 
 struct PacingState<T> {
-    /// The positions of the waiting hosts, and how often each was tried.
+    /// Positions, and how often each was tried.
     waiting: VecDeque<(usize, u32)>,
     under_way: usize,
     pace: Pace,
-    /// The results by position; `None` until they are known.
+    /// By position.
     results: Vec<Option<Result<T, HostFault>>>,
 }
 
-/// Opens each of `count` hosts by its position; `limit` is the time for a login. The results are in
-/// the order of the positions.
-pub(crate) fn open_each<T: Send>(
+/// Opens each of `count` hosts by its position; `limit` is the time for a login.
+pub fn open_each<T: Send>(
     count: usize,
     limit: Duration,
     is_stopped: impl Fn() -> bool + Sync,

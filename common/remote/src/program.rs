@@ -27,15 +27,14 @@ use std::time::{Duration, Instant};
 /// set, so that neither side has to wait while the other has no processor. With half of it, copying
 /// used 6 % more CPU time; with the kernel's default, pulling files took 30 % longer.
 const PIPE_BYTES: i32 = 1 << 20;
-/// The sum up to which pipes get that size, because all pipes of a user share 64 MiB
-/// (pipe-user-pages-soft).
+/// Up to this sum pipes get that size: all pipes of a user share 64 MiB (pipe-user-pages-soft).
 const LARGE_PIPES: usize = 24 << 20;
-/// The sum up to which they get [`SMALL_PIPE_BYTES`]: with many hosts, each gets less of the link.
+/// Up to this sum they get [`SMALL_PIPE_BYTES`]: with many hosts, each gets less of the link.
 const ALL_PIPES: usize = 32 << 20;
 const SMALL_PIPE_BYTES: i32 = 256 << 10;
 const DEFAULT_PIPE_BYTES: usize = 64 << 10;
-/// How long nothing is written after a pipe was full, until about half of it is empty with the
-/// fastest cipher: ssh reads 32 KiB at a time, and would wake this tool each time.
+/// The pause after a pipe was full, until about half of it is empty with the fastest cipher: ssh
+/// reads 32 KiB at a time, and would wake this tool each time.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(200);
 /// So that a link that has become fast again is noticed.
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
@@ -43,7 +42,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 const LEAVE: Duration = Duration::from_millis(100);
 /// The same for a command of the user's: srun must notify Slurm first.
 const LEAVE_COMMAND: Duration = Duration::from_secs(2);
-/// The time from TERM to KILL for a program that has not ended by itself.
+/// From TERM to KILL.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Overrides settings of the user that are meant for interactive use. A port can be forwarded only
@@ -64,8 +63,8 @@ const NOT_FOR_TOOLS: [&str; 7] = [
 /// 1.5 times the rate of chacha20, which OpenSSH prefers.
 const FASTEST_CIPHER: &str = "aes128-gcm@openssh.com";
 
-/// The user's own `ssh` with all options except the host. If `asks`, it may ask questions.
-pub(crate) fn ssh_command(options: &RemoteOptions, settings: &SshSettings, asks: bool) -> Command {
+/// `ssh` with all options except the host. If `asks`, it may ask questions.
+pub fn ssh_command(options: &RemoteOptions, settings: &SshSettings, asks: bool) -> Command {
     if settings.accepts_new_keys {
         super::known_hosts::end_last_line(settings);
     }
@@ -110,8 +109,8 @@ fn options_for_tools(options: &RemoteOptions, settings: &SshSettings, asks: bool
     words
 }
 
-/// Runs `ssh HOST`; `master` has the options that choose the connection.
-pub(crate) fn run_ssh(
+/// `master` has the options that choose the connection.
+pub fn run_ssh(
     options: &RemoteOptions,
     host: &Host,
     settings: &SshSettings,
@@ -128,16 +127,14 @@ pub(crate) fn run_ssh(
     start(ssh, "ssh", None)
 }
 
-/// Runs a program of this machine.
-pub(crate) fn run(program: &Path, args: &[&str]) -> Result<Box<dyn Channel>, HostFault> {
+pub fn run(program: &Path, args: &[&str]) -> Result<Box<dyn Channel>, HostFault> {
     let mut command = Command::new(program);
     command.args(args);
     start(command, "host-agent", None)
 }
 
-/// Runs the user's template, such as `kubectl exec -i {login} --`, followed by the shell's command
-/// line.
-pub(crate) fn run_template(
+/// Runs a template such as `kubectl exec -i {login} --`, followed by the shell's command line.
+pub fn run_template(
     options: &RemoteOptions,
     host: &Host,
     template: &str,
@@ -151,11 +148,7 @@ pub(crate) fn run_template(
     start(sh, name, Some(name.to_owned()))
 }
 
-pub(crate) fn fill(
-    options: &RemoteOptions,
-    host: &Host,
-    template: &str,
-) -> Result<String, HostFault> {
+pub fn fill(options: &RemoteOptions, host: &Host, template: &str) -> Result<String, HostFault> {
     let values = [
         ("{name}", host.name_or_ip()),
         ("{login}", host.target()),
@@ -170,7 +163,7 @@ pub(crate) fn fill(
 
 /// Fills in placeholders such as `{name}`. Values become part of the user's shell text, so they
 /// must be plain words, perhaps with commas between them.
-pub(crate) fn fill_in(template: &str, values: &[(&str, String)]) -> Result<String, HostFault> {
+pub fn fill_in(template: &str, values: &[(&str, String)]) -> Result<String, HostFault> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-:@,".contains(c);
     let mut text = template.to_owned();
     for (placeholder, value) in values {
@@ -187,7 +180,7 @@ pub(crate) fn fill_in(template: &str, values: &[(&str, String)]) -> Result<Strin
 }
 
 struct ProgramChannel {
-    /// The name of the program, if it is the user's.
+    /// If it is the user's.
     command: Option<String>,
     /// Drop waits for it, so that no zombie remains.
     child: Option<Child>,
@@ -197,11 +190,11 @@ struct ProgramChannel {
     stdout: ChildStdout,
     stderr: ChildStderr,
     backoff: WriteBackoff,
-    /// Whether stdin and stdout have been full.
+    /// Stdin and stdout.
     was_full: [bool; 2],
 }
 
-/// Enlarges a pipe that was full; returns its new size.
+/// Returns the new size.
 fn enlarge_pipe(pipe: BorrowedFd<'_>) -> Option<usize> {
     static GIVEN: AtomicUsize = AtomicUsize::new(0);
     let size = match GIVEN.load(Ordering::Relaxed) {
@@ -214,17 +207,16 @@ fn enlarge_pipe(pipe: BorrowedFd<'_>) -> Option<usize> {
     Some(bytes)
 }
 
-/// Decides how long to pause after a pipe was full.
 struct WriteBackoff {
     pipe_bytes: usize,
-    /// How many bytes were written since it was last full.
+    /// Since it was last full.
     written: usize,
     pause: Duration,
     until: Option<Instant>,
 }
 
 impl WriteBackoff {
-    /// Begins a pause, because the pipe is full.
+    /// The pipe is full.
     fn pause(&mut self) {
         let pause = match std::mem::take(&mut self.written) {
             less if less < self.pipe_bytes / 4 => self.pause * 2,
@@ -285,8 +277,7 @@ fn start(
     }))
 }
 
-/// Waits for the process to end, and kills it after this time.
-pub(crate) fn end_within(child: &mut Child, limit: Duration) {
+pub fn end_within(child: &mut Child, limit: Duration) {
     if !ends_within(child, limit) {
         // a program that runs as another user cannot be killed, and must not block the tool
         let _ = child.kill();
@@ -294,7 +285,6 @@ pub(crate) fn end_within(child: &mut Child, limit: Duration) {
     }
 }
 
-/// Whether the process ends within this time.
 fn ends_within(child: &mut Child, limit: Duration) -> bool {
     let until = Instant::now() + limit;
     loop {
@@ -322,7 +312,7 @@ fn end<'a>(children: impl IntoIterator<Item = &'a mut Child>, grace: Duration) {
     }
 }
 
-pub(crate) fn unblock(fd: BorrowedFd<'_>) -> nix::Result<()> {
+pub fn unblock(fd: BorrowedFd<'_>) -> nix::Result<()> {
     let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
     fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).map(|_| ())
 }
@@ -464,7 +454,7 @@ impl Drop for ProgramChannel {
     }
 }
 
-/// Commands of the user's that have not ended yet, and their streams.
+/// With their streams.
 static LEFT_PROGRAMS: Mutex<Vec<(Child, [io::Result<OwnedFd>; 2])>> = Mutex::new(Vec::new());
 
 /// Ends the user's commands that have not ended by themselves. Each tool calls this before it

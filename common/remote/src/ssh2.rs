@@ -38,7 +38,7 @@ const HOST_KEYS: [&str; 6] = [
 const SHA1: &str = "ssh-rsa";
 
 /// Logs in and runs the bootstrap.
-pub(crate) fn open(
+pub fn open(
     options: &RemoteOptions,
     settings: &SshSettings,
 ) -> Result<Box<dyn Channel>, HostFault> {
@@ -87,7 +87,7 @@ fn check_key(
 }
 
 /// Writes the key of a new host into known_hosts, for an OpenSSH without accept-new.
-pub(crate) fn accept_key(options: &RemoteOptions, settings: &SshSettings) -> Result<(), HostFault> {
+pub fn accept_key(options: &RemoteOptions, settings: &SshSettings) -> Result<(), HostFault> {
     let known = known_hosts::known_keys(settings)?;
     if !known.is_empty() {
         return Ok(());
@@ -97,7 +97,7 @@ pub(crate) fn accept_key(options: &RemoteOptions, settings: &SshSettings) -> Res
 }
 
 /// The key of a host that OpenSSH's program refused without showing it.
-pub(crate) fn refused_key(options: &RemoteOptions, settings: &SshSettings) -> Option<HostFault> {
+pub fn refused_key(options: &RemoteOptions, settings: &SshSettings) -> Option<HostFault> {
     let known = known_hosts::known_keys(settings).ok()?;
     let (session, _socket) = handshake(options, settings, &known).ok()?;
     let (blob, fingerprint) = key(&session).ok()?;
@@ -109,7 +109,7 @@ pub(crate) fn refused_key(options: &RemoteOptions, settings: &SshSettings) -> Op
 }
 
 /// A kind of algorithm for which the settings allow none of libssh2's.
-pub(crate) fn lacks(settings: &SshSettings) -> Option<&'static str> {
+pub fn lacks(settings: &SshSettings) -> Option<&'static str> {
     let allowed = &settings.algorithms;
     let lists = [
         ("cipher", &allowed.ciphers, MethodType::CryptCs),

@@ -13,21 +13,20 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The settings for one host.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct SshSettings {
+pub struct SshSettings {
     pub hostname: String,
     pub port: u16,
     pub user: String,
-    /// In the order in which they are tried; some may not exist.
+    /// In the order of their use; some may not exist.
     pub identities: Vec<PathBuf>,
-    /// Whether to try only these keys, even if an agent holds others.
+    /// Even if an agent holds others.
     pub identities_only: bool,
-    /// Whether agents must not be asked for keys.
+    /// Whether to ask no agent for keys.
     pub no_agent: bool,
     /// The user's own first.
     pub known_hosts: Vec<PathBuf>,
-    /// The known_hosts file for new keys: the first of the user's.
+    /// The known_hosts file for new keys.
     pub new_keys: Option<PathBuf>,
     /// The name in known_hosts, if it is not `hostname`.
     pub host_key_alias: Option<String>,
@@ -53,24 +52,23 @@ pub(crate) struct SshSettings {
 
 /// The allowed algorithms, the preferred ones first. An empty list means OpenSSH's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Algorithms {
+pub struct Algorithms {
     pub ciphers: Vec<String>,
     pub key_exchanges: Vec<String>,
     pub macs: Vec<String>,
     pub host_keys: Vec<String>,
 }
 
-/// The `ssh` of this machine.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct OpenSsh {
-    /// Its defaults.
+pub struct OpenSsh {
+    /// Without configuration.
     algorithms: Algorithms,
-    /// Whether it supports `StrictHostKeyChecking accept-new`, as versions since 7.6 do.
+    /// `StrictHostKeyChecking accept-new`, as versions since 7.6.
     pub knows_accept_new: bool,
 }
 
 /// Asks `ssh` once for its behaviour without configuration; `None` if there is no ssh.
-pub(crate) fn openssh() -> Option<&'static OpenSsh> {
+pub fn openssh() -> Option<&'static OpenSsh> {
     static OPENSSH: OnceLock<Option<OpenSsh>> = OnceLock::new();
     let ask = |options: &[&str]| {
         let mut ssh = Command::new("ssh");
@@ -123,7 +121,7 @@ impl Algorithms {
     }
 }
 
-/// The options of `ssh` that correspond to those of the tool.
+/// Those that correspond to the tool's.
 pub fn ssh_options(options: &RemoteOptions) -> Vec<OsString> {
     let mut words: Vec<OsString> = Vec::new();
     let mut add = |name: &str, value: OsString| words.extend([name.into(), value]);
@@ -143,8 +141,7 @@ pub fn ssh_options(options: &RemoteOptions) -> Vec<OsString> {
     words
 }
 
-/// The output of `ssh -G` for a destination; empty without ssh, because then there is no
-/// configuration to follow.
+/// The output of `ssh -G`; empty without ssh, because then there is no configuration.
 pub fn printed_settings(options: &RemoteOptions, target: &str) -> Result<String, HostFault> {
     let mut ssh = Command::new("ssh");
     ssh.arg("-G")
@@ -176,8 +173,7 @@ pub fn printed_settings(options: &RemoteOptions, target: &str) -> Result<String,
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The settings for a host.
-pub(crate) fn settings(options: &RemoteOptions, host: &Host) -> Result<SshSettings, HostFault> {
+pub fn settings(options: &RemoteOptions, host: &Host) -> Result<SshSettings, HostFault> {
     let home = std::env::var_os("HOME")
         .map(PathBuf::from)
         .unwrap_or_default();
@@ -206,8 +202,7 @@ pub(crate) fn settings(options: &RemoteOptions, host: &Host) -> Result<SshSettin
     Ok(settings)
 }
 
-/// The output of a program that must end within this time and before a signal. The output on each
-/// stream has to fit into a pipe.
+/// `None` at the limit or after a signal. The output on each stream has to fit into a pipe.
 fn output_within(
     mut command: Command,
     limit: Duration,
@@ -265,7 +260,6 @@ fn is_no(value: &str) -> bool {
     ["no", "false"].contains(&value)
 }
 
-/// Whether only OpenSSH itself supports this setting.
 fn is_beyond_us(key: &str, value: &str) -> bool {
     match key {
         // a revoked key must not be accepted, and a key that a command or the name server knows

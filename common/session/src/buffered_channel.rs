@@ -16,7 +16,6 @@ const STDERR_KEPT: usize = 8 << 10;
 /// The exit status of `ssh` whose connection failed.
 pub const SSH_FAILED: i32 = 255;
 
-/// Bytes to be sent.
 pub enum Body {
     Bytes(Vec<u8>),
     /// Exactly `length` bytes of a file, without a copy if the channel can do that. If the file
@@ -40,9 +39,9 @@ impl Body {
 pub struct BufferedChannel {
     pub channel: Box<dyn Channel>,
     outbox: VecDeque<Body>,
-    /// How many bytes of the first entry of the outbox were sent.
+    /// Of the first entry of the outbox.
     sent: usize,
-    /// How many bytes of the outbox were not sent yet.
+    /// How many bytes of the outbox wait.
     pending: u64,
     source_fault: Option<io::Error>,
     is_closing: bool,
@@ -56,7 +55,7 @@ pub struct BufferedChannel {
     pub spare: Vec<Vec<u8>>,
 }
 
-/// How many buffers of at least [`SPARE_BYTES`] are kept.
+/// Buffers of at least [`SPARE_BYTES`].
 const SPARE: usize = 4;
 const SPARE_BYTES: usize = 256 << 10;
 
@@ -89,7 +88,7 @@ impl BufferedChannel {
         self.source_fault.take()
     }
 
-    /// How many bytes wait to be sent.
+    /// In bytes.
     pub fn pending(&self) -> u64 {
         self.pending
     }
@@ -99,17 +98,15 @@ impl BufferedChannel {
         self.is_closing = true;
     }
 
-    /// When the host itself last sent anything, on stdout.
+    /// On stdout.
     pub fn last_received(&self) -> Instant {
         self.last_received
     }
 
-    /// Whether stdout and stderr are both at their end.
     pub fn is_closed(&self) -> bool {
         self.open == [false, false]
     }
 
-    /// The last lines on stderr, as one line.
     pub fn last_words(&self) -> String {
         last_words(&self.stderr)
     }
@@ -181,7 +178,7 @@ impl BufferedChannel {
         }
     }
 
-    /// Writes what is possible now; returns whether that was anything.
+    /// Returns whether anything was written.
     pub fn write_some(&mut self) -> bool {
         let mut progress = false;
         loop {
@@ -236,7 +233,6 @@ impl BufferedChannel {
         progress
     }
 
-    /// Counts sent bytes of the first entry.
     fn advance(&mut self, count: usize) {
         self.pending -= count as u64;
         self.sent += count;
@@ -265,7 +261,7 @@ impl BufferedChannel {
         stderr_tail
     }
 
-    /// Waits until a stream may continue; returns whether it was woken.
+    /// Returns whether it was woken.
     pub fn wait(&mut self, wake: Option<&Waker>, limit: Duration) -> bool {
         // the channel sends keep-alives every few seconds, when they are due
         let limit = limit.min(Duration::from_secs(5));

@@ -31,11 +31,11 @@ pub trait Channel: Send {
     fn write_file(&mut self, file: &File, offset: u64, length: u64) -> Result<usize, Unsent> {
         copy_file(self, file, offset, length)
     }
-    /// Ends the program's stdin. `WouldBlock` while that cannot be sent yet.
+    /// `WouldBlock` while that cannot be sent.
     fn close_stdin(&mut self) -> io::Result<()>;
-    /// The descriptors to wait for until stdout, stderr or stdin may continue.
+    /// What to wait for until a stream may continue.
     fn poll_fds(&self, reading: [bool; 2], writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)>;
-    /// How long the caller must wait before it writes; `None` if it may write now.
+    /// How long the caller must wait before it writes.
     fn write_pause(&self) -> Option<Duration> {
         None
     }
@@ -51,7 +51,7 @@ pub trait Channel: Send {
     fn meaning_of_end(&self) -> Option<&'static str> {
         None
     }
-    /// Notes that no agent will run, so that nothing on the host needs time to end.
+    /// No agent will run, so nothing on the host needs time to end.
     fn give_up(&mut self) {}
     /// Whether every byte of a file is copied in any case, so that the caller should read it only
     /// once.
@@ -64,7 +64,6 @@ pub trait Channel: Send {
     }
 }
 
-/// Writes bytes of a file through memory.
 pub fn copy_file<C: Channel + ?Sized>(
     channel: &mut C,
     file: &File,

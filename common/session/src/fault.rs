@@ -15,18 +15,18 @@ pub struct HostFault {
     pub problem: String,
     pub fix: Option<String>,
     pub unknown_key: Option<Box<UnknownKey>>,
-    /// Whether it concerns all hosts, so that it is reported once.
+    /// Then it is reported once.
     pub affects_all: bool,
     /// Whether the host cannot be reached, or was lost; otherwise the host or this tool found the
     /// fault.
     pub is_unreachable: bool,
-    /// Whether to try again: the connection was dropped before the login.
+    /// The connection was dropped before the login; another attempt may succeed.
     pub again: bool,
-    /// Whether the host did not answer in time, perhaps because it is busy.
+    /// Perhaps because the host is busy.
     pub timed_out: bool,
-    /// Whether the host refused the user.
+    /// The host refused the user.
     pub is_refused: bool,
-    /// Whether the ssh program may succeed although libssh2 failed.
+    /// Although libssh2 failed.
     pub ssh_may_do: bool,
 }
 
@@ -72,7 +72,7 @@ impl HostFault {
         }
     }
 
-    /// The host did not answer in time. `last_words` are those of the program that connects to it.
+    /// `last_words` are those of the program that connects to the host.
     pub fn silent(limit: Duration, last_words: &str) -> HostFault {
         let colon = if last_words.is_empty() { "" } else { ": " };
         let seconds = limit.as_secs_f32();
@@ -106,7 +106,7 @@ impl HostFault {
         }
     }
 
-    /// The fault of this host for a report.
+    /// For a report.
     pub fn fault(&self, host: &Host) -> Fault {
         let (location, problem) = (host.location(), self.problem.clone());
         let fault = if self.is_unreachable {

@@ -55,8 +55,7 @@ pub fn explain_shell(line: &str) -> &str {
     }
 }
 
-/// The fix for srun's message about an allocation that does not give these nodes, whose names are
-/// separated by commas.
+/// For a message about an allocation that does not give these nodes (a list with commas).
 pub fn fix_of_srun(message: &str, nodes: &str) -> Option<String> {
     if !message.contains("srun: ") {
         return None;
@@ -90,7 +89,7 @@ pub fn fix_of_srun(message: &str, nodes: &str) -> Option<String> {
     }
 }
 
-/// The program that ends with this message because it has no terminal.
+/// The program that ends so without a terminal.
 pub fn wants_a_terminal(message: &str) -> Option<&'static str> {
     let programs = [
         ("open terminal failed: not a terminal", "tmux"),

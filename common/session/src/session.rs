@@ -30,9 +30,8 @@ pub enum SessionEvent {
 pub struct Session {
     transport: BufferedChannel,
     decoder: Decoder,
-    /// How many bytes of events were received.
+    /// In bytes of events.
     received: u64,
-    /// Whether the connection has ended or is lost.
     is_over: bool,
     is_local: bool,
 }
@@ -56,7 +55,6 @@ impl Session {
         }
     }
 
-    /// Notes that the agent is a child of this process.
     pub fn with_child(self) -> Session {
         Session {
             is_local: true,
@@ -80,12 +78,11 @@ impl Session {
         self.transport.spare.pop().unwrap_or_default()
     }
 
-    /// Whether the agent is a child of this process, connected by pipes.
+    /// Whether the agent is a child of this process.
     pub fn is_local(&self) -> bool {
         self.is_local
     }
 
-    /// See [`Channel::is_direct`].
     pub fn is_direct(&self) -> bool {
         self.transport.channel.is_direct()
     }
@@ -95,12 +92,11 @@ impl Session {
         self.transport.source_fault()
     }
 
-    /// How many bytes wait to be sent.
+    /// In bytes.
     pub fn pending(&self) -> u64 {
         self.transport.pending()
     }
 
-    /// Sends what can be sent now, without receiving.
     pub fn flush(&mut self) {
         self.transport.write_some();
     }
@@ -110,17 +106,15 @@ impl Session {
         self.transport.close_stdin();
     }
 
-    /// How many bytes of events were received.
+    /// In bytes of events.
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// When the host last sent anything.
     pub fn last_received(&self) -> Instant {
         self.transport.last_received()
     }
 
-    /// The last lines on stderr, as one line.
     pub fn last_words(&self) -> String {
         self.transport.last_words()
     }
@@ -143,7 +137,6 @@ impl Session {
         }
     }
 
-    /// Sends a request and returns the events that answer it.
     pub fn ask(&mut self, request: &Request, limit: Duration) -> Result<Vec<Event>, HostFault> {
         let mut events = Vec::new();
         self.send(request);

@@ -50,7 +50,7 @@ fn register_stop() -> io::Result<Arc<AtomicUsize>> {
     Ok(stop)
 }
 
-/// The mask of ignored signals of this process, bit n-1 for signal n (`SigIgn` of proc(5)).
+/// Bit n-1 stands for signal n (`SigIgn` of proc(5)).
 fn ignored_at_start() -> io::Result<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
     let mask = status

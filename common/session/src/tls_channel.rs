@@ -10,9 +10,8 @@ use tls::TlsConnection;
 /// It has no stderr.
 pub struct TlsChannel {
     connection: TlsConnection,
-    /// Received bytes that were not returned yet.
+    /// Not returned yet.
     received: VecDeque<u8>,
-    /// Whether more bytes may arrive.
     is_open: bool,
     /// Whether the agent has connected to this side.
     is_dialed: bool,
@@ -37,7 +36,6 @@ impl TlsChannel {
         }
     }
 
-    /// Whether more bytes may arrive.
     pub fn is_open(&self) -> bool {
         self.is_open
     }

@@ -4,7 +4,6 @@ use super::fault::HostFault;
 use record::error::Fault;
 use tls::token;
 
-/// The token of a session.
 pub fn session_token() -> Result<String, HostFault> {
     token().map_err(|error| HostFault::unreachable(format!("/dev/urandom: {error}")))
 }

@@ -69,7 +69,7 @@ pub struct PeerGreeting {
     until: Instant,
 }
 
-/// Receives the address of each peer, with its connection if it is admitted.
+/// Gets each peer, with its connection if it is admitted.
 type PeerHandler = dyn FnMut(IpAddr, Option<PeerGreeting>) + Send;
 
 /// Listeners, and the connections that were not admitted yet. The descriptor of `epoll` becomes
@@ -118,7 +118,7 @@ impl Admission {
         })
     }
 
-    /// Serves whatever is ready, without waiting.
+    /// Does not wait.
     fn turn(&mut self) {
         let mut events = [EpollEvent::empty(); SERVED_AT_ONCE];
         let count = self.epoll.wait(&mut events, EpollTimeout::ZERO);
@@ -231,7 +231,7 @@ impl Admission {
         Ok(())
     }
 
-    /// Accepts nothing until then; `None` ends the pause.
+    /// `None` ends the pause.
     fn pause_accepting(&mut self, until: Option<Instant>) {
         let flags = match until {
             Some(_) => EpollFlags::empty(),
@@ -293,8 +293,8 @@ impl Drop for ServedPort {
 }
 
 impl PeerGreeting {
-    /// Continues as far as possible without waiting; returns whether it is admitted. An error
-    /// refuses it. It reads all that has arrived, because epoll reports that only once.
+    /// Returns whether it is admitted; an error refuses it. It reads all that has arrived, because
+    /// epoll reports that only once.
     fn advance(&mut self, entrance: &Entrance) -> io::Result<bool> {
         self.connection.flush()?;
         let open = self.connection.receive(&mut self.received)?;

@@ -13,9 +13,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The most bytes that may wait to be sent. A side that accepts nothing for that long is lost.
+/// A side that lets so much wait is lost.
 const MAX_WAITING: usize = 4 << 20;
-/// How much is read at once, so that a side that sends without end leaves the others their turn.
+/// So that a side that sends without end leaves the others their turn.
 const MAX_READ: usize = 256 << 10;
 /// How much [`TlsConnection::write_some`] takes at once. Larger writes save system calls and
 /// wake-ups of the other side; with this size the encrypted copy still fits a processor's cache.
@@ -132,7 +132,7 @@ impl TlsConnection {
         Ok(connection)
     }
 
-    /// The key of the other side, after it has proved that it has it.
+    /// After the other side has proved its key.
     pub fn peer(&self) -> Option<PublicKey> {
         if self.tls.is_handshaking() {
             return None;
@@ -175,7 +175,6 @@ impl TlsConnection {
         self.received_bytes
     }
 
-    /// Prepares for much data.
     pub fn with_large_buffer(mut self) -> TlsConnection {
         keep_freed_memory();
         if self.stream.buffer().is_empty() {
@@ -184,8 +183,7 @@ impl TlsConnection {
         self
     }
 
-    /// Sends as many of these bytes as possible now. `WouldBlock` if that is none; see
-    /// [`TlsConnection::poll_flags`].
+    /// `WouldBlock` if nothing can be sent now.
     pub fn write_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if !self.has_beginning {
             self.send_queued()?;
@@ -225,12 +223,12 @@ impl TlsConnection {
         self.stream.get_ref().shutdown(Shutdown::Write)
     }
 
-    /// Ends the connection at once, for readers and writers.
+    /// For readers and writers.
     pub fn shutdown(&self) {
         let _ = self.stream.get_ref().shutdown(Shutdown::Both);
     }
 
-    /// Writes the available bytes to `received`; returns whether more may arrive.
+    /// Returns whether more may arrive.
     pub fn receive(&mut self, received: &mut impl Write) -> io::Result<bool> {
         let mut count = 0;
         let until = self.received_bytes + MAX_READ as u64;
@@ -267,7 +265,7 @@ impl TlsConnection {
         Ok(!self.is_at_end)
     }
 
-    /// Sends queued bytes, as far as possible now.
+    /// As far as possible now.
     pub fn flush(&mut self) -> io::Result<()> {
         self.has_beginning = false;
         while self.tls.wants_write() {

@@ -20,7 +20,6 @@ use rustls::{
 use std::io;
 use std::sync::Arc;
 
-/// The only keys that are accepted.
 #[derive(Debug)]
 struct Pinned {
     keys: Vec<PublicKey>,
@@ -139,7 +138,6 @@ fn has_aes() -> bool {
     false
 }
 
-/// The configuration of the side that connects to the owner of this key.
 pub(crate) fn client(identity: &Identity, server: PublicKey) -> io::Result<Arc<ClientConfig>> {
     let provider = provider();
     let pinned = Pinned::new(vec![server], &provider);
@@ -157,7 +155,6 @@ pub(crate) fn client(identity: &Identity, server: PublicKey) -> io::Result<Arc<C
     Ok(Arc::new(config))
 }
 
-/// The configuration of the side that listens for owners of these keys.
 pub(crate) fn server(
     identity: &Identity,
     clients: Vec<PublicKey>,

@@ -18,7 +18,6 @@ use wire::{Event, Request};
 const ONE_VERSION: &str = "install one version on all hosts, or name the right Python with --conda \
     or --venv";
 
-/// Probes the hosts, and prints the stream with their facts.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
     if args.need.is_some() || args.port == ServerPort::Auto {
         not_planned_yet(stream)?;
@@ -44,7 +43,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         })
     })?;
     let mut report = remote::report(hosts, &answers);
-    let mut outcomes: Vec<Outcome> = hosts
+    let mut outcomes: Vec<ProbeOutcome> = hosts
         .iter()
         .zip(answers)
         .map(|(host, answer)| outcome(host, &python, answer))
@@ -84,13 +83,13 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     report.check().map(|()| Exit::Done)
 }
 
-type Outcome = Result<ProbeAnswer, Fault>;
+type ProbeOutcome = Result<ProbeAnswer, Fault>;
 
 /// A host whose record is written.
 struct Chosen<'a> {
     host: &'a Host,
     placement: Placement,
-    outcome: &'a Outcome,
+    outcome: &'a ProbeOutcome,
 }
 
 /// A host without DGL has no graph servers, unless ip_config has another port than the default.
@@ -124,12 +123,12 @@ fn not_planned_yet(stream: &Stream) -> Result<(), Report> {
         .report())
 }
 
-/// The positions of suitable hosts. Prints why the others are left out.
+/// Returns positions, and prints why hosts are left out.
 fn choose(
     args: &Args,
     count: u32,
     hosts: &[Host],
-    outcomes: &[Outcome],
+    outcomes: &[ProbeOutcome],
 ) -> Result<Vec<usize>, Report> {
     let need = Need {
         hosts: count,
@@ -171,8 +170,7 @@ fn choose(
     Ok(choice.kept)
 }
 
-/// Warnings about the hosts whose records are written.
-fn warnings(kept: &[usize], hosts: &[Host], outcomes: &[Outcome]) -> Vec<Fault> {
+fn warnings(kept: &[usize], hosts: &[Host], outcomes: &[ProbeOutcome]) -> Vec<Fault> {
     let mut warnings = Vec::new();
     let mut found: Vec<(&Host, &Facts)> = Vec::new();
     for index in kept {
@@ -190,12 +188,12 @@ fn warnings(kept: &[usize], hosts: &[Host], outcomes: &[Outcome]) -> Vec<Fault> 
     warnings
 }
 
-/// The new numbers and ports of hosts. Only with --need are they numbered anew.
+/// Only with --need are hosts numbered anew.
 fn placements<'a>(
     args: &Args,
     kept: &[usize],
     hosts: &'a [Host],
-    outcomes: &'a [Outcome],
+    outcomes: &'a [ProbeOutcome],
 ) -> Result<Vec<Chosen<'a>>, Report> {
     let mut free_port = None;
     if args.port == ServerPort::Auto {
@@ -231,7 +229,7 @@ fn placements<'a>(
 }
 
 /// Refuses hosts with another Python, torch or DGL than most hosts.
-fn refuse_other_versions(hosts: &[Host], outcomes: &mut [Outcome]) {
+fn refuse_other_versions(hosts: &[Host], outcomes: &mut [ProbeOutcome]) {
     let nothing = Facts::default();
     let facts = outcomes
         .iter()
@@ -247,8 +245,8 @@ fn refuse_other_versions(hosts: &[Host], outcomes: &mut [Outcome]) {
     }
 }
 
-/// The meaning of an answer. A fault that the report already has is without a location.
-fn outcome(host: &Host, python: &Python, answer: Result<Vec<Event>, HostFault>) -> Outcome {
+/// A fault that the report already has is without a location.
+fn outcome(host: &Host, python: &Python, answer: Result<Vec<Event>, HostFault>) -> ProbeOutcome {
     let events = answer.map_err(|fault| Fault::unreachable("", fault.problem))?;
     let probed = events.into_iter().find_map(|event| match event {
         Event::Probed(probed) => Some(*probed),

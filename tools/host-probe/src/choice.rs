@@ -11,7 +11,7 @@ use wire::probe::SERVER_PORTS;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Need {
     pub hosts: u32,
-    /// Free space in the workspace.
+    /// Free in the workspace.
     pub min_disk: Option<u64>,
     /// Free space in /dev/shm.
     pub min_shm: Option<u64>,
@@ -20,7 +20,6 @@ pub struct Need {
     pub min_gpu_memory: Option<u64>,
     /// How many ports from its server port on must be free.
     pub free_ports: Option<u16>,
-    /// Whether hosts may have different versions of Python, torch and DGL.
     pub mixed_versions: bool,
 }
 
@@ -35,7 +34,7 @@ pub struct Choice {
     pub left_out: Vec<(usize, String)>,
 }
 
-/// Chooses the first suitable hosts. `answers` has the answer of each host, or why it is unusable.
+/// `answers` has the answer of each host, or why it is unusable.
 pub fn choose(hosts: &[Host], answers: &[Result<&ProbeAnswer, &str>], need: &Need) -> Choice {
     let mut choice = Choice::default();
     let mut usable = Vec::new();
@@ -68,7 +67,7 @@ pub fn choose(hosts: &[Host], answers: &[Result<&ProbeAnswer, &str>], need: &Nee
     choice
 }
 
-/// What a host that answered lacks; `None` if it is suitable.
+/// `None` if it is suitable.
 fn lacks(host: &Host, answer: &ProbeAnswer, need: &Need) -> Option<String> {
     let facts = &answer.facts;
     let room = [

@@ -6,10 +6,8 @@ use wire::Failure;
 
 /// A driver and a desktop use less of a GPU's memory than this part.
 const SYSTEM_PART: u64 = 8;
-/// How many processes that use a GPU are named.
 const USERS_SHOWN: usize = 4;
 
-/// Warns of GPUs that others use, that are missing, or whose state is unknown.
 pub fn warnings(host: &Host, facts: &Facts, failure: Option<&Failure>) -> Vec<Fault> {
     let (cards, count) = (&facts.gpu_cards, facts.gpus.unwrap_or(0));
     let warn = |problem: String| Fault::data(host.location(), problem);

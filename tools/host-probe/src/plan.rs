@@ -11,13 +11,12 @@ pub struct ProbeAnswer {
     /// For the host's record.
     pub facts: Facts,
     pub warnings: Vec<Fault>,
-    /// The jobs and ports that are in use, if requested.
+    /// If requested.
     pub occupancy: Occupancy,
     /// The ports of outgoing connections.
     pub ephemeral_ports: Option<EphemeralPorts>,
 }
 
-/// What a host's answer means for its record.
 pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<ProbeAnswer, Fault> {
     if let Some(failure) = probed.environment_failure {
         return Err(no_environment(host, python, failure));
@@ -86,7 +85,7 @@ fn no_environment(host: &Host, python: &Python, failure: Failure) -> Fault {
     Fault::unreachable(host.location(), failure.problem).fix(fix)
 }
 
-/// The problem that the address of a host belongs to none of its interfaces.
+/// The address of the host belongs to none of its interfaces.
 fn not_of_an_interface(host: &Host, probed: &Probed) -> String {
     let mut shown: Vec<String> = Vec::new();
     for interface in &probed.interfaces {
@@ -122,7 +121,6 @@ fn list_by_interface(host: &Host, probed: &Probed) -> String {
     )
 }
 
-/// The new number of a host.
 #[derive(Clone, Copy, Debug)]
 pub struct Placement {
     pub id: u32,

@@ -5,7 +5,6 @@ use record::error::Fault;
 use record::{DEFAULT_PORT, Host};
 use wire::probe::EphemeralPorts;
 
-/// The graph servers of a host.
 pub struct HostServers<'a> {
     pub host: &'a Host,
     pub first_port: u16,
@@ -13,7 +12,7 @@ pub struct HostServers<'a> {
     pub ephemeral: &'a EphemeralPorts,
 }
 
-/// The ports that need no privileges.
+/// They need no privileges.
 const ORDINARY_PORTS: std::ops::RangeInclusive<u16> = 1024..=65535;
 
 /// A warning for each host with such a port; `count` is the number of servers on each.
@@ -35,7 +34,6 @@ pub fn warnings(servers: &[HostServers<'_>], count: u16) -> Vec<Fault> {
     warnings
 }
 
-/// Which ports to use instead.
 fn fix(servers: &[HostServers<'_>], count: u16) -> String {
     let mut safe: Vec<(u16, u16)> = Vec::new();
     for port in ORDINARY_PORTS {

@@ -12,7 +12,7 @@ const CAUSE_HOST: &str = "host";
 
 const GIVE_STREAM: &str = "give host-swap the stream that this run was made from";
 
-/// The numbers of lost hosts, and why they were lost.
+/// By number, with the reason.
 #[derive(Debug, Default)]
 pub struct LostHosts(pub BTreeMap<u32, String>);
 
@@ -53,15 +53,13 @@ impl LostHosts {
     }
 }
 
-/// A stream in which spares replace lost hosts.
 #[derive(Debug)]
 pub struct Swapped {
-    /// The lines of the stream, each with its end.
+    /// Each with its end.
     pub lines: Vec<Vec<u8>>,
     pub notices: Vec<String>,
 }
 
-/// Replaces each lost host by a spare.
 pub fn swap(stream: &Stream, lost: &LostHosts, spares: Option<&Stream>) -> Result<Swapped, Report> {
     let hosts: Vec<Host> = stream.require("ipconf-check")?;
     if lost.0.is_empty() {
@@ -107,7 +105,6 @@ pub fn swap(stream: &Stream, lost: &LostHosts, spares: Option<&Stream>) -> Resul
     Ok(Swapped { lines, notices })
 }
 
-/// Why a spare is not taken.
 fn unfit(
     host: &Host,
     hosts: &[Host],
@@ -177,7 +174,7 @@ fn type_of(line: &[u8]) -> Result<String, serde_json::Error> {
     serde_json::from_slice(line).map(|head: TypeOfLine| head.r#type)
 }
 
-/// The record of a spare with the number and the port of a lost host.
+/// With the number and the port of the lost host.
 fn in_place_of(spare: &Host, lost: &Host) -> Host {
     Host {
         id: lost.id,

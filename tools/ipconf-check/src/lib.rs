@@ -50,7 +50,7 @@ pub fn lines(file: &str, text: &[u8]) -> Result<Vec<HostLine>, Report> {
     foreign::fault(&lines).map_or(Ok(lines), |fault| Err(fault.report()))
 }
 
-/// The file's name for messages, and its content.
+/// Its name for messages, and its content.
 fn read(file: Option<&Path>) -> Result<(String, Vec<u8>), Report> {
     let mut text = Vec::new();
     let named = file.filter(|file| *file != "-");

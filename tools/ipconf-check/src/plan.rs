@@ -17,14 +17,13 @@ pub struct Resolution {
     pub addresses: Result<Vec<net::IpAddr>, String>,
 }
 
-/// The resolution of a name from a line, which may have a user.
+/// The name may have a user.
 pub type Resolver<'a> = &'a dyn Fn(&str) -> Option<Resolution>;
 
 pub struct PlanOptions<'a> {
-    /// The name of the file, for messages.
+    /// For messages.
     pub file: &'a str,
     pub default_port: u16,
-    /// How many ports each host needs.
     pub num_servers: u16,
     pub resolver: Resolver<'a>,
 }
@@ -34,7 +33,6 @@ const REACHABLE: &str = "write the address of the interface that the other hosts
 const BY_ADDRESS: &str = "list it by the address at which the other hosts reach it, and have ssh \
      log in by the name: a first line ip,login, then ADDRESS,NAME";
 
-/// The names that must be looked up.
 pub fn names(lines: &[HostLine]) -> Vec<&str> {
     let words = lines.iter().map(|line| line.address.as_str());
     let names = words.filter(|word| is_name(without_user(word)));
@@ -45,7 +43,6 @@ fn without_user(word: &str) -> &str {
     word.split_once('@').map_or(word, |(_, host)| host)
 }
 
-/// Makes a host record of each line.
 pub fn plan(lines: &[HostLine], options: &PlanOptions<'_>) -> Result<Vec<Host>, Report> {
     if lines.is_empty() {
         return Err(Fault::data(options.file, "names no host")
@@ -117,7 +114,7 @@ fn host(line: &HostLine, options: &PlanOptions<'_>) -> Result<Host, Report> {
     })
 }
 
-/// The destination of logins: a name or an address, perhaps after a user.
+/// A name or an address, perhaps after a user.
 fn parse_login(location: &str, word: &str) -> Result<String, Fault> {
     let (user, host) = word.split_once('@').unwrap_or(("u", word));
     let is_host = is_name(host) || host.parse::<net::IpAddr>().is_ok();
@@ -221,7 +218,7 @@ fn resolved(line: &HostLine, resolution: Option<Resolution>) -> Result<Ipv4Addr,
     Err(Fault::data(location, problem).fix(BY_ADDRESS))
 }
 
-/// The IPv4 addresses, each once, without those of loopback if there are others.
+/// Each once, without those of loopback if there are others.
 fn ipv4_to_choose_from(addresses: &[net::IpAddr]) -> Vec<Ipv4Addr> {
     let mut ips: Vec<Ipv4Addr> = Vec::new();
     for address in addresses {

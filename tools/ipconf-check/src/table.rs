@@ -29,7 +29,7 @@ const SEPARATORS: [u8; 3] = [b',', b';', b'\t'];
 const HEADER: &str = "name the column of addresses ip in the first line; without a header, write \
                       one host per line: its address, then its port";
 
-/// The name of a column in the form in which it is compared.
+/// For comparison.
 fn plain(name: &str) -> String {
     let is_mark = |c: char| c.is_whitespace() || ['_', '-', '"'].contains(&c);
     name.chars()
@@ -82,7 +82,7 @@ pub fn separator(text: &str) -> Option<u8> {
     is_header.then_some(separator)
 }
 
-/// The columns of a table, by their numbers.
+/// By number.
 struct Columns {
     address: usize,
     port: Option<usize>,
@@ -136,7 +136,7 @@ impl Columns {
     }
 }
 
-/// The hosts of a table, without empty rows.
+/// Without empty rows.
 pub fn rows(file: &str, text: &str, separator: u8) -> Result<Vec<HostLine>, Report> {
     let mut report = Report::default();
     let mut columns: Option<(Columns, usize)> = None;
@@ -190,7 +190,6 @@ pub fn rows(file: &str, text: &str, separator: u8) -> Result<Vec<HostLine>, Repo
     Ok(lines)
 }
 
-/// What is wrong with the text of a row.
 fn unreadable(location: &str, text: &str) -> Option<Fault> {
     let text = text.trim_end_matches('\n');
     if text.contains('\n') && !text.matches('"').count().is_multiple_of(2) {

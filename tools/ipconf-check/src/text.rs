@@ -6,7 +6,7 @@ pub const MAX_LINES: usize = record::jsonl::MAX_HOSTS as usize;
 /// Enough for that many lines with a comment each. A larger file (a graph by mistake, /dev/zero) is
 /// not read to its end.
 pub const MAX_BYTES: u64 = 64 << 20;
-/// Enough for any comment. A file with a longer line is not an ip_config.
+/// Enough for any comment.
 pub const MAX_LINE: usize = 4096;
 /// Further wrong lines are not informative.
 pub const MAX_FAULTS: usize = 1000;

@@ -15,7 +15,7 @@ use wire::dial::DialMessage;
 
 /// At its end, the output of the command that started the agent serves as stderr, because it may
 /// have the reason.
-pub(crate) struct DialedChannel {
+pub struct DialedChannel {
     tls: TlsChannel,
     engine: Arc<Engine>,
     /// How much the command had written before; that does not explain the end.
@@ -24,8 +24,7 @@ pub(crate) struct DialedChannel {
 }
 
 impl DialedChannel {
-    /// Asks the agent to serve under a token.
-    pub(crate) fn open(
+    pub fn open(
         mut connection: TlsConnection,
         token: &str,
         engine: Arc<Engine>,

@@ -24,23 +24,18 @@ const AT_MOST: Duration = Duration::from_secs(20);
 /// The kernel accepts 128 KiB in one word (MAX_ARG_STRLEN), including the text around the command.
 const MAX_COMMAND: usize = (128 << 10) - 64;
 
-/// Placeholders for a single host, which a command for all hosts cannot use.
-pub(crate) const OF_ONE_HOST: [&str; 5] = ["{name}", "{login}", "{ip}", "{id}", "{dgl_port}"];
+/// A command for all hosts cannot use these.
+pub const OF_ONE_HOST: [&str; 5] = ["{name}", "{login}", "{ip}", "{id}", "{dgl_port}"];
 
-/// A command line whose placeholders are filled in.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Filled {
+pub struct Filled {
     text: String,
-    /// A file that becomes the command's stdin.
+    /// A file for stdin.
     input: PathBuf,
 }
 
-/// Fills in the placeholders of the user's command; without `{agent}`, the agent is appended.
-pub(crate) fn fill(
-    command: &str,
-    folder: &TicketFolder,
-    hosts: &[&Host],
-) -> Result<Filled, HostFault> {
+/// Without `{agent}`, the agent is appended.
+pub fn fill(command: &str, folder: &TicketFolder, hosts: &[&Host]) -> Result<Filled, HostFault> {
     let path = |path: PathBuf| quote::shown(path.as_os_str().as_encoded_bytes());
     let mut text = command.to_owned();
     if runs_our_agent(command) && !text.contains("{agent}") {
@@ -77,8 +72,8 @@ pub(crate) fn fill(
     })
 }
 
-/// The names of hosts, for `{names}`.
-pub(crate) fn names(hosts: &[&Host]) -> String {
+/// For `{names}`.
+pub fn names(hosts: &[&Host]) -> String {
     list(hosts, Host::name_or_ip)
 }
 
@@ -87,9 +82,8 @@ fn list(hosts: &[&Host], value: impl Fn(&Host) -> String) -> String {
     values.join(",")
 }
 
-/// Whether the command runs the agent from the directory that hosts share. With one of these
-/// placeholders alone it has an agent of its own.
-pub(crate) fn runs_our_agent(command: &str) -> bool {
+/// Whether it runs the agent from the directory that hosts share, not one of its own.
+pub fn runs_our_agent(command: &str) -> bool {
     let has_own = command.contains("{ticket}") || command.contains("{stdin}");
     command.contains("{agent}") || !has_own
 }
@@ -98,21 +92,20 @@ pub(crate) fn runs_our_agent(command: &str) -> bool {
 struct EngineOutput {
     stderr_tail: Vec<u8>,
     bytes: u64,
-    /// The exit status of the command, once it has ended.
+    /// After the end of the command.
     status: Option<i32>,
 }
 
-/// The running command and the process that watches it.
-pub(crate) struct Engine {
+pub struct Engine {
     name: String,
     watcher: Mutex<Child>,
-    /// Its end shows the watching process that this tool has ended.
+    /// Its end shows the watcher that this tool has ended.
     presence: Mutex<Option<ChildStdin>>,
     output: Arc<Mutex<EngineOutput>>,
 }
 
 impl Engine {
-    pub(crate) fn start(
+    pub fn start(
         command: &str,
         filled: &Filled,
         folder: &TicketFolder,
@@ -139,42 +132,38 @@ impl Engine {
         })
     }
 
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The exit status of the command, once it has ended.
-    pub(crate) fn status(&self) -> Option<i32> {
+    /// After the end of the command.
+    pub fn status(&self) -> Option<i32> {
         self.output.lock().status
     }
 
-    /// Whether the command has ended with a status other than 0. Engines that only submit a request
-    /// end at once with 0.
-    pub(crate) fn has_failed(&self) -> bool {
+    /// Engines that only submit a request end at once with 0.
+    pub fn has_failed(&self) -> bool {
         self.status().is_some_and(|code| code != 0)
     }
 
-    /// How many bytes the command has written so far.
-    pub(crate) fn written_bytes(&self) -> u64 {
+    pub fn written_bytes(&self) -> u64 {
         self.output.lock().bytes
     }
 
-    /// The kept output of the command since that count.
-    pub(crate) fn written_since(&self, before: u64) -> Vec<u8> {
+    /// As far as it was kept.
+    pub fn written_since(&self, before: u64) -> Vec<u8> {
         let output = self.output.lock();
         let fresh = usize::try_from(output.bytes - before).unwrap_or(usize::MAX);
         let tail = &output.stderr_tail;
         tail[tail.len().saturating_sub(fresh)..].to_vec()
     }
 
-    /// The last lines of the command.
-    pub(crate) fn last_words(&self) -> String {
+    pub fn last_words(&self) -> String {
         last_words(&self.output.lock().stderr_tail)
     }
 
-    /// Why hosts have not dialed in, with the last lines of the command. The message says "before
-    /// `event`" or "`missing` within".
-    pub(crate) fn why_absent(&self, event: &str, missing: &str, limit: Duration) -> String {
+    /// The message says "before `event`" or "`missing` within".
+    pub fn why_absent(&self, event: &str, missing: &str, limit: Duration) -> String {
         let (name, output) = (&self.name, self.output.lock());
         let late = format!("{missing} within {} s", limit.as_secs_f32());
         let words = last_words(&output.stderr_tail);
@@ -187,9 +176,9 @@ impl Engine {
         }
     }
 
-    /// Waits for the command to end after its agents, or ends it at once if no agent ever
-    /// connected. May return a notice for the user.
-    pub(crate) fn end(&self, has_agents: bool) -> Option<String> {
+    /// Waits for the command to end after its agents; ends it at once if none ever connected. May
+    /// return a notice.
+    pub fn end(&self, has_agents: bool) -> Option<String> {
         let begun = Instant::now();
         if let Some(mut presence) = self.presence.lock().take() {
             // a command that has ended needs no message
@@ -222,7 +211,6 @@ fn watch(agent: &Path, folder: &Path, filled: &Filled) -> Command {
     watcher
 }
 
-/// Keeps the end of the command's stderr, and notes its exit status.
 fn keep_output(
     status: ChildStdout,
     mut stderr: ChildStderr,

@@ -11,7 +11,7 @@ use wire::dial::Hello;
 
 /// What decides which host an agent belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HostEvidence {
+pub enum HostEvidence {
     /// The address from which it connects.
     Source,
     /// Its report: the addresses of its network interfaces, or else its names. For agents whose
@@ -20,7 +20,7 @@ pub(crate) enum HostEvidence {
 }
 
 /// The expected hosts by everything that identifies an agent. A host is an index into their list.
-pub(crate) struct HostIndex {
+pub struct HostIndex {
     evidence: HostEvidence,
     addresses: Vec<Ipv4Addr>,
     by_address: HashMap<Ipv4Addr, Vec<usize>>,
@@ -30,7 +30,7 @@ pub(crate) struct HostIndex {
 }
 
 impl HostIndex {
-    pub(crate) fn new(hosts: &[Host], evidence: HostEvidence) -> HostIndex {
+    pub fn new(hosts: &[Host], evidence: HostEvidence) -> HostIndex {
         let mut index = HostIndex {
             evidence,
             addresses: hosts.iter().map(|host| host.ip.0).collect(),
@@ -55,14 +55,12 @@ impl HostIndex {
         index
     }
 
-    /// How many hosts are expected.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.addresses.len()
     }
 
-    /// The hosts of an agent that connects from this address: usually one, none if it is
-    /// unexpected.
-    pub(crate) fn hosts_of(&self, hello: &Hello, from: IpAddr) -> Vec<usize> {
+    /// Usually one; none if the agent is unexpected.
+    pub fn hosts_of(&self, hello: &Hello, from: IpAddr) -> Vec<usize> {
         let mut found = self.hosts_reported(hello);
         found.retain(|host| self.evidence == HostEvidence::Report || self.proves(from, *host));
         match from {
@@ -73,8 +71,7 @@ impl HostIndex {
         }
     }
 
-    /// The hosts that an agent claims to be.
-    pub(crate) fn hosts_reported(&self, hello: &Hello) -> Vec<usize> {
+    pub fn hosts_reported(&self, hello: &Hello) -> Vec<usize> {
         let of_addresses = hello.addresses.iter();
         let mut found: Vec<usize> = of_addresses
             .filter_map(|address| self.by_address.get(address))
@@ -91,7 +88,7 @@ impl HostIndex {
         found
     }
 
-    /// Whether the source address of a connection shows that it comes from this host.
+    /// Whether an agent that connects from there is on this host.
     fn proves(&self, from: IpAddr, host: usize) -> bool {
         let address = self.addresses[host];
         let is_local = |address: Ipv4Addr| address.is_loopback() || crate::is_local(address);
@@ -99,8 +96,8 @@ impl HostIndex {
         from == address || (is_local(from) && is_local(address))
     }
 
-    /// Finds hosts by the whole name; or by the first part of it, if only one of the two names has
-    /// more parts and no other host shares the first.
+    /// By the whole name; or by the first part, if only one of the two names has more parts and no
+    /// other host shares the first.
     fn hosts_named(&self, name: &str) -> Vec<usize> {
         if let Some(found) = self.by_name.get(name) {
             return found.clone();
@@ -123,7 +120,7 @@ fn put(map: &mut HashMap<String, Vec<usize>>, key: String, host_index: usize) {
     }
 }
 
-/// The first part of a name that has several; `None` for an address.
+/// Only of a name with several parts.
 fn label(name: &str) -> Option<&str> {
     let (first, _) = name.split_once('.')?;
     name.parse::<Ipv4Addr>().is_err().then_some(first)

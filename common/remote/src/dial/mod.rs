@@ -18,8 +18,8 @@ mod ticket;
 
 use super::options::RemoteOptions;
 use super::{HostFault, greeting, threads};
-pub(crate) use engine::OF_ONE_HOST;
-pub(crate) use host_index::HostEvidence;
+pub use engine::OF_ONE_HOST;
+pub use host_index::HostEvidence;
 use session::Session;
 use session::{reasons, session_token};
 
@@ -32,13 +32,13 @@ use server::{AgentId, DialServer, DialedHost};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How many agents are greeted at once, on threads that only wait.
+/// Their threads only wait.
 const GREETED_AT_ONCE: usize = 64;
 /// How long a command that has failed may take to write its reason.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
-/// The state of `--connect 'dial COMMAND'`.
-pub(crate) struct Dial {
+/// `--connect 'dial COMMAND'`.
+pub struct Dial {
     command: String,
     evidence: HostEvidence,
     options: RemoteOptions,
@@ -51,7 +51,7 @@ struct DialState {
     engines: Vec<Arc<Engine>>,
     /// Until when to wait for the agents of a command that was started.
     until: Option<Instant>,
-    /// The hosts of the first command.
+    /// Of the first command.
     index: Option<HostIndex>,
 }
 
@@ -67,7 +67,7 @@ impl DialState {
 }
 
 impl Dial {
-    pub(crate) fn new(command: &str, evidence: HostEvidence, options: RemoteOptions) -> Dial {
+    pub fn new(command: &str, evidence: HostEvidence, options: RemoteOptions) -> Dial {
         Dial {
             command: command.to_owned(),
             evidence,
@@ -76,9 +76,8 @@ impl Dial {
         }
     }
 
-    /// Opens a session with an agent on each host, in the order of the hosts. One command starts
-    /// the agents that are missing.
-    pub(crate) fn open_all(&self, hosts: &[Host]) -> Vec<Result<Session, HostFault>> {
+    /// One command starts the agents that are missing.
+    pub fn open_all(&self, hosts: &[Host]) -> Vec<Result<Session, HostFault>> {
         let opened = self.server(hosts).and_then(|server| {
             let agents = self.gather(&server, hosts)?;
             // all of them dial again at the same time
@@ -94,7 +93,6 @@ impl Dial {
         opened.unwrap_or_else(|fault| hosts.iter().map(|_| Err(fault.clone())).collect())
     }
 
-    /// The agent of each host, or why there is none.
     fn gather(
         &self,
         server: &DialServer,
@@ -163,7 +161,6 @@ impl Dial {
         Ok((engine, until, state.engines.len() == 1))
     }
 
-    /// The fix for hosts that did not dial in.
     fn absence_fix(&self, server: &DialServer, engine: &Engine, missing: &[&Host]) -> String {
         if let Some(fix) = reasons::fix_of_srun(&engine.last_words(), &engine::names(missing)) {
             return fix;

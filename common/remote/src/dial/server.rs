@@ -25,14 +25,13 @@ use wire::dial::{DialMessage, Hello, Ticket};
 /// The largest report of an agent about itself: its names, and 16 bytes for each address. A node of
 /// Kubernetes has an address in each of its networks, some hundreds.
 const MAX_HELLO: usize = 16 << 10;
-/// How many agents that dialed in as the same host are named in a message.
+/// Agents of one host in a message.
 const MOST_SHOWN: usize = 3;
-/// How many unexpected agents are named in a message.
+/// Unexpected agents in a message.
 const MOST_NAMED: usize = 5;
-/// How often to check whether the agents of all hosts have dialed in. With thousands of agents, a
-/// check takes a few milliseconds.
+/// How often to check for agents. With thousands of them, a check takes a few milliseconds.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
-/// How often to check whether an agent has dialed again, which takes milliseconds.
+/// To dial again takes milliseconds.
 const REDIAL_CHECKED: Duration = Duration::from_millis(5);
 /// The most waiting connections of an agent: one, and another if one broke unnoticed.
 const MOST_PARKED: usize = 4;
@@ -48,8 +47,7 @@ const SPARE_AGENTS: usize = 64;
 /// How much the agents of one address may report, per agent. An honest agent reports 300 bytes, and
 /// one with hundreds of addresses some KB.
 const BYTES_OF_AGENT: usize = 1 << 10;
-/// How often to search for disconnected agents when there is no room, which costs a system call for
-/// each agent.
+/// How often to search for disconnected agents, at the cost of a system call for each.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
 /// An agent whose connection was taken dials again within this time, or never.
 const REDIAL_LIMIT: Duration = Duration::from_secs(20);
@@ -57,29 +55,25 @@ const REDIAL_LIMIT: Duration = Duration::from_secs(20);
 const MOST_ADDRESSES: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AgentId(usize);
+pub struct AgentId(usize);
 
-/// Which agents have dialed in as a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum DialedHost {
-    /// None so far.
+pub enum DialedHost {
     Missing,
-    /// Its agent.
     Agent(AgentId),
-    /// The names of several agents, of which at most one can be right.
+    /// At most one of them can be right.
     Several(Vec<String>),
-    /// The name of an agent that claims to be this host but connects from another address.
+    /// An agent that claims to be this host but connects from another address.
     Foreign(String),
 }
 
 impl DialedHost {
-    /// Whether the host's agent may still dial in.
-    pub(crate) fn may_dial(&self) -> bool {
+    pub fn may_dial(&self) -> bool {
         matches!(self, DialedHost::Missing | DialedHost::Foreign(_))
     }
 
-    /// The host's agent, or why it has none; `absence` is the fault if none connected.
-    pub(crate) fn agent(self, absence: &dyn Fn() -> HostFault) -> Result<AgentId, HostFault> {
+    /// `absence` is the fault if none connected.
+    pub fn agent(self, absence: &dyn Fn() -> HostFault) -> Result<AgentId, HostFault> {
         match self {
             DialedHost::Agent(id) => Ok(id),
             DialedHost::Missing => Err(absence()),
@@ -104,25 +98,22 @@ impl DialedHost {
     }
 }
 
-/// An agent that was admitted.
 struct DialedAgent {
     hello: Hello,
     from: IpAddr,
-    /// How many bytes it has reported about itself.
+    /// Of its report about itself.
     bytes: usize,
     parked: VecDeque<TlsConnection>,
     /// When its last connection was taken.
     taken: Instant,
-    /// Whether a conversation has begun with it.
     has_served: bool,
     /// Whether it has ended or does not answer.
     gone: bool,
-    /// Whether the user was informed that it was unexpected.
+    /// As unexpected, to the user.
     is_mentioned: bool,
 }
 
 impl DialedAgent {
-    /// Adds a waiting connection.
     fn park(&mut self, parked: TlsConnection) {
         while self.parked.len() >= MOST_PARKED {
             self.parked.pop_front();
@@ -147,7 +138,7 @@ impl DialedAgent {
         !self.gone
     }
 
-    /// The agent in messages: `n5 (10.0.0.5, SLURM_NODEID 4)`.
+    /// `n5 (10.0.0.5, SLURM_NODEID 4)`
     fn shown(&self) -> String {
         let name = self.hello.names.last().map_or("?", String::as_str);
         let position = self.hello.position.iter();
@@ -156,14 +147,12 @@ impl DialedAgent {
     }
 }
 
-/// Whether a waiting connection is still open. An agent that sends anything on it is dropped,
-/// because the data would never be read.
+/// An agent that sends anything while it waits is dropped: the data would never be read.
 fn is_waiting(connection: &mut TlsConnection) -> bool {
     let mut received = Vec::new();
     matches!(connection.receive(&mut received), Ok(true)) && received.is_empty()
 }
 
-/// Limits of the number of agents, and of the bytes of their reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Budget {
     agents: usize,
@@ -171,7 +160,7 @@ struct Budget {
 }
 
 impl Budget {
-    /// The limits for one address, which all hosts may share behind a router.
+    /// Behind a router, all hosts may share an address.
     fn of_source(hosts: usize) -> Budget {
         let agents = 2 * hosts + SPARE_AGENTS;
         let bytes = agents * BYTES_OF_AGENT;
@@ -188,32 +177,27 @@ impl Budget {
     }
 }
 
-/// The agents that were admitted.
 #[derive(Default)]
 struct WaitingAgents {
-    /// The agents in the order in which they connected.
+    /// In the order in which they connected.
     agents: BTreeMap<usize, DialedAgent>,
-    /// The number of the next agent.
     next: usize,
     by_name: HashMap<String, usize>,
     in_all: Budget,
     of_source: Budget,
     used: Budget,
     used_by_source: HashMap<IpAddr, Budget>,
-    /// When the last search for disconnected agents was.
+    /// The last search for disconnected agents.
     tidied: Option<Instant>,
-    /// How many agents were turned away for lack of room since the last notice, and the address of
-    /// the last one.
+    /// For lack of room, since the last notice.
     turned_away: u64,
     last_turned_away: Option<IpAddr>,
-    /// How many connections lacked the key of this run since the last notice, and the address of
-    /// the last one.
+    /// Without the key of this run, since the last notice.
     strangers: u64,
     last_stranger: Option<IpAddr>,
 }
 
 impl WaitingAgents {
-    /// Whether another agent may dial in from an address.
     fn has_room_for(&mut self, from: IpAddr, bytes: usize) -> bool {
         let has_room = |agents: &WaitingAgents| {
             let used = agents.used_by_source.get(&from);
@@ -284,7 +268,6 @@ impl WaitingAgents {
         self.next += 1;
     }
 
-    /// Which agents have dialed in as each host.
     fn states(&mut self, index: &HostIndex) -> Vec<DialedHost> {
         let mut states = vec![DialedHost::Missing; index.count()];
         let mut live = Vec::new();
@@ -316,7 +299,6 @@ impl WaitingAgents {
         states
     }
 
-    /// Whether a connection of the agent waits.
     fn is_parked(&self, id: AgentId) -> bool {
         let agent = self.agents.get(&id.0);
         agent.is_some_and(|agent| !agent.parked.is_empty())
@@ -329,16 +311,16 @@ fn decode_hello(received: &[u8]) -> Option<Hello> {
     Some(decoder.next_message().ok()??.head)
 }
 
-/// The port of this tool, and the files by which agents find it.
-pub(crate) struct DialServer {
+/// The port, and the files by which agents find it.
+pub struct DialServer {
     waiting: Arc<Mutex<WaitingAgents>>,
     port: Mutex<Option<ServedPort>>,
-    pub(crate) folder: TicketFolder,
-    pub(crate) addresses: Vec<SocketAddrV4>,
+    pub folder: TicketFolder,
+    pub addresses: Vec<SocketAddrV4>,
 }
 
 impl DialServer {
-    pub(crate) fn open(options: &RemoteOptions, hosts: &[Host]) -> Result<DialServer, HostFault> {
+    pub fn open(options: &RemoteOptions, hosts: &[Host]) -> Result<DialServer, HostFault> {
         let failed = |error: io::Error| HostFault::for_all(error.to_string());
         let (listeners, addresses) = listen(options, hosts)?;
         let identity = Identity::new().map_err(failed)?;
@@ -372,14 +354,12 @@ impl DialServer {
         })
     }
 
-    /// Which agents have dialed in as each host.
-    pub(crate) fn states(&self, index: &HostIndex) -> Vec<DialedHost> {
+    pub fn states(&self, index: &HostIndex) -> Vec<DialedHost> {
         self.waiting.lock().states(index)
     }
 
-    /// Waits until the agents of all hosts have dialed in, until this time, or until
-    /// `is_pointless`. Returns which agents have dialed in as each host.
-    pub(crate) fn wait(
+    /// Waits for the agents of all hosts, or until it `is_pointless`.
+    pub fn wait(
         &self,
         index: &HostIndex,
         until: Instant,
@@ -401,8 +381,8 @@ impl DialServer {
         }
     }
 
-    /// A waiting connection of an agent, for a session; `None` if the agent has disconnected.
-    pub(crate) fn take_connection(&self, id: AgentId, until: Instant) -> Option<TlsConnection> {
+    /// `None` if the agent has disconnected.
+    pub fn take_connection(&self, id: AgentId, until: Instant) -> Option<TlsConnection> {
         let mut waiting = self.waiting.lock();
         loop {
             let agent = waiting.agents.get_mut(&id.0)?;
@@ -421,7 +401,7 @@ impl DialServer {
         }
     }
 
-    pub(crate) fn forget(&self, id: AgentId) {
+    pub fn forget(&self, id: AgentId) {
         if let Some(agent) = self.waiting.lock().agents.get_mut(&id.0) {
             agent.gone = true;
             agent.parked.clear();
@@ -429,7 +409,7 @@ impl DialServer {
     }
 
     /// Notices about unexpected agents, once for each agent.
-    pub(crate) fn notices(&self, index: &HostIndex) -> Vec<String> {
+    pub fn notices(&self, index: &HostIndex) -> Vec<String> {
         let mut waiting = self.waiting.lock();
         let mut is_served = vec![false; index.count()];
         let hosts_of = |agent: &DialedAgent| index.hosts_of(&agent.hello, agent.from);
@@ -484,9 +464,8 @@ impl DialServer {
         lines
     }
 
-    /// Admits no further agents, and asks the waiting ones to end. Returns whether any agent had
-    /// dialed in.
-    pub(crate) fn close(&self) -> bool {
+    /// Asks waiting agents to end. Returns whether any had dialed in.
+    pub fn close(&self) -> bool {
         drop(self.port.lock().take());
         let mut waiting = self.waiting.lock();
         let agents = std::mem::take(&mut waiting.agents);
@@ -500,8 +479,7 @@ impl DialServer {
     }
 }
 
-/// Listens on the addresses of this machine from which the hosts are reached, or on the one that
-/// the user named.
+/// Listens where the hosts can reach this machine, or on the address that the user named.
 fn listen(
     options: &RemoteOptions,
     hosts: &[Host],

@@ -28,12 +28,11 @@ const UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The files for the agents of this run, which are removed on drop.
 #[derive(Debug)]
-pub(crate) struct TicketFolder {
+pub struct TicketFolder {
     path: PathBuf,
     agent_folder: PathBuf,
 }
 
-/// A directory with the agents, one for each machine type.
 struct AgentFolder {
     path: PathBuf,
     programs: Vec<(String, PathBuf)>,
@@ -43,7 +42,7 @@ impl TicketFolder {
     /// Puts the agents, a ticket and a script that starts an agent into shared directories. The
     /// agents may be in one that only root can write to, if they are there already; the ticket is
     /// then in the next one.
-    pub(crate) fn make(agents: &Agents, ticket: &Ticket) -> Result<TicketFolder, HostFault> {
+    pub fn make(agents: &Agents, ticket: &Ticket) -> Result<TicketFolder, HostFault> {
         let mut tried = Vec::new();
         let mut installed: Option<AgentFolder> = None;
         for folder in candidates() {
@@ -101,29 +100,28 @@ impl TicketFolder {
         Ok(made)
     }
 
-    /// An existing directory.
     #[cfg(test)]
-    pub(crate) fn existing(path: &Path) -> TicketFolder {
+    pub fn existing(path: &Path) -> TicketFolder {
         TicketFolder {
             path: path.to_owned(),
             agent_folder: PathBuf::new(),
         }
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The script that starts the agent of a host.
-    pub(crate) fn agent(&self) -> PathBuf {
+    pub fn agent(&self) -> PathBuf {
         self.path.join(run_folder::AGENT)
     }
 
-    pub(crate) fn ticket(&self) -> PathBuf {
+    pub fn ticket(&self) -> PathBuf {
         self.path.join(run_folder::TICKET)
     }
 
-    pub(crate) fn agent_folder(&self) -> &Path {
+    pub fn agent_folder(&self) -> &Path {
         &self.agent_folder
     }
 }
