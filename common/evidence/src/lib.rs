@@ -208,9 +208,10 @@ impl Evidence {
             .iter()
             .position(|reader| reader.is_stderr == is_stderr && reader.mark == mark)
             .unwrap_or_else(|| {
-                if self.readers.len() == MAX_READERS {
-                    let closed = self.readers.remove(0).open;
-                    self.keep(closed);
+                if self.readers.len() == MAX_READERS
+                    && let Some(open) = self.readers.remove(0).open
+                {
+                    self.keep(open);
                 }
                 self.readers.push(MarkedReader::new(is_stderr, mark));
                 self.readers.len() - 1
@@ -233,10 +234,7 @@ impl Evidence {
 
     /// Keeps a statement, and drops older ones if there are too many: first all errors of loggers
     /// but the first few, then the oldest statements.
-    fn keep(&mut self, statement: Option<Statement>) {
-        let Some(mut statement) = statement else {
-            return;
-        };
+    fn keep(&mut self, mut statement: Statement) {
         statement.messages.retain(|message| !message.is_empty());
         self.bytes += statement.bytes();
         self.statements.push(statement);
@@ -265,6 +263,12 @@ impl Evidence {
 
     pub fn last_lines(&self) -> impl DoubleEndedIterator<Item = &LogLine> + ExactSizeIterator {
         self.last_lines.iter()
+    }
+
+    pub fn last_statement(&self, is_wanted: impl Fn(&Statement) -> bool) -> Option<&Statement> {
+        self.statements()
+            .into_iter()
+            .rfind(|statement| is_wanted(statement))
     }
 
     /// The last line before the end of the job.
@@ -302,7 +306,7 @@ impl Evidence {
 
 #[derive(Default)]
 struct LineRead {
-    closed: Vec<Option<Statement>>,
+    closed: Vec<Statement>,
     /// The exception that the line names.
     named: Option<String>,
     /// Whether the line belongs to no statement and is not noise.
@@ -358,11 +362,16 @@ impl MarkedReader {
             (NextLines::Stacks { taken, chosen }, _)
                 if self.stack_line(text, line, taken, chosen) => {}
             (_, Some(LineStart::Stacks)) => self.open_stacks(text, line, read),
-            (_, Some(LineStart::Death | LineStart::Error)) => {
-                self.open_single_line(text, start, line, read);
+            (_, Some(LineStart::Death)) => {
+                self.open_single_line(StatementKind::Died, text, line, read);
+                // further lines belong to the C++ exception
+                self.state = NextLines::Message;
             }
-            (_, None) if self.state == NextLines::Idle && syntax::is_exception(text) => {
-                self.open_single_line(text, None, line, read);
+            (_, Some(LineStart::Error)) => {
+                self.open_single_line(StatementKind::Logged, text, line, read);
+            }
+            (NextLines::Idle, None) if syntax::is_exception(text) => {
+                self.open_single_line(StatementKind::Logged, text, line, read);
             }
             (_, other) => {
                 self.close(read);
@@ -373,7 +382,7 @@ impl MarkedReader {
 
     fn close(&mut self, read: &mut LineRead) {
         self.state = NextLines::Idle;
-        read.closed.push(self.open.take());
+        read.closed.extend(self.open.take());
     }
 
     fn open_statement(&mut self, kind: StatementKind, line: &LogLine, read: &mut LineRead) {
@@ -483,22 +492,13 @@ impl MarkedReader {
     /// Begins a statement of a single line; consecutive deaths are one statement.
     fn open_single_line(
         &mut self,
+        kind: StatementKind,
         text: &str,
-        start: Option<LineStart>,
         line: &LogLine,
         read: &mut LineRead,
     ) {
-        let kind = match start {
-            Some(LineStart::Death) => StatementKind::Died,
-            _ => StatementKind::Logged,
-        };
         self.open_statement(kind, line, read);
         self.add(text, line);
-        // further lines belong to the C++ exception
-        self.state = match kind == StatementKind::Died {
-            true => NextLines::Message,
-            false => NextLines::Idle,
-        };
     }
 
     fn open_stacks(&mut self, text: &str, line: &LogLine, read: &mut LineRead) {

@@ -11,6 +11,8 @@ use record::stacks;
 const QUOTED: usize = 400;
 /// Output of native code this shortly before an exception belongs to the exception.
 const BEFORE_MS: u64 = 5000;
+/// The modules of Python that talk to servers which belong to no job.
+const SERVERS: [&str; 4] = ["http/client.py", "urllib", "ssl.py", "ftplib.py"];
 /// If more lines than this follow an exception, the process has survived it.
 const GOES_ON_LINES: u64 = 50;
 
@@ -162,7 +164,9 @@ impl<'a> Account<'a> {
             Echo::Peer if names_other_address(&process.process, &statement.cause().concat()) => {
                 Echo::None
             }
-            Echo::None if statement.exchanges && !is_of_server(statement) => Echo::Child,
+            // a server that belongs to no job
+            Echo::None if SERVERS.iter().any(|module| statement.is_in(module)) => Echo::None,
+            Echo::None if statement.exchanges => Echo::Child,
             echo => echo,
         };
         Account {
@@ -174,7 +178,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// The account of a process that has ended by itself, or by a signal that it caused itself.
+    /// Of a process that ended by itself, or by a signal that it caused.
     pub fn of_end(process: &'a ProcessHistory, is_signal: bool) -> Option<Account<'a>> {
         let all = own_statements(&process.evidence);
         let died = || {
@@ -200,31 +204,27 @@ impl<'a> Account<'a> {
         Some(account)
     }
 
-    /// What a process that has ended by itself wrote about itself after the end of the job had
-    /// begun: output of other hosts may arrive in any order.
+    /// What it wrote about itself after the end of the job had begun: output of other hosts may
+    /// arrive in any order.
     pub fn of_late_end(process: &'a ProcessHistory) -> Option<Account<'a>> {
-        let late = process
-            .evidence
-            .statements()
-            .into_iter()
-            .rfind(|statement| {
-                statement.is_raised()
-                    && statement.first.while_ending
-                    && !statement.head().starts_with("KeyboardInterrupt")
-            })?;
+        let late = process.evidence.last_statement(|statement| {
+            statement.is_raised()
+                && statement.first.while_ending
+                && !statement.head().starts_with("KeyboardInterrupt")
+        })?;
         let account = Account::new(process, late);
         (account.echo == Echo::None).then_some(account)
     }
 
-    /// The account of a process that has raised an exception and done nothing since.
+    /// Of a process that has raised an exception and done nothing since.
     pub fn of_raised(process: &'a ProcessHistory) -> Option<Account<'a>> {
         let all = own_statements(&process.evidence);
         let raised = process.raised()?;
         Some(Account::new(process, raised).with_first_cause(&all))
     }
 
-    /// The account of a process that has received a fatal signal but has not ended yet: it may be
-    /// writing its memory to disk.
+    /// Of a process that has received a fatal signal but has not ended yet: it may be writing its
+    /// memory to disk.
     pub fn of_fatal(process: &'a ProcessHistory) -> Option<Account<'a>> {
         let fatal = own_statements(&process.evidence)
             .into_iter()
@@ -285,11 +285,6 @@ impl<'a> Account<'a> {
             None => format!(" {words}"),
         }
     }
-}
-
-fn is_of_server(statement: &Statement) -> bool {
-    const MODULES: [&str; 4] = ["http/client.py", "urllib", "ssl.py", "ftplib.py"];
-    MODULES.iter().any(|module| statement.is_in(module))
 }
 
 /// Where in the script it happened, in brackets; empty if that is unknown.
@@ -369,7 +364,7 @@ fn is_feeder(statement: &Statement) -> bool {
     frames.any(|frame| frame.starts_with("_feed ("))
 }
 
-/// Which child of a process wrote a statement, in words; `None` if the process itself did.
+/// The child that wrote a statement, in words.
 fn child(process: &ProcessHistory, statement: &Statement) -> Option<String> {
     if let Some((rank, _)) = failed_child(statement) {
         return Some(format!("its child of rank {rank}"));
@@ -422,24 +417,24 @@ fn failed_child(statement: &Statement) -> Option<(String, String)> {
     Some((rank.to_owned(), how))
 }
 
-/// The last words of a process that has ended without an exception, such as those of
-/// `sys.exit("text")`: the lines that it wrote last to stderr, or its very last line.
+/// The last lines on stderr of a process that has ended without an exception, such as those of
+/// `sys.exit("text")`, or its very last line.
 pub fn last_words(evidence: &Evidence) -> Vec<&LogLine> {
     /// Lines within this time count as written at once.
     const AT_ONCE_MS: u64 = 100;
     const MAX_LINES: usize = 4;
-    let own = || evidence.last_lines().filter(|line| !line.while_ending);
-    let says_something = |line: &&LogLine| !line.text.trim().is_empty();
-    let mut errors = own().filter(|line| line.is_stderr).filter(says_something);
-    let Some(last) = errors.next_back() else {
-        return own().rfind(says_something).into_iter().collect();
+    let own = || {
+        evidence
+            .last_lines()
+            .filter(|line| !line.while_ending && !line.text.trim().is_empty())
     };
-    let mut lines: Vec<&LogLine> = errors
-        .rev()
-        .take_while(|line| line.time_ms.saturating_add(AT_ONCE_MS) >= last.time_ms)
-        .take(MAX_LINES - 1)
-        .collect();
-    lines.reverse();
-    lines.push(last);
-    lines
+    let errors: Vec<&LogLine> = own().filter(|line| line.is_stderr).collect();
+    let Some(last) = errors.last() else {
+        return own().next_back().into_iter().collect();
+    };
+    let earlier = errors
+        .iter()
+        .rposition(|line| line.time_ms.saturating_add(AT_ONCE_MS) < last.time_ms);
+    let first = earlier.map_or(0, |earlier| earlier + 1);
+    errors[first.max(errors.len().saturating_sub(MAX_LINES))..].to_vec()
 }

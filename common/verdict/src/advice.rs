@@ -39,7 +39,7 @@ struct Scene<'a> {
 
 /// Adds to a finding about a failure the first advice that fits its text; otherwise the first that
 /// fits the rest of what its process wrote at its end.
-pub fn give(job: &JobHistory, finding: &mut JobFinding) {
+pub fn add(job: &JobHistory, finding: &mut JobFinding) {
     if finding.fix.is_some() {
         return;
     }
@@ -115,7 +115,12 @@ impl Advice {
 
     fn fits(&self, scene: &Scene<'_>) -> bool {
         let is_met = || match self.when {
-            "container" => scene.is_in_container(),
+            "container" => {
+                scene.text.contains("limit of a container")
+                    || scene
+                        .host
+                        .is_some_and(|host| host.facts.mem_limit_bytes.is_some())
+            }
             "shares GPUs" => !scene.has_variable("CUDA_VISIBLE_DEVICES"),
             "module of a package" => scene.is_package() && scene.module.contains('.'),
             "package, no environment" => scene.is_package() && !scene.has_environment(),
@@ -216,14 +221,6 @@ impl Scene<'_> {
             .flat_map(|process| process.argv.iter().flatten().chain(&process.shell))
             .flat_map(|words| words.split([' ', '/']))
             .any(|word| LAUNCHERS.contains(&word))
-    }
-
-    /// Whether a control group limits the memory.
-    fn is_in_container(&self) -> bool {
-        self.host
-            .and_then(|host| host.facts.mem_limit_bytes)
-            .is_some()
-            || self.text.contains("limit of a container")
     }
 }
 

@@ -25,7 +25,7 @@ pub enum RunOutcome {
 }
 
 impl RunOutcome {
-    /// The outcome in words, for the beginning of the sentence with the finding that explains it.
+    /// In words that begin the sentence of the finding.
     pub fn words(self) -> &'static str {
         match self {
             RunOutcome::EndedWell => "ended well",

@@ -18,8 +18,7 @@ pub struct JobHistory {
     pub files: Vec<FileCopy>,
     pub pushed: Vec<Pushed>,
     pub processes: Vec<ProcessHistory>,
-    /// How many of them have no process record, because the stream was filtered: only other records
-    /// describe them.
+    /// How many of them have no process record, because the stream was filtered.
     pub unrecorded: usize,
     pub earlier: Vec<Life>,
     /// When the first process of each attempt was started.
@@ -113,9 +112,7 @@ impl ProcessHistory {
     pub fn raised(&self) -> Option<&Statement> {
         let last = self
             .evidence
-            .statements()
-            .into_iter()
-            .rfind(|statement| statement.is_raised() && !statement.named.while_ending)?;
+            .last_statement(|statement| statement.is_raised() && !statement.named.while_ending)?;
         (!self.evidence.continued_after(last)).then_some(last)
     }
 }

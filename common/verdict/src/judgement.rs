@@ -21,8 +21,8 @@ pub fn verdict(job: &JobHistory) -> Conclusion {
         Some(summary) => ended(job, summary),
         None => unfinished(job),
     };
-    advice::give(job, &mut cause);
-    let mut others = beside(job, &cause);
+    advice::add(job, &mut cause);
+    let mut others = other_findings(job, &cause);
     others.extend(skew::slow(job));
     others.extend(skew::findings(job));
     others.retain(|other| other.text != cause.text);
@@ -173,8 +173,8 @@ fn all_ended(job: &JobHistory, summary: &Summary) -> JobFinding {
     JobFinding::new(format!("{count}, {time}"))
 }
 
-/// The finding `text` about an end from outside, followed by `joint` and what the job waited for
-/// until then; if that is unknown, by `otherwise` and its last line.
+/// The finding about an end from outside: `text`, `joint` and what the job waited for until then;
+/// if that is unknown, `otherwise`.
 fn until_then(job: &JobHistory, text: &str, joint: &str, otherwise: &str) -> JobFinding {
     match wait::until_the_end(job) {
         Some(waited) => waited.after(&format!("{text}{joint}")),
@@ -211,8 +211,7 @@ fn reaped(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
     }
 }
 
-/// The cause of a job in which a process or a host failed: the process that failed first, even if
-/// another one ended before it as a consequence.
+/// The process that failed first, even if another one ended before it as a consequence.
 fn failed(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
     let finding = recorded_failure(job, failure);
     let Some(first) = failure.id.and_then(|id| job.history(id)) else {
@@ -433,8 +432,8 @@ fn named_peer(job: &JobHistory, finding: &JobFinding) -> Option<JobFinding> {
     })
 }
 
-/// The finding about a process that lost its connections to others, which had ended well. Where no
-/// more than half go on, it is unknown who was expected to, so nobody else is to blame.
+/// For a process that lost its connections to others, which had finished. If at most half go on, it
+/// is unknown who was expected to, so no other process is to blame.
 fn most_had_ended(
     job: &JobHistory,
     ended: &[&ProcessHistory],
@@ -559,9 +558,9 @@ fn process_failure(
             "{name} was ended by SIGKILL, which neither dgl-spawn nor, by its count, the kernel \
              for want of memory has sent"
         )),
-        (None, Some(SignalNumber::BUS)) => bus(job, history),
+        (None, Some(SignalNumber::BUS)) => bus_error(job, history),
         (None, Some(signal)) => ended_by(history, signal, &name),
-        (None, None) => status(history, failure, &name),
+        (None, None) => exited_with_status(history, failure, &name),
     };
     let started = history.life.started.as_ref();
     finding.since_ms = (finding.since_ms)
@@ -572,7 +571,7 @@ fn process_failure(
         .shown_by(&history.life.exited)
 }
 
-/// The finding about a process that a signal ended which it caused itself.
+/// By a signal that the process caused itself.
 fn ended_by(history: &ProcessHistory, signal: SignalNumber, name: &str) -> JobFinding {
     let (line, frames) = history.evidence.stacks().into_iter().next().unzip();
     let mut text = format!("{name} was ended by SIG{signal}");
@@ -593,14 +592,15 @@ fn ended_by(history: &ProcessHistory, signal: SignalNumber, name: &str) -> JobFi
     JobFinding::new(text).shown_by(&named).shown_by(&line)
 }
 
-fn status(history: &ProcessHistory, failure: &FirstFailure, name: &str) -> JobFinding {
+fn exited_with_status(history: &ProcessHistory, failure: &FirstFailure, name: &str) -> JobFinding {
     let code = failure.end.code.unwrap_or(1);
     let account = Account::of_end(history, false);
     if let Some(account) = account.as_ref() {
         let end_ms = history.life.end_ms().unwrap_or(u64::MAX);
-        let text = match account.statement.is_raised() {
-            true => format!("{name}{}", account.words()),
-            false => format!("{name} exited with status {code}; it{}", account.words()),
+        let text = if account.statement.is_raised() {
+            format!("{name}{}", account.words())
+        } else {
+            format!("{name} exited with status {code}; it{}", account.words())
         };
         return JobFinding::new(text)
             .since(account.statement.named.time_ms.min(end_ms))
@@ -621,9 +621,7 @@ fn status(history: &ProcessHistory, failure: &FirstFailure, name: &str) -> JobFi
     };
     let logged = history
         .evidence
-        .statements()
-        .into_iter()
-        .rfind(|statement| statement.kind == StatementKind::Logged);
+        .last_statement(|statement| statement.kind == StatementKind::Logged);
     if let Some(logged) = logged.map(|statement| account::quoted(statement.cause()))
         && !wrote.contains(&logged)
     {
@@ -633,7 +631,7 @@ fn status(history: &ProcessHistory, failure: &FirstFailure, name: &str) -> JobFi
     JobFinding::new(format!("{name} exited with status {code}; {wrote}")).shown_by(&shown)
 }
 
-/// The finding about a process, or a program that it ran (`is_child`), that the kernel killed.
+/// The kernel killed the process, or a program that it ran (`is_child`).
 fn out_of_memory(job: &JobHistory, history: &ProcessHistory, is_child: bool) -> JobFinding {
     let host = job.host(history.process.host);
     let used = |history: &ProcessHistory| history.life.exited.as_ref()?.max_rss_bytes;
@@ -660,9 +658,8 @@ fn out_of_memory(job: &JobHistory, history: &ProcessHistory, is_child: bool) -> 
     JobFinding::new(text).shown_by(host)
 }
 
-/// The finding about SIGBUS, which a process receives when it writes to a page of /dev/shm for
-/// which there is no space.
-fn bus(job: &JobHistory, history: &ProcessHistory) -> JobFinding {
+/// A process gets SIGBUS when it writes to a page of /dev/shm for which there is no space.
+fn bus_error(job: &JobHistory, history: &ProcessHistory) -> JobFinding {
     let host = job.host(history.process.host);
     let name = job.process_name(history);
     let mut text = format!("{name} was ended by SIGBUS, as by a /dev/shm that is full");
@@ -697,12 +694,13 @@ fn failed_process(job: &JobHistory) -> Option<FirstFailure> {
     })
 }
 
-/// The finding about records that end before the job's end.
+/// For records that break off before the end of the job.
 fn unfinished(job: &JobHistory) -> (RunOutcome, JobFinding) {
     if let Some(failure) = failed_process(job) {
-        let outcome = match failure.end.reaped {
-            true => RunOutcome::Interrupted,
-            false => RunOutcome::Failed,
+        let outcome = if failure.end.reaped {
+            RunOutcome::Interrupted
+        } else {
+            RunOutcome::Failed
         };
         return (outcome, failed(job, &failure));
     }
@@ -713,7 +711,7 @@ fn unfinished(job: &JobHistory) -> (RunOutcome, JobFinding) {
         let text = "the records have no process that was started";
         return (RunOutcome::NotStarted, JobFinding::new(text));
     }
-    let waits = wait::on(job)
+    let waits = wait::awaited(job)
         .or_else(|| wait::start(job))
         .or_else(|| wait::silence(job));
     match waits {
@@ -722,7 +720,7 @@ fn unfinished(job: &JobHistory) -> (RunOutcome, JobFinding) {
     }
 }
 
-/// The finding about the records of `dgl-stacks --record`.
+/// For the records of `dgl-stacks --record`.
 fn profiled(job: &JobHistory) -> JobFinding {
     let longest = job.profiles.iter().map(|profile| profile.elapsed_ms).max();
     JobFinding::new(format!(
@@ -758,7 +756,7 @@ fn running(job: &JobHistory) -> JobFinding {
     finding.shown_by(&last_line(job))
 }
 
-fn beside(job: &JobHistory, cause: &JobFinding) -> Vec<JobFinding> {
+fn other_findings(job: &JobHistory, cause: &JobFinding) -> Vec<JobFinding> {
     let mut findings = Vec::from_iter(nccl::gave_up(job));
     if job.attempts.len() > 1 {
         let failed = job

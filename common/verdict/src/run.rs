@@ -83,7 +83,7 @@ impl Run {
         }
     }
 
-    /// Takes a line of a process, with its time and whether the end of the job had begun before.
+    /// `while_ending`: the end of the job had begun before.
     pub fn line(&mut self, id: u32, is_stderr: bool, line: &str, time_ms: u64, while_ending: bool) {
         if !while_ending && !self.servers.contains(&id) {
             self.pauses.add(time_ms);

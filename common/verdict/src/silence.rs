@@ -42,11 +42,10 @@ const UNACKNOWLEDGED_MS: u32 = 3000;
 pub struct Silence {
     /// The process for which the others wait.
     pub culprit: Option<Member>,
-    /// Facts about it, and about connections that do not carry data, in sentences without their
-    /// full stops. Empty where nothing is certain.
+    /// Certain facts about it, and about connections that do not carry data, in sentences without
+    /// full stops.
     pub sentences: Vec<String>,
-    /// Which processes wait for which, beginning with the process for which others have waited
-    /// longest.
+    /// Which processes wait for which, the longest wait first.
     pub waits: Vec<Awaited>,
 }
 
@@ -93,7 +92,7 @@ fn is_later(first_ms: Option<u32>, second_ms: Option<u32>, round_trips_us: u32) 
 #[derive(Default)]
 struct Exchanges {
     /// What each process exchanged with each other one, by the clock of its own host.
-    of_two: BTreeMap<(Party, Party), Exchange>,
+    by_pair: BTreeMap<(Party, Party), Exchange>,
     /// The processes that wait for their own answer, as rank 0 does, which has torch's store.
     wait_for_themselves: BTreeSet<Member>,
     lost: Vec<UnacknowledgedData>,
@@ -148,8 +147,7 @@ impl Awaited {
     }
 }
 
-/// Whether the main thread of a process waits for data, in a system call that receives some or
-/// waits until there is some.
+/// Whether the main thread is in a system call that receives data or waits for some.
 fn receives(stack: &Stack) -> bool {
     const CALLS: [&str; 9] = [
         "recvfrom",
@@ -189,8 +187,8 @@ impl UnacknowledgedData {
         })
     }
 
-    /// Describes all such data: by the host that is at one end of each of these connections, if
-    /// there is a single one, and otherwise by the hosts to which it goes.
+    /// Names the host at one end of all these connections, if there is a single one, otherwise the
+    /// hosts to which the data goes.
     fn sentences(lost: &[UnacknowledgedData]) -> Vec<String> {
         let receivers: BTreeSet<IpAddr> = lost.iter().map(|data| data.to).collect();
         let senders = lost.iter().map(|data| data.from);
@@ -264,7 +262,7 @@ impl Exchanges {
                 continue;
             }
             if process.0 != peer.0 {
-                all.of_two
+                all.by_pair
                     .entry((process, peer))
                     .or_default()
                     .add(connection);
@@ -279,15 +277,16 @@ impl Exchanges {
         Silence {
             culprit: None,
             sentences: UnacknowledgedData::sentences(&self.lost),
-            waits: match self.is_moving() {
-                true => Vec::new(),
-                false => self.waits(),
+            waits: if self.is_moving() {
+                Vec::new()
+            } else {
+                self.waits()
             },
         }
     }
 
     fn is_moving(&self) -> bool {
-        self.of_two
+        self.by_pair
             .values()
             .filter_map(|one| one.since_sent_ms)
             .min()
@@ -301,7 +300,7 @@ impl Exchanges {
             .filter(|stack| receives(stack))
             .filter_map(Stack::member)
             .collect();
-        if let [member] = self.who_does_not_read(&receive)[..] {
+        if let [member] = self.non_readers(&receive)[..] {
             return Some(member);
         }
         let waits = self.waits_by_stack(stacks)?;
@@ -337,7 +336,7 @@ impl Exchanges {
     /// unknown of one, or if it waits for its samplers, which may wait for others in turn.
     fn waits_by_stack(&self, stacks: &[Stack]) -> Option<BTreeMap<Member, Option<Wait>>> {
         let with_peers: BTreeSet<Member> = self
-            .of_two
+            .by_pair
             .keys()
             .map(|(party, _)| *party)
             .filter(|(_, index)| stacks[*index].parent.is_some())
@@ -362,7 +361,7 @@ impl Exchanges {
     }
 
     fn exchanges_of(&self, member: Member) -> impl Iterator<Item = (Member, &Exchange)> {
-        self.of_two
+        self.by_pair
             .iter()
             .filter(move |((process, _), _)| process.0 == member)
             .map(|((_, peer), exchange)| (peer.0, exchange))
@@ -393,7 +392,7 @@ impl Exchanges {
 
     /// The process for which each process waits, if it waits for a single one.
     fn awaited(&self) -> BTreeMap<Member, Member> {
-        let members: BTreeSet<Member> = self.of_two.keys().map(|(party, _)| party.0).collect();
+        let members: BTreeSet<Member> = self.by_pair.keys().map(|(party, _)| party.0).collect();
         members
             .into_iter()
             .filter_map(|member| Some((member, self.awaited_by(member)?)))
@@ -416,7 +415,7 @@ impl Exchanges {
 
     /// Who has not read what whom sent: the reader, the sender, and how many bytes.
     fn unread(&self) -> impl Iterator<Item = (Member, Member, u64)> {
-        self.of_two
+        self.by_pair
             .iter()
             .map(|((reader, sender), one)| (reader.0, sender.0, one.unread_bytes))
             .filter(|(.., bytes)| *bytes > 0)
@@ -424,7 +423,7 @@ impl Exchanges {
 
     /// The processes that have not read something, without those that may wait for another one
     /// first: it has not read their own data, or their system call receives.
-    fn who_does_not_read(&self, receive: &BTreeSet<Member>) -> Vec<Member> {
+    fn non_readers(&self, receive: &BTreeSet<Member>) -> Vec<Member> {
         let waiting: BTreeSet<Member> = self.unread().map(|(_, sender, _)| sender).collect();
         let readers: BTreeSet<Member> = self.unread().map(|(reader, ..)| reader).collect();
         readers
@@ -437,9 +436,9 @@ impl Exchanges {
     /// Which processes wait for which, the longest wait first.
     fn waits(&self) -> Vec<Awaited> {
         let mut of_silent: BTreeMap<Member, Awaited> = BTreeMap::new();
-        for ((silent, waiting), at_silent) in &self.of_two {
+        for ((silent, waiting), at_silent) in &self.by_pair {
             let is_unanswered = self
-                .of_two
+                .by_pair
                 .get(&(*waiting, *silent))
                 .is_some_and(Exchange::is_unanswered);
             let Some(since_ms) = at_silent.since_received_ms.filter(|_| is_unanswered) else {

@@ -13,8 +13,8 @@ use std::time::Duration;
 /// A shorter silence does not count as a hang.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// What the last attempt waits for, or waited for until it was ended, as far as the records show.
-pub fn on(job: &JobHistory) -> Option<JobFinding> {
+/// What the last attempt waits for, or waited for until it was ended.
+pub fn awaited(job: &JobHistory) -> Option<JobFinding> {
     exception(job)
         .or_else(|| servers(job))
         .or_else(|| stalled(job))
@@ -23,11 +23,10 @@ pub fn on(job: &JobHistory) -> Option<JobFinding> {
 
 /// What the job waited for until it was ended from outside.
 pub fn until_the_end(job: &JobHistory) -> Option<JobFinding> {
-    on(job).or_else(|| silence(job))
+    awaited(job).or_else(|| silence(job))
 }
 
-/// The finding that a process has raised an exception and does not end, so that the others wait for
-/// it.
+/// A process has raised an exception and does not end, so the others wait for it.
 fn exception(job: &JobHistory) -> Option<JobFinding> {
     let raised = account::first_raised(job, ProcessHistory::has_stayed)?;
     let (history, words) = (raised.process, raised.words());
@@ -121,8 +120,8 @@ fn last_stall(job: &JobHistory) -> Option<&Stalled> {
     (is_of_try && !moved.any(|time_ms| time_ms > stalled.time_ms)).then_some(stalled)
 }
 
-/// The finding about a stall that was noticed while the job ran. Other facts that dgl-spawn noted,
-/// such as a signal that has stopped a process, count more than the stacks.
+/// A stall that was noticed while the job ran. Other facts that dgl-spawn noted, such as a signal
+/// that has stopped a process, count more than the stacks.
 fn stalled(job: &JobHistory) -> Option<JobFinding> {
     let stalled = last_stall(job)?;
     let reason = stalled.reason.trim_end_matches('.');
@@ -154,13 +153,9 @@ fn stalled(job: &JobHistory) -> Option<JobFinding> {
 /// Adds the last error that a logger has marked, if the processes have written little since.
 fn with_error(job: &JobHistory, mut finding: JobFinding) -> JobFinding {
     let errors = job.clients().filter_map(|history| {
-        let last = history
-            .evidence
-            .statements()
-            .into_iter()
-            .rfind(|statement| {
-                statement.kind == StatementKind::Logged && !statement.first.while_ending
-            })?;
+        let last = history.evidence.last_statement(|statement| {
+            statement.kind == StatementKind::Logged && !statement.first.while_ending
+        })?;
         history
             .evidence
             .last_lines()
@@ -230,18 +225,20 @@ fn busy_child(history: &ProcessHistory) -> Option<String> {
 
 /// Where the trainers and workers were during the stall or hang, as far as is known.
 fn comparison(job: &JobHistory) -> Comparison {
-    match silent(job).is_none() && last_stall(job).is_none() {
-        true => Comparison::default(),
-        false => last_stacks(job),
+    if silent(job).is_none() && last_stall(job).is_none() {
+        Comparison::default()
+    } else {
+        last_stacks(job)
     }
 }
 
 /// Where the trainers and workers were at the end, if they waited or a time limit ended the job.
 pub fn places(job: &JobHistory) -> Comparison {
     let summary = job.summary.as_ref();
-    match summary.is_some_and(|summary| summary.cause.as_deref() == Some("timeout")) {
-        true => last_stacks(job),
-        false => comparison(job),
+    if summary.is_some_and(|summary| summary.cause.as_deref() == Some("timeout")) {
+        last_stacks(job)
+    } else {
+        comparison(job)
     }
 }
 
@@ -263,9 +260,10 @@ fn last_stacks(job: &JobHistory) -> Comparison {
         .collect();
     let count = all.len();
     let known: Vec<(Member, Vec<String>)> = all.into_iter().flatten().collect();
-    match known.len() * 2 > count {
-        true => Comparison::of(known),
-        false => Comparison::default(),
+    if known.len() * 2 > count {
+        Comparison::of(known)
+    } else {
+        Comparison::default()
     }
 }
 
@@ -290,7 +288,7 @@ fn call_note(job: &JobHistory, comparison: &Comparison) -> &'static str {
     if is_told { LONG_CALL } else { "" }
 }
 
-/// The finding by the stacks: which processes are elsewhere than the others, or where all are.
+/// Which processes are elsewhere than the others, or where all are, by their stacks.
 fn by_stacks(job: &JobHistory) -> Option<JobFinding> {
     let comparison = comparison(job);
     let history_of = |member: &Member| {
