@@ -227,8 +227,7 @@ pub fn records(items: Vec<FileItem>) -> Result<Vec<FileCopy>, Report> {
 }
 
 /// A path on the hosts, which may be absolute, below the home of all hosts or, if given, below
-/// `directory`. The result is absolute, UTF-8 and free of `.` and `..`; `option` has the path, for
-/// messages.
+/// `folder`. The result is absolute, UTF-8 and free of `.` and `..`.
 pub fn path_on_hosts(
     option: &str,
     path: &Path,

@@ -57,12 +57,13 @@ impl FileFormat {
 
 fn problem_of_array(head: &[u8], bytes: u64, ids: u64) -> Result<(), String> {
     let header = npy::header(head)?;
-    match header.count == ids {
-        true => header.check(bytes),
-        false => Err(format!(
+    if header.count == ids {
+        header.check(bytes)
+    } else {
+        Err(format!(
             "has {} numbers, where the config says {ids}",
             header.count
-        )),
+        ))
     }
 }
 

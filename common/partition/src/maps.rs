@@ -106,9 +106,10 @@ fn parse<T: DeserializeOwned>(value: &RawValue) -> Result<T, String> {
 
 /// Parses pairs, or only ends, which DGL 0.5 writes and all later versions read.
 fn ranges(value: &RawValue) -> Result<Vec<[u64; 2]>, String> {
-    match value.get().get(1..).is_some_and(|rest| rest.contains('[')) {
-        true => parse(value),
-        false => Ok(from_ends(parse(value)?)),
+    if value.get().get(1..).is_some_and(|rest| rest.contains('[')) {
+        parse(value)
+    } else {
+        Ok(from_ends(parse(value)?))
     }
 }
 

@@ -50,11 +50,12 @@ impl Header {
     pub fn check(&self, bytes: u64) -> Result<(), String> {
         let numbers = self.count.checked_mul(self.width as u64);
         let whole = numbers.and_then(|numbers| numbers.checked_add(self.data_offset as u64));
-        match whole == Some(bytes) {
-            true => Ok(()),
-            false => Err(format!(
+        if whole == Some(bytes) {
+            Ok(())
+        } else {
+            Err(format!(
                 "is {bytes} bytes long, which is not what its header says"
-            )),
+            ))
         }
     }
 }

@@ -28,9 +28,12 @@ pub fn list(cpus: impl IntoIterator<Item = u32>) -> String {
     }
     ranges
         .iter()
-        .map(|(first, last)| match first == last {
-            true => first.to_string(),
-            false => format!("{first}-{last}"),
+        .map(|(first, last)| {
+            if first == last {
+                first.to_string()
+            } else {
+                format!("{first}-{last}")
+            }
         })
         .collect::<Vec<_>>()
         .join(",")

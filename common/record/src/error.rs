@@ -106,13 +106,8 @@ impl Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.without_fix())?;
-        f.write_str(
-            &self
-                .fix
-                .as_ref()
-                .map_or(String::new(), |fix| fix_line(fix, None)),
-        )
+        let fix = self.fix.as_ref().map(|fix| fix_line(fix, None));
+        write!(f, "{}{}", self.without_fix(), fix.unwrap_or_default())
     }
 }
 

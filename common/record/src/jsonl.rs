@@ -158,8 +158,7 @@ impl Stream {
         &self.text[line.begin..][..line.length as usize]
     }
 
-    /// All records of a type, in the order of their ids if they form a set; those with `"ok":false`
-    /// are left out.
+    /// All records of a type by their ids, without those with `"ok":false`.
     pub fn all<T: Record + DeserializeOwned>(&self) -> Result<Vec<T>, Report> {
         self.set_of(|line| line.ok != Some(false))
     }
@@ -499,9 +498,10 @@ fn next_value(
         let room = (MAX_LINE + 1 - text.len()) as u64;
         let read = input.take(room).read_until(b'\n', &mut text);
         if read.map_err(|error| Fault::unreachable("stdin", error.to_string()).fix(PIPE))? == 0 {
-            return match text.is_empty() {
-                true => Ok(None),
-                false => at_cut(*number).map(|()| None),
+            return if text.is_empty() {
+                Ok(None)
+            } else {
+                at_cut(*number).map(|()| None)
             };
         }
         *number += 1;
@@ -534,9 +534,10 @@ fn next_value(
             Err(error)
                 if error.is_eof() && (text.starts_with(b"{\n") || text.starts_with(b"{\r\n")) => {}
             Err(error) if error.is_eof() && !is_array(&text) => {
-                return match text.ends_with(b"\n") {
-                    true => Err(cut(*number)),
-                    false => at_cut(*number).map(|()| None),
+                return if text.ends_with(b"\n") {
+                    Err(cut(*number))
+                } else {
+                    at_cut(*number).map(|()| None)
                 };
             }
             Err(error) => return Err(not_a_record(*number, &text, &error)),
@@ -565,8 +566,7 @@ fn is_array(text: &[u8]) -> bool {
     text.trim_ascii_start().starts_with(b"[")
 }
 
-/// The fault of a line that is not a record, with a fix for the known changes that other programs
-/// make to a stream.
+/// With a fix for the known changes that other programs make to a stream.
 fn not_a_record(number: u64, text: &[u8], error: &serde_json::Error) -> Report {
     let error = error.to_string();
     let (problem, fix) = if is_array(text) {
@@ -651,8 +651,8 @@ pub fn append<T: Record>(record: &T, lines: &mut Vec<u8>) {
     lines.push(b'\n');
 }
 
-/// Writes the whole output of a planner: the input, then the planner's own lines. If the reader has
-/// closed the pipe, it ends quietly.
+/// Writes the input and then the planner's own lines. If the reader has closed the pipe, it ends
+/// quietly.
 pub fn print(
     stream: Option<&Stream>,
     own: impl IntoIterator<Item = impl AsRef<[u8]>>,
@@ -670,9 +670,10 @@ pub fn print_more<T: Record>(
 ) -> Result<(), Report> {
     let lines = stream.lines.iter().map(|line| {
         let text = stream.text_of(line);
-        match line.r#type == T::TYPE {
-            true => Ok(Cow::Owned(with_fields(text, [("of", of.into())])?)),
-            false => Ok(Cow::Borrowed(text)),
+        if line.r#type == T::TYPE {
+            Ok(Cow::Owned(with_fields(text, [("of", of.into())])?))
+        } else {
+            Ok(Cow::Borrowed(text))
         }
     });
     print_lines(lines, own)
@@ -769,8 +770,7 @@ impl Out {
         self.pass_but(stream, "", &[]);
     }
 
-    /// Writes all input lines unchanged, except for records of one type, which the tool writes
-    /// again.
+    /// Writes all input lines except records of one type, which the tool writes again.
     pub fn pass_but(&mut self, stream: &Stream, left_out: &str, changed: &[Host]) {
         self.write(&stream.bytes_but(left_out, changed));
     }

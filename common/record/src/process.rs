@@ -326,8 +326,8 @@ impl Process {
             .unwrap_or_default())
     }
 
-    /// The process for this restart of its job: sets torch's variable, and replaces the text that
-    /// stands for the number.
+    /// Sets torch's variable for this restart of the job, and replaces the text that stands for the
+    /// number.
     pub fn in_attempt(mut self, attempt: u32) -> Result<Process, Fault> {
         let number = attempt.to_string();
         if self.attempt {
@@ -423,9 +423,10 @@ pub fn is_job_name(text: &str) -> bool {
 }
 
 pub fn job_name(text: &str) -> Result<String, String> {
-    match is_job_name(text) {
-        true => Ok(text.to_owned()),
-        false => Err("letters, digits, dots, dashes and underscores, 64 at most".to_owned()),
+    if is_job_name(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("letters, digits, dots, dashes and underscores, 64 at most".to_owned())
     }
 }
 

@@ -92,9 +92,9 @@ impl Profile {
 
     /// Whether it is a child of another process of the job, such as a sampler.
     pub fn is_child(&self) -> bool {
-        let first = || self.main_thread()?.stacks.first();
-        let frames = || Some(self.frames_of(first()?));
-        self.parent.is_some() || frames().is_some_and(|frames| stacks::child(&frames).is_some())
+        let stack = self.main_thread().and_then(|main| main.stacks.first());
+        self.parent.is_some()
+            || stack.is_some_and(|stack| stacks::child(&self.frames_of(stack)).is_some())
     }
 
     /// The process by its role and rank; `None` for a child, and if they are unknown.
@@ -219,7 +219,7 @@ pub struct Slow {
 }
 
 /// Fewer samples are no evidence.
-const FEWEST_LOOKS: u32 = 20;
+const FEWEST_SAMPLES: u32 = 20;
 /// The least difference between the shares of time that the slow processes and the others wait.
 const LEAST_DIFFERENCE: f64 = 0.05;
 /// A slow process waits for at most this part of the time that any other waits.
@@ -239,7 +239,7 @@ struct Vote<'p> {
 impl Vote<'_> {
     fn of(profile: &Profile) -> Option<Vote<'_>> {
         let member = profile.member()?;
-        let is_counted = profile.samples >= FEWEST_LOOKS && member.0 != Role::Server;
+        let is_counted = profile.samples >= FEWEST_SAMPLES && member.0 != Role::Server;
         let lines = profile.lines();
         let waiting = || lines.iter().filter(|line| line.waits_for_others());
         let samples: u32 = waiting().map(|line| line.samples).sum();

@@ -396,8 +396,7 @@ impl Comparison {
         }
     }
 
-    /// The comparison in a sentence without its full stop; `name` names the members of a group, and
-    /// `note` is a remark about the outliers.
+    /// A sentence without its full stop; `note` is a remark about the outliers.
     pub fn sentence(&self, name: impl Fn(&[Member]) -> String, note: &str) -> String {
         match self.groups.split_at(self.outliers) {
             ([], all) => describe(all, name),
@@ -408,7 +407,7 @@ impl Comparison {
         }
     }
 
-    /// The outliers in a sentence without its full stop; empty if there are none.
+    /// The outliers in a sentence without its full stop.
     pub fn describe_outliers(&self, name: impl Fn(&[Member]) -> String) -> String {
         describe(self.outliers(), name)
     }
@@ -418,9 +417,10 @@ impl Comparison {
             .iter()
             .enumerate()
             .map(|(group_index, group)| {
-                let unlike = match group_index < self.outliers {
-                    true => ", unlike the others,",
-                    false => "",
+                let unlike = if group_index < self.outliers {
+                    ", unlike the others,"
+                } else {
+                    ""
                 };
                 format!("{}{unlike} {}", names(&group.members), group.words())
             })
@@ -515,9 +515,10 @@ fn outliers(groups: &[Group]) -> Vec<Vec<Member>> {
         return Vec::new();
     };
     let is_elsewhere = |group: &Group| !group.waits_with(most);
-    match count(&is_elsewhere) * 3 <= all {
-        true => members(&is_elsewhere),
-        false => Vec::new(),
+    if count(&is_elsewhere) * 3 <= all {
+        members(&is_elsewhere)
+    } else {
+        Vec::new()
     }
 }
 

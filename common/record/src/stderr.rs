@@ -12,8 +12,7 @@ pub fn write_line(line: Arguments<'_>) {
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// Writes a line to stderr like `eprintln!`, but continues if stderr cannot be written; see
-/// [`stderr::write_line`](crate::stderr::write_line).
+/// Like `eprintln!`, by [`stderr::write_line`](crate::stderr::write_line).
 #[macro_export]
 macro_rules! tell {
     ($($line:tt)*) => {

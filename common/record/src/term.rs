@@ -99,9 +99,10 @@ pub fn wrapped(text: &str, columns: usize, indent: &str) -> String {
 
 /// The text in one of six colours, or unchanged if colours are not wanted.
 pub fn colour(text: &str, number: usize, wanted: bool) -> String {
-    match wanted {
-        true => format!("\x1b[3{}m{text}\x1b[0m", number % 6 + 1),
-        false => text.to_owned(),
+    if wanted {
+        format!("\x1b[3{}m{text}\x1b[0m", number % 6 + 1)
+    } else {
+        text.to_owned()
     }
 }
 

@@ -186,8 +186,8 @@ impl<'a> ProgramPlan<'a> {
         self.hosts.len()
     }
 
-    /// The path at which the partition config may also be on this machine. If a graph record says
-    /// which files the hosts have, an older file here proves nothing.
+    /// Where the partition config may be on this machine. If a graph record says which files the
+    /// hosts have, an older file here proves nothing.
     pub fn config_here(&self) -> Option<PathBuf> {
         if self.has_graph {
             return None;
@@ -212,7 +212,7 @@ impl<'a> ProgramPlan<'a> {
         warnings.into_iter().flatten().collect()
     }
 
-    /// A warning about the source of the trainers' number of threads, if it may surprise.
+    /// About the source of the trainers' number of threads, if it may surprise.
     fn omp_warning(&self) -> Option<String> {
         let Program { role, counts, .. } = &self.clients;
         if counts.is_empty() || self.env.sets(*role, "OMP_NUM_THREADS") {

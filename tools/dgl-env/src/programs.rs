@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
-/// A program of the plan: processes of one role, which run the command in an environment of their
-/// own and count their ranks together.
+/// Processes of one role, which run the command in an environment of their own and count their
+/// ranks together.
 pub struct Program {
     pub role: Role,
     /// The number of its processes on each host; empty if --role has none of them started.
@@ -31,9 +31,10 @@ impl Program {
     pub fn new(args: &Args, role: Role, counts: Vec<u32>) -> Program {
         Program {
             role,
-            counts: match args.starts(role) {
-                true => counts,
-                false => Vec::new(),
+            counts: if args.starts(role) {
+                counts
+            } else {
+                Vec::new()
             },
         }
     }
@@ -188,9 +189,10 @@ pub fn ports(
         .into_iter()
         .filter(|port| !is_taken(port) && !is_server(port) && Some(*port) != args.master_port);
     let is_chosen = args.master_port.is_some() || args.server_name.is_some();
-    let master_port = match is_chosen {
-        true => args.master_port,
-        false => free.next(),
+    let master_port = if is_chosen {
+        args.master_port
+    } else {
+        free.next()
     };
     let named: BTreeMap<String, Option<u16>> = placeholders
         .iter()
@@ -308,8 +310,8 @@ pub fn faults(
     faults
 }
 
-/// The fault of a placeholder whose value is not known yet, or differs from the variable that the
-/// processes read.
+/// For a placeholder whose value is not known yet, or differs from the variable that the processes
+/// read.
 fn own_fault(fact: &Fact, args: &Args, env: &UserEnv) -> Option<Fault> {
     let sets = |name: &str| {
         env.of(args.client_role())
@@ -358,9 +360,10 @@ fn fault_of_other(role: Role, fact: &Fact, earlier: &Earlier) -> Option<Fault> {
         ),
         None => (
             format!("there is no program {name} before this one in the stream"),
-            match known.is_empty() {
-                true => before,
-                false => format!("{before}, or name one of {}", known.join(", ")),
+            if known.is_empty() {
+                before
+            } else {
+                format!("{before}, or name one of {}", known.join(", "))
             },
         ),
     };

@@ -34,9 +34,10 @@ impl Layout {
         let data = path("--rel-data-path", Some(&workspace), data);
         let ip_config = path("--ip-config", Some(&workspace), &args.ip_config);
         let config_name = args.config_name.as_ref().map(|name| {
-            match name.is_absolute() || name.starts_with("~") {
-                true => path("--config-name", None, name),
-                false => name.clone(),
+            if name.is_absolute() || name.starts_with("~") {
+                path("--config-name", None, name)
+            } else {
+                name.clone()
             }
         });
         if let Some(name) = &config_name {
@@ -85,9 +86,9 @@ impl Layout {
         }
     }
 
-    /// The form of a part's path in a config. DGL 0.6 and later read it relative to the config's
-    /// directory, 0.5 relative to the working directory. An absolute path suits both, and is the
-    /// only choice if the file is not below.
+    /// DGL 0.6 and later read a part's path relative to the config's directory, 0.5 relative to the
+    /// working directory. An absolute path suits both, and is the only choice if the file is not
+    /// below.
     pub fn part_path(&self, config: &Path, dst: &Path) -> PathBuf {
         let folder = config.parent().unwrap_or(&self.workspace);
         let relative = if self.paths == Paths::Absolute {
@@ -98,8 +99,8 @@ impl Layout {
         relative.unwrap_or(dst).to_owned()
     }
 
-    /// The form of an .npy map's path in a config. Every version of DGL that has these maps reads
-    /// them from the working directory, which is the workspace.
+    /// Every version of DGL that has .npy maps reads them from the working directory, which is the
+    /// workspace.
     pub fn map_path(&self, dst: &Path) -> PathBuf {
         if self.paths == Paths::Absolute {
             dst.to_owned()

@@ -166,9 +166,10 @@ fn graph_files(
     let mut wanted = plan::wanted(config, layout, args.parts_per_host);
     let beside = disk::graphstorm_files(&config.folders[0]);
     wanted.extend(plan::beside_config(config, layout, beside));
-    let identities = match args.script_folder.is_empty() && args.extra.is_empty() {
-        true => HashSet::new(),
-        false => disk::identities(&config.file, &wanted),
+    let identities = if args.script_folder.is_empty() && args.extra.is_empty() {
+        HashSet::new()
+    } else {
+        disk::identities(&config.file, &wanted)
     };
     wanted.retain(|wanted| plan::is_copied(wanted, layout.parts, dropped));
     let fix = "run partition_graph again, or correct the path; it is relative to the directory of \

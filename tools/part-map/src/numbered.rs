@@ -87,12 +87,13 @@ impl NumberedNames {
         let first = first.join(" or ");
         let problem = format!("has nothing for any host: there is no {first}");
         let fault = Fault::data(&self.location, problem);
-        match self.forms.iter().any(|form| form.contains(['*', '?'])) {
-            true => fault.fix(
+        if self.forms.iter().any(|form| form.contains(['*', '?'])) {
+            fault.fix(
                 "write names without * and ?: if a host gets several files, put them into a \
                  directory for each host and name that",
-            ),
-            false => fault.fix(all),
+            )
+        } else {
+            fault.fix(all)
         }
     }
 

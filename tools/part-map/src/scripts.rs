@@ -151,16 +151,15 @@ pub fn file_or_folder(
     kind: &'static str,
     choice: &ScriptChoice,
 ) -> Result<Vec<FileItem>, Report> {
-    match real.is_dir() {
-        true => walk(real, dst, kind, choice),
-        false => {
-            let here = inspect(real, FileFormat::Any)?;
-            Ok(vec![FileItem::new(
-                kind,
-                dst.to_owned(),
-                FileSource::Copied(here),
-            )])
-        }
+    if real.is_dir() {
+        walk(real, dst, kind, choice)
+    } else {
+        let here = inspect(real, FileFormat::Any)?;
+        Ok(vec![FileItem::new(
+            kind,
+            dst.to_owned(),
+            FileSource::Copied(here),
+        )])
     }
 }
 

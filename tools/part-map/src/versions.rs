@@ -107,21 +107,22 @@ fn limits(config: &PartConfig, paths: Paths) -> Vec<VersionLimit> {
     }
     if let Map::Ranges { canonical, .. } = edges {
         let fix = "partition the graph again with the hosts' version of DGL";
-        match canonical {
-            true => limit(
+        if *canonical {
+            limit(
                 (1, 0, 0),
                 NEVER,
                 "names edge types as src:etype:dst, which DGL reads from 1.0 on",
                 fix,
-            ),
-            false => limit(
+            );
+        } else {
+            limit(
                 (0, 6, 0),
                 (1, 0, 0),
                 "names edge types without their node types, which DGL reads from 0.6 to 0.9 and \
                  refuses from 1.0 on",
                 "for DGL 1.0 and later convert it with DGL's \
                  tools/change_etype_to_canonical_etype.py",
-            ),
+            );
         }
     }
     if !config.all_have(DGL_GRAPH) {
