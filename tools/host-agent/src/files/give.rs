@@ -154,14 +154,14 @@ impl SourceFile for &GivenFile<'_> {
         self.wanted.meta.bytes
     }
 
+    /// The tool chooses the name, the mode and the time.
     fn attributes(&self) -> FileAttributes {
-        let FileToSend { id, path, meta } = self.wanted;
         FileAttributes {
-            id: *id,
-            dst: path.clone(),
-            bytes: meta.bytes,
-            mode: meta.mode,
-            mtime: Some(meta.mtime),
+            id: self.wanted.id,
+            dst: "".into(),
+            bytes: self.wanted.meta.bytes,
+            mode: 0,
+            mtime: None,
         }
     }
 
