@@ -167,7 +167,7 @@ fn the_whole_matrix_of_breaks_of_a_chain_real_hosts() {
 /// The connection between two hosts breaks, and the first host is killed while the others go on.
 #[test]
 fn a_chain_that_breaks_twice_is_completed_from_here_real_hosts() {
-    let lab = up_with(5, "120mbit", LARGE);
+    let lab = up_with(5, "60mbit", LARGE);
     let ran = disturb_push(&lab, POINTS[0], || {
         lab.on(3, "ip route replace blackhole 10.77.0.4/32");
         soon("more has arrived", || lab.arrived(3) > POINTS[1]);
