@@ -58,7 +58,7 @@ test: need-test
 	cargo build --workspace --locked
 	tests/run.sh $(TESTS)
 
-# No hosts, no DGL, and of the system what a build needs.
+# No hosts, no DGL, nothing that takes seconds, and of the system what a build needs.
 test-fast: need
 	cargo build --workspace --locked
 	tests/run.sh --fast $(TESTS)

@@ -17,7 +17,6 @@ PATH=$(python3 -c 'import os, sys; print(os.path.dirname(sys.executable))'):$PAT
 case "${1:-}" in
     --fast)
         shift
-        export DGL_TOOLS_TEST_FAST=1 # see takes_seconds() of tests/support
         set -- --profile fast --workspace "$@"
         ;;
     --long)

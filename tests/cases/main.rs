@@ -1,7 +1,7 @@
 //! Commands and what they print, as text that is compared. A line of a file begins with what it is:
 //!
 //!     # a comment
-//!     ## the name of a case, which has its own directory; [seconds] behind it: not in test-fast
+//!     ## the name of a case, which has its own directory
 //!     < a file in this directory, whose lines follow, each behind |
 //!     $ a command in sh, which goes on behind >; commands.sh has what it can use beside the tools
 //!     | what it prints on stdout
@@ -11,13 +11,15 @@
 //! Each command begins with `case.sh`, if the case has such a file. PWD stands for the directory
 //! and … for anything: a line of nothing else stands for any number of lines. `make cases` writes
 //! what is printed into the files, and keeps lines that are right with their ….
+//!
+//! What takes seconds is in a file of its own, whose name begins with `slow_`.
 
 // a test that cannot go on fails
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use support::{Ran, in_form, root, scratch, sh_for_cases, takes_seconds, write};
+use support::{Ran, in_form, root, scratch, sh_for_cases, write};
 
 /// Each file is a test, so that they run beside each other.
 macro_rules! files {
@@ -28,9 +30,10 @@ macro_rules! files {
 }
 
 files! {
-    bind dgl_env dgl_env_command dgl_env_plan dgl_env_refusals dgl_spawn dgl_why flags graphstorm
-    host_agent host_probe host_swap ipconf_check messages_command_lines messages_files
-    part_map streams
+    bind dgl_env dgl_env_command dgl_env_plan dgl_env_refusals dgl_spawn dgl_why flags
+    graphstorm host_agent host_probe host_swap ipconf_check messages_command_lines part_map
+    slow_dgl_env slow_dgl_spawn slow_host_agent slow_host_probe slow_messages_files slow_streams
+    streams
 }
 
 #[test]
@@ -45,7 +48,7 @@ fn every_file_is_a_test() {
 
 #[test]
 fn every_message_says_what_to_do() {
-    for name in FILES.iter().filter(|name| name.starts_with("messages_")) {
+    for name in FILES.iter().filter(|name| name.contains("messages_")) {
         for step in parse(&std::fs::read_to_string(path(name)).unwrap()) {
             let message: Vec<&str> = step.lines("! ").collect();
             let tool = message.first().and_then(|line| line.split(':').next());
@@ -166,15 +169,13 @@ fn compare(step: &mut Step, folder: &Path) -> Option<String> {
 fn check(name: &str) {
     let mut steps = parse(&std::fs::read_to_string(path(name)).unwrap());
     let (mut folder, mut wrong) = (scratch(), String::new());
-    let mut is_left_out = false;
     for step in &mut steps {
         if step.head.starts_with("## ") {
             folder = scratch();
-            is_left_out = step.head.ends_with(" [seconds]") && takes_seconds();
         } else if let Some(file) = step.head.strip_prefix("< ") {
             let lines = step.lines("| ").map(|line| format!("{line}\n"));
             write(&folder, file, lines.collect::<String>());
-        } else if !is_left_out {
+        } else {
             wrong.extend(compare(step, &folder));
         }
     }

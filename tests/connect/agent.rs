@@ -6,9 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use support::{
-    Ran, executable, make_folder, scratch, sh, shells, soon, takes_seconds, tools, write,
-};
+use support::{Ran, executable, make_folder, scratch, sh, shells, soon, tools, write};
 
 /// A host with a home and a directory for temporary files.
 struct Host {
@@ -114,10 +112,7 @@ fn own_disks(options: &str) -> String {
 }
 
 #[test]
-fn every_shell_takes_the_agent_once() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_every_shell_takes_the_agent_once() {
     for shell in shells() {
         let host = Host::new();
         let login = format!("shift; echo x >>logins; exec {shell} \"$@\"");
@@ -145,10 +140,7 @@ fn every_shell_takes_the_agent_once() {
 
 /// The agent's own files are private, but not what a job writes.
 #[test]
-fn a_process_has_the_umask_of_the_login_in_every_shell() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_process_has_the_umask_of_the_login_in_every_shell() {
     let job = "dgl-env --role worker -- sh -c umask 2>/dev/null | \
         dgl-spawn --no-preflight --format human";
     for shell in shells() {
@@ -167,10 +159,7 @@ fn a_process_has_the_umask_of_the_login_in_every_shell() {
 }
 
 #[test]
-fn below_any_login_shell_and_its_noise() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_below_any_login_shell_and_its_noise() {
     let shells = ["csh", "tcsh", "fish", "zsh", "bash -l", "dash", "mksh"];
     for shell in shells
         .into_iter()
@@ -192,10 +181,7 @@ fn below_any_login_shell_and_its_noise() {
 }
 
 #[test]
-fn a_folder_that_does_not_allow_execution_is_passed_over() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_folder_that_does_not_allow_execution_is_passed_over() {
     let noexec = "mount -t tmpfs -o noexec,mode=0700 tmpfs $HOME";
     let host = Host::new();
     well(&host.log_in(&with_mounts(noexec)));
@@ -211,10 +197,7 @@ fn a_folder_that_does_not_allow_execution_is_passed_over() {
 }
 
 #[test]
-fn a_full_folder_is_passed_over() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_full_folder_is_passed_over() {
     for size in ["4k", "64k"] {
         let host = Host::new();
         let full = format!(
@@ -227,10 +210,7 @@ fn a_full_folder_is_passed_over() {
 }
 
 #[test]
-fn a_folder_that_is_a_link_or_somebody_elses_is_refused() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_folder_that_is_a_link_or_somebody_elses_is_refused() {
     let host = Host::new();
     let elsewhere = host.folder.join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
@@ -258,10 +238,7 @@ fn a_folder_that_is_a_link_or_somebody_elses_is_refused() {
 /// Another user who can write the directory above the agent's puts theirs in its place, again and
 /// again, while the script looks at it.
 #[test]
-fn an_agent_that_others_can_replace_is_not_run() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_an_agent_that_others_can_replace_is_not_run() {
     let host = Host::new();
     well(&host.log_in("exec \"$@\""));
     let agent = host.only_agent_in(&host.cache());
@@ -336,10 +313,7 @@ fn where_no_folder_will_do_all_are_named_with_the_cure() {
 }
 
 #[test]
-fn hosts_that_share_a_home_take_one_agent_at_the_same_time() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_hosts_that_share_a_home_take_one_agent_at_the_same_time() {
     let host = Host::new();
     executable(&host.folder, "login", "#!/bin/sh\nexec \"$@\"\n");
     let reap = "echo 10.99.0.$n | ipconf-check | \
@@ -357,10 +331,7 @@ fn hosts_that_share_a_home_take_one_agent_at_the_same_time() {
 }
 
 #[test]
-fn what_a_cut_leaves_is_removed_later() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_what_a_cut_leaves_is_removed_later() {
     let host = Host::new();
     let cut = "#!/bin/sh\nhead -c 1000\nkill -s KILL 0\n";
     for program in ["gzip", "cat"] {
@@ -423,10 +394,7 @@ while not (is_over.is_set() and (not held or through >= last)):
 "#;
 
 #[test]
-fn a_slow_link_may_take_its_time_and_one_that_stands_still_may_not() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_slow_link_may_take_its_time_and_one_that_stands_still_may_not() {
     let limit = 5;
     let packed = sh(&tools(), "gzip -1c host-agent | wc -c").out;
     let packed: u64 = packed.trim().parse().unwrap();
@@ -487,10 +455,7 @@ fn an_agent_that_was_not_used_for_a_month_is_removed() {
 
 /// A machine that lost its power leaves empty files and cut ones.
 #[test]
-fn an_agent_that_does_not_run_is_sent_again() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_an_agent_that_does_not_run_is_sent_again() {
     let host = Host::new();
     well(&host.log_in("exec \"$@\""));
     let agent = host.only_agent_in(&host.cache());

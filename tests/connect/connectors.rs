@@ -3,8 +3,7 @@
 
 use std::time::{Duration, Instant};
 use support::{
-    Cluster, PYTHON_WITH_STAND_IN, executable, partition, read, scratch, sh, soon, takes_seconds,
-    write,
+    Cluster, PYTHON_WITH_STAND_IN, executable, partition, read, scratch, sh, soon, write,
 };
 
 /// The whole path with a template of ours, whose program talks before and after the command.
@@ -48,10 +47,7 @@ fn a_command_template_carries_the_whole_path() {
 }
 
 #[test]
-fn a_template_that_fails_says_why() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_template_that_fails_says_why() {
     let folder = scratch();
     partition(&folder, 1);
     write(&folder, "ip.txt", "127.0.0.1\n");
@@ -141,10 +137,7 @@ fn a_template_that_fails_says_why() {
 
 /// What a connector warns of again and again says nothing about the host, however much it is.
 #[test]
-fn what_a_connector_says_is_no_sign_of_life_of_its_host() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_what_a_connector_says_is_no_sign_of_life_of_its_host() {
     let folder = scratch();
     write(&folder, "ip.txt", "127.0.0.1\n");
     let forward = "import os, sys, time\n\
@@ -186,10 +179,7 @@ fn what_a_connector_says_is_no_sign_of_life_of_its_host() {
 
 /// One that does not end with its stdin, nor when it is told to.
 #[test]
-fn a_connector_that_stays_is_ended_with_the_tool() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_connector_that_stays_is_ended_with_the_tool() {
     let folder = scratch();
     write(&folder, "ip.txt", "10.0.0.1\n10.0.0.2\n10.0.0.3\n");
     let stays = "#!/bin/sh\ntrap \"$1\" TERM; shift 2; echo $$ >>pids; \"$@\"; exec sleep 333\n";
@@ -772,7 +762,7 @@ fn a_connection_that_breaks_is_told_in_words_on_real_hosts() {
 
 /// Nothing has been started then, and 40 hosts that do not answer would take minutes.
 #[test]
-fn ctrl_c_while_hosts_are_connected_to_ends_a_tool() {
+fn slow_ctrl_c_while_hosts_are_connected_to_ends_a_tool() {
     let folder = scratch();
     let hosts: String = (1..=40).map(|host| format!("10.66.0.{host}\n")).collect();
     write(&folder, "ip.txt", hosts);

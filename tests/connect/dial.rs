@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use support::{
     Cluster, Ran, assert_has, command, executable, ip_config, make_folder, partition, path, read,
-    scratch, sh, soon, takes_seconds, write,
+    scratch, sh, soon, write,
 };
 
 /// `engine AGENT NAME...`: starts the agent under each name, and waits for all of them.
@@ -114,10 +114,7 @@ fn kill(signal: &str, pid: &str) {
 }
 
 #[test]
-fn one_command_carries_the_whole_path() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_one_command_carries_the_whole_path() {
     let lab = Lab::new(1);
     partition(&lab.folder, 1);
     write(&lab.folder, "ip.txt", "127.0.0.1 31000\n");
@@ -167,10 +164,7 @@ fn lists_of_hosts_stand_where_the_command_wants_them() {
 }
 
 #[test]
-fn a_host_that_does_not_dial_in_is_named_and_others_are_not() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_host_that_does_not_dial_in_is_named_and_others_are_not() {
     let lab = Lab::new(3);
     lab.sh(
         "DGL_TOOLS_CONNECT_TIMEOUT=3s dgl-reap --list --connect 'dial ./engine {agent} n1 n3' \
@@ -203,10 +197,7 @@ fn agents_dial_the_address_that_was_said() {
 }
 
 #[test]
-fn who_was_not_asked_for_or_comes_later_is_named_and_harms_nobody() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_who_was_not_asked_for_or_comes_later_is_named_and_harms_nobody() {
     let lab = Lab::new(2);
     lab.plan(": >began; sleep 3; echo well");
     // the one nobody asked for is there before the last that is; the second of n1 when it serves
@@ -237,10 +228,7 @@ fn who_was_not_asked_for_or_comes_later_is_named_and_harms_nobody() {
 
 /// Which of two is the host nobody can tell here: it may be the second that was taken over.
 #[test]
-fn a_host_that_two_agents_claim_to_be_is_refused() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_host_that_two_agents_claim_to_be_is_refused() {
     let lab = Lab::new(2);
     executable(
         &lab.folder,
@@ -267,10 +255,7 @@ fn a_host_that_two_agents_claim_to_be_is_refused() {
 
 /// The ticket is shared, so a host that was taken over has it too.
 #[test]
-fn an_agent_that_connects_from_another_address_is_not_the_host_it_names() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_an_agent_that_connects_from_another_address_is_not_the_host_it_names() {
     let lab = Lab::new(1);
     // documentation addresses, of no machine
     let hosts = lab.read("hosts.jsonl").replace("127.0.1.1", "192.0.2.1");
@@ -308,10 +293,7 @@ fn the_command_may_do_more_after_its_agents_have_left() {
 
 /// What a script has started and does not wait for is of its process group.
 #[test]
-fn all_that_the_command_has_started_ends_with_the_tool() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_all_that_the_command_has_started_ends_with_the_tool() {
     let lab = Lab::new(1);
     executable(
         &lab.folder,
@@ -334,10 +316,7 @@ fn all_that_the_command_has_started_ends_with_the_tool() {
 }
 
 #[test]
-fn a_command_that_fails_says_why() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_command_that_fails_says_why() {
     let lab = Lab::new(2);
     executable(
         &lab.folder,
@@ -425,10 +404,7 @@ fn a_command_that_fails_says_why() {
 /// One that has another run's secret, one that speaks no TLS, and more that say nothing than the
 /// tool may have files open, up to its end.
 #[test]
-fn strangers_get_nowhere_and_keep_nobody_out() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_strangers_get_nowhere_and_keep_nobody_out() {
     let lab = Lab::new(2);
     lab.plan("echo well");
     let strangers = "import json, os, socket, subprocess, sys\n\
@@ -467,10 +443,7 @@ fn strangers_get_nowhere_and_keep_nobody_out() {
 }
 
 #[test]
-fn the_secret_is_in_a_file_of_the_users_alone() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_the_secret_is_in_a_file_of_the_users_alone() {
     let lab = Lab::new(1);
     lab.plan("env; sleep 3");
     executable(
@@ -546,10 +519,7 @@ fn agents_that_wait_take_one_ticket_after_the_other() {
 }
 
 #[test]
-fn an_agent_that_is_lost_is_a_lost_host_and_a_restart_starts_it_again() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_an_agent_that_is_lost_is_a_lost_host_and_a_restart_starts_it_again() {
     let lab = Lab::new(2);
     lab.plan("[ -e again ] || exec sleep 600");
     let mut job = lab.begin(
@@ -756,10 +726,7 @@ fn a_folder_that_others_can_replace_is_refused() {
 
 /// Whoever can replace the agent that lies there runs what he likes on all hosts.
 #[test]
-fn a_folder_in_which_others_can_change_the_agent_is_refused() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_folder_in_which_others_can_change_the_agent_is_refused() {
     let lab = Lab::new(1);
     let shared = lab.folder.join("shared");
     fs::create_dir(&shared).unwrap();
@@ -821,10 +788,7 @@ fn an_agent_in_a_directory_that_is_read_only_is_used() {
 
 /// The kernel takes no word of 128 KiB.
 #[test]
-fn a_list_of_hosts_that_no_command_line_holds_is_refused_with_the_cure() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_list_of_hosts_that_no_command_line_holds_is_refused_with_the_cure() {
     let lab = Lab::new(1);
     let of = 6000;
     let record = |id: usize| {

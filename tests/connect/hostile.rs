@@ -2,7 +2,7 @@
 //! command that people are told to paste.
 
 use serde_json::json;
-use support::{assert_has, executable, host_record, read, scratch, sh, takes_seconds, write};
+use support::{assert_has, executable, host_record, read, scratch, sh, write};
 
 /// Sets a title, writes to the clipboard, clears the screen, begins a line that looks like ours.
 const EVIL: &str = r"\033]0;title\007\033]52;c;cm0gLXJm\007\033[2J";
@@ -13,7 +13,7 @@ fn is_text(text: &str) -> bool {
 }
 
 #[test]
-fn what_hosts_say_is_shown_as_text() {
+fn slow_what_hosts_say_is_shown_as_text() {
     let folder = scratch();
     write(&folder, "ip.txt", "127.0.0.1\n");
     // the last words of what leads to a host
@@ -149,10 +149,7 @@ const REAPED: &str =
 
 /// A host that was taken over speaks in host-agent's place.
 #[test]
-fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
     let folder = scratch();
     sh(&folder, "printf '10.99.0.1\\n' | ipconf-check >hosts").ends(0);
     let found = concat!(
@@ -221,10 +218,7 @@ fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
 
 /// Whatever it sends, a tool keeps a bounded part of it.
 #[test]
-fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
     let folder = scratch();
     let process = "{\"type\":\"process\",\"id\":0,\"of\":1,\"host\":0,\"ip\":\"10.99.0.1\",\
         \"role\":\"worker\",\"rank\":0,\"argv\":[\"t\"]}";
@@ -297,10 +291,7 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
 /// Whatever it may send while a job runs, over and over, to a tool whose output is not read: little
 /// is kept of it, and how its process ended is still told.
 #[test]
-fn a_host_that_reports_without_end_does_not_fill_the_memory_of_a_job() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_host_that_reports_without_end_does_not_fill_the_memory_of_a_job() {
     let folder = scratch();
     let process = json!({"type": "process", "id": 0, "of": 1, "host": 0, "ip": "10.99.0.1",
         "role": "worker", "rank": 0, "argv": ["t"]});
@@ -429,10 +420,7 @@ done
 
 /// The second host runs, and answers nothing.
 #[test]
-fn a_host_that_hangs_holds_back_the_end_of_a_job_for_seconds_only() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_host_that_hangs_holds_back_the_end_of_a_job_for_seconds_only() {
     let folder = scratch();
     executable(
         &folder,
@@ -465,10 +453,7 @@ printf '\\n%s runs\\n' \"$token\"\nexec cat >/dev/null\n",
 
 /// Each time is another copy of it on its way.
 #[test]
-fn a_host_that_asks_for_the_agent_again_and_again_is_refused() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_host_that_asks_for_the_agent_again_and_again_is_refused() {
     let folder = scratch();
     write(&folder, "ip.txt", "127.0.0.1\n");
     let start = "#!/bin/sh\nread -r first; token=${first##* }; read -r script\n\

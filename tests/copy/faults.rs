@@ -22,9 +22,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
-use support::{
-    Cluster, Ran, ip_config, noise, root, scratch, sh, soon, takes_seconds, tools, write,
-};
+use support::{Cluster, Ran, ip_config, noise, root, scratch, sh, soon, tools, write};
 
 /// Large enough for a chain.
 const LARGE: usize = 24 << 20;
@@ -705,10 +703,7 @@ fn the_whole_matrix_of_faults_while_real_hosts_give_files() {
 
 /// `make faults` tries all of them.
 #[test]
-fn a_system_call_that_fails_breaks_nothing() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_system_call_that_fails_breaks_nothing() {
     let script = root().join("tests/faults/faults.py");
     let tools = tools();
     // those that broke something once, and a few others

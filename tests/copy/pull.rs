@@ -7,8 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use support::{
-    Cluster, OpenFolder, Ran, executable, make_folder, only_root_can, read, scratch, sh,
-    takes_seconds, write,
+    Cluster, OpenFolder, Ran, executable, make_folder, only_root_can, read, scratch, sh, write,
 };
 
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -110,10 +109,7 @@ fn a_host_sends_a_file_as_it_was_listed_or_reports_why_not() {
 
 /// What a host cannot read does not come as zeros.
 #[test]
-fn files_that_cannot_be_read_are_told() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_files_that_cannot_be_read_are_told() {
     let OpenFolder(folder) = &OpenFolder::new("unreadable");
     make_folder(folder, "ws/deep");
     write(folder, "ip.txt", "127.0.0.1\n");
@@ -170,10 +166,7 @@ fn files_that_cannot_be_read_are_told() {
 /// A directory whose names cannot be read is not an empty one, and the files of a directory that
 /// may be listed but not entered are not missing.
 #[test]
-fn folders_that_cannot_be_read_are_told() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_folders_that_cannot_be_read_are_told() {
     let OpenFolder(folder) = &OpenFolder::new("unreadable-folders");
     for name in ["closed", "listed", "open", "lost+found"] {
         fs::create_dir_all(folder.join("ws/logs").join(name)).unwrap();
@@ -349,10 +342,7 @@ fn a_file_that_is_read_while_it_is_pulled_has_not_changed() {
 
 /// They would take room for ever: nobody continues them.
 #[test]
-fn what_came_of_another_version_is_removed_when_a_file_is_here() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_what_came_of_another_version_is_removed_when_a_file_is_here() {
     let folder = scratch();
     make_folder(&folder, "ws");
     write(&folder, "ip.txt", "127.0.0.1\n");
@@ -411,10 +401,7 @@ fn what_came_of_another_version_is_removed_when_a_file_is_here() {
 
 /// Whatever a host sends: it costs no more than a few megabytes, and is given up at once.
 #[test]
-fn a_host_that_lies_is_given_up() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_host_that_lies_is_given_up() {
     let folder = scratch();
     write(&folder, "ws/a", "a");
     write(&folder, "ip.txt", "127.0.0.1\n");
@@ -461,10 +448,7 @@ fn a_host_that_lies_is_given_up() {
 
 /// What another user puts into the directory on either side leads to no file of the user's.
 #[test]
-fn what_another_user_puts_into_a_folder_leads_nowhere() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_what_another_user_puts_into_a_folder_leads_nowhere() {
     if only_root_can("act as another user") {
         return;
     }
@@ -516,10 +500,7 @@ fn what_another_user_puts_into_a_folder_leads_nowhere() {
 }
 
 #[test]
-fn results_come_back_as_they_are() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_results_come_back_as_they_are() {
     let folder = scratch();
     write(&folder, "ip.txt", "127.0.0.1\n");
     let ws = folder.join("ws");
@@ -638,10 +619,7 @@ fn results_come_back_as_they_are() {
 }
 
 #[test]
-fn only_what_differs_comes() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_only_what_differs_comes() {
     let folder = scratch();
     make_folder(&folder, "ws");
     write(&folder, "ip.txt", "127.0.0.1\n");
@@ -664,10 +642,7 @@ fn only_what_differs_comes() {
 }
 
 #[test]
-fn a_large_file_that_breaks_off_is_resumed() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_large_file_that_breaks_off_is_resumed() {
     let folder = scratch();
     make_folder(&folder, "ws");
     write(&folder, "ip.txt", "127.0.0.1\n");
@@ -723,10 +698,7 @@ fn a_large_file_that_breaks_off_is_resumed() {
 }
 
 #[test]
-fn two_that_bring_files_to_one_folder_take_turns() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_two_that_bring_files_to_one_folder_take_turns() {
     let folder = scratch();
     make_folder(&folder, "ws");
     make_folder(&folder, "got");

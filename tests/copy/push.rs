@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 use support::{
     Cluster, OpenFolder, Ran, executable, make_folder, noise, only_root_can, path, ran, read,
-    scratch, sh, shells, soon, takes_seconds, write,
+    scratch, sh, shells, soon, write,
 };
 
 /// A directory with `src/`, and a plan that brings it to `ws/src/` on this machine.
@@ -72,10 +72,7 @@ fn busybox(folder: &Path, without: &[&str]) -> String {
 }
 
 #[test]
-fn odd_names_arrive_as_they_are_and_are_never_run() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_odd_names_arrive_as_they_are_and_are_never_run() {
     let long = "l".repeat(240);
     let names: Vec<OsString> = [
         "two  words",
@@ -197,10 +194,7 @@ fn a_path_cannot_leave_the_workspace() {
 
 /// A workspace in which everybody can write, and what another user has put there before a push.
 #[test]
-fn what_another_user_puts_into_a_workspace_leads_nowhere() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_what_another_user_puts_into_a_workspace_leads_nowhere() {
     if only_root_can("act as another user") {
         return;
     }
@@ -346,10 +340,7 @@ fn new_directories_have_what_the_umask_of_the_login_allows() {
 }
 
 #[test]
-fn sizes_times_and_modes_and_what_was_there() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_sizes_times_and_modes_and_what_was_there() {
     let folder = plan(&[
         ("empty", vec![]),
         ("one", noise(1, 1)),
@@ -414,10 +405,7 @@ fn sizes_times_and_modes_and_what_was_there() {
 }
 
 #[test]
-fn the_script_runs_in_every_shell_of_a_host() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_the_script_runs_in_every_shell_of_a_host() {
     let folder = plan(&[
         ("large", noise(1, 17 << 20)),
         ("small", noise(2, 100)),
@@ -501,10 +489,7 @@ fn offsets_beyond_32_bits() {
 }
 
 #[test]
-fn only_what_differs_is_sent() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_only_what_differs_is_sent() {
     const CHANGED: usize = 64 << 10;
     let folder = plan(&[("large", noise(1, 20 << 20))]);
     push(&folder, "").ends(0);
@@ -558,10 +543,7 @@ fn only_what_differs_is_sent() {
 
 /// Otherwise a host would put together a file from parts that nobody has compared.
 #[test]
-fn a_file_that_is_written_on_its_host_while_it_is_compared_fails() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_file_that_is_written_on_its_host_while_it_is_compared_fails() {
     let (first, second) = (noise(1, 6 << 20), noise(2, 4 << 20));
     let folder = plan(&[("a", first), ("b", second.clone())]);
     let there = folder.join("ws/src/b");
@@ -586,10 +568,7 @@ fn a_file_that_is_written_on_its_host_while_it_is_compared_fails() {
 
 /// What was reserved for the rest of it would be missing when that is to come.
 #[test]
-fn what_is_kept_of_an_interrupted_push_takes_no_more_room_than_it_has() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_what_is_kept_of_an_interrupted_push_takes_no_more_room_than_it_has() {
     let folder = plan(&[("large", noise(1, 40 << 20))]);
     let script = r#"mkdir ws && mount -t tmpfs -o size=60m none ws || exit 99
         export DGL_TOOLS_CONNECT=local
@@ -653,10 +632,7 @@ fn large_content_of_a_record_is_there_for_all_hosts_and_is_not_sent_again() {
 /// Whoever reads the records later must not take those that are there for all. A reader that goes
 /// away has seen what it needs.
 #[test]
-fn results_that_cannot_be_written_make_the_status_of_every_tool_that_acts() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_results_that_cannot_be_written_make_the_status_of_every_tool_that_acts() {
     let folder = plan(&[("a", noise(1, 1000))]);
     sh(
         &folder,
@@ -693,10 +669,7 @@ fn results_that_cannot_be_written_make_the_status_of_every_tool_that_acts() {
 /// An NFS client shows some time later what another host has written. Here the second host sees an
 /// empty directory until somebody takes away what is mounted over it there.
 #[test]
-fn a_host_that_shows_late_what_another_one_put_on_shared_storage_has_it() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_host_that_shows_late_what_another_one_put_on_shared_storage_has_it() {
     let folder = scratch();
     write(&folder, "ip.txt", "10.77.0.1\n10.77.0.2\n");
     make_folder(&folder, "src");
@@ -739,10 +712,7 @@ fn a_host_that_shows_late_what_another_one_put_on_shared_storage_has_it() {
 
 /// tar leaves half a file when it breaks off: that must not take the place of a whole one.
 #[test]
-fn an_archive_that_breaks_off_replaces_nothing() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_an_archive_that_breaks_off_replaces_nothing() {
     let folder = plan(&[
         ("a", noise(1, 100_000)),
         ("b", noise(2, 3 << 20)),
@@ -800,10 +770,7 @@ fn nothing_to_compress() {
 
 /// A host that is done long before another is none that says nothing.
 #[test]
-fn a_host_waits_for_a_slow_one() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_host_waits_for_a_slow_one() {
     let folder = plan(&[("slow", noise(1, 1_200_000)), ("quick", noise(2, 10))]);
     let two = "if .type == \"host\" then (.of = 2, (.of = 2 | .id = 1 | .ip = \"127.0.0.2\"))
         elif (.src // \"\" | endswith(\"slow\")) then .host = 0 elif (.src // \"\" | \
@@ -865,10 +832,7 @@ fn what_else_is_there_stays() {
 }
 
 #[test]
-fn fsync_flushes_every_file_and_folder() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_fsync_flushes_every_file_and_folder() {
     let folder = plan(&[("small", noise(1, 10)), ("large", noise(2, 17 << 20))]);
     if sh(&folder, "strace -o /dev/null true").status != 0 {
         println!("skipped: no strace here");
@@ -916,10 +880,7 @@ fn fsync_flushes_every_file_and_folder() {
 }
 
 #[test]
-fn compressed_or_not_the_bytes_are_the_same() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_compressed_or_not_the_bytes_are_the_same() {
     let text = b"0 1 2 3 4 5 6 7\n".repeat(3 << 20);
     let folder = plan(&[
         ("text", text),
@@ -952,10 +913,7 @@ fn room(path: &Path) -> u64 {
 }
 
 #[test]
-fn zeros_are_not_sent_and_holes_stay_holes() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_zeros_are_not_sent_and_holes_stay_holes() {
     // zeros at the beginning, in between and at the end
     let folder = plan(&[("small", noise(2, 5000))]);
     let large = fs::File::create(folder.join("src/large")).unwrap();
@@ -989,10 +947,7 @@ fn zeros_are_not_sent_and_holes_stay_holes() {
 
 /// No room is taken for what is a hole, and none is asked for.
 #[test]
-fn a_sparse_file_larger_than_the_room_on_disk_arrives_and_comes_back() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_sparse_file_larger_than_the_room_on_disk_arrives_and_comes_back() {
     let folder = plan(&[("small", noise(2, 5000))]);
     let free = sh(&folder, "echo $(($(stat -f -c '%f * %S' .)))").out;
     let length = free.trim().parse::<u64>().unwrap() + (1 << 30);
@@ -1056,10 +1011,7 @@ fn ours(ws: &Path) -> Vec<String> {
 }
 
 #[test]
-fn two_pushes_into_one_workspace_do_not_mix() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_two_pushes_into_one_workspace_do_not_mix() {
     let first = plan(&[
         ("a", noise(1, 20 << 20)),
         ("b", noise(2, 1000)),
@@ -1112,10 +1064,7 @@ fn two_pushes_into_one_workspace_do_not_mix() {
 
 /// On a host whose file system has no locks, a push is at work all the same, and says so.
 #[test]
-fn where_there_are_no_locks_a_warning_names_the_cure() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_where_there_are_no_locks_a_warning_names_the_cure() {
     let folder = plan(&[("a", noise(1, 1000))]);
     let traced = "strace -f -o /dev/null -e trace=flock -e inject=flock:error=ENOSYS env";
     if sh(&folder, &format!("{traced} true")).status != 0 {
@@ -1160,10 +1109,7 @@ fn with_own_workspaces(folder: &Path, hosts: u32, filter: &str) -> bool {
 
 /// Both wait for a third: each could hold some hosts and keep out the other.
 #[test]
-fn pushes_that_wait_for_the_same_hosts_take_turns() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_pushes_that_wait_for_the_same_hosts_take_turns() {
     const HOSTS: u32 = 6;
     let folder = plan(&[("a", noise(1, 1 << 20))]);
     if !with_own_workspaces(&folder, HOSTS, "cat") {
@@ -1187,10 +1133,7 @@ fn pushes_that_wait_for_the_same_hosts_take_turns() {
 
 /// It would be the one that gets the file for all.
 #[test]
-fn a_host_that_claims_the_workspaces_of_others_harms_nobody_else() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_host_that_claims_the_workspaces_of_others_harms_nobody_else() {
     let folder = plan(&[("a", noise(1, 1000))]);
     let forgery = r#"sed -u 's/\("kind":"peers","hosts":\)\[0\]/\1[0,1,2]/'"#;
     if !with_own_workspaces(&folder, 3, forgery) {
@@ -1219,10 +1162,7 @@ fn slow_way(folder: &Path, bytes: u32) {
 
 /// Nobody else may read a file of mode 0600 while it is on its way, nor what is kept of it.
 #[test]
-fn what_is_secret_is_secret_on_its_way() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_what_is_secret_is_secret_on_its_way() {
     let folder = plan(&[("secret", noise(1, 20 << 20))]);
     sh(&folder, "chmod 600 src/secret");
     map(&folder);
@@ -1272,10 +1212,7 @@ fn what_is_secret_is_secret_on_its_way() {
 /// As after a laptop's lid was closed: what was delivered stays delivered, and the rest is sent the
 /// next time.
 #[test]
-fn a_push_that_was_stopped_for_long_has_lost_its_hosts() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_push_that_was_stopped_for_long_has_lost_its_hosts() {
     let folder = plan(&[("slow", noise(1, 40 << 20)), ("quick", noise(2, 10))]);
     let two = "if .type == \"host\" then (.of = 2, (.of = 2 | .id = 1 | .ip = \"127.0.0.2\"))
         elif .kind == \"ip_config\" or (.src // \"\" | endswith(\"slow\")) then .host = 0 elif \
@@ -1388,10 +1325,7 @@ fn slow_disk(folder: &Path) {
 
 /// Each side hears from the other meanwhile.
 #[test]
-fn a_disk_that_hangs_for_longer_than_the_silence_loses_no_host() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_disk_that_hangs_for_longer_than_the_silence_loses_no_host() {
     let folder = scratch();
     slow_disk(&folder);
     let read = "HANGING_READ=$PWD/src/held";
@@ -1445,10 +1379,7 @@ fn a_disk_that_hangs_for_longer_than_the_silence_loses_no_host() {
 
 /// The host is kept busy meanwhile, so that nothing but the interrupt ends it.
 #[test]
-fn an_interrupt_ends_the_comparison_of_a_large_file() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_an_interrupt_ends_the_comparison_of_a_large_file() {
     let folder = plan(&[("large", noise(1, 40 << 20))]);
     slow_disk(&folder);
     push(&folder, "").ends(0);
@@ -1491,10 +1422,7 @@ fn old_parts_are_removed_by_a_push_that_comes_as_far_as_to_send_files() {
 
 /// The agent waits at its end for those that were let in, and for nobody else.
 #[test]
-fn somebody_who_connects_and_says_nothing_does_not_hold_up_the_end() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_somebody_who_connects_and_says_nothing_does_not_hold_up_the_end() {
     let folder = plan(&[("slow", noise(1, 12 << 20))]);
     // below those that the kernel gives to others meanwhile
     let port = (28_000..32_000).find(|port| TcpListener::bind(("0.0.0.0", *port)).is_ok());
@@ -1518,10 +1446,7 @@ fn somebody_who_connects_and_says_nothing_does_not_hold_up_the_end() {
 
 /// As a batch system does with a job that it suspends: the network is up, and sshd answers.
 #[test]
-fn a_host_that_is_frozen_is_given_up_while_bytes_wait_for_it() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_host_that_is_frozen_is_given_up_while_bytes_wait_for_it() {
     let folder = plan(&[("large", noise(1, 60 << 20))]);
     executable(
         &folder,
@@ -1572,10 +1497,7 @@ impl Drop for Group {
 /// A host or container that was restarted has the same name, and somebody has the pid of the
 /// push of old.
 #[test]
-fn a_dead_push_is_known_whoever_has_its_pid() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_dead_push_is_known_whoever_has_its_pid() {
     let folder = plan(&[("large", noise(1, 40 << 20))]);
     slow_way(&folder, 20_000_000);
     let mut one = begin(&folder, "--connect './way env'");

@@ -4,10 +4,7 @@
 
 use serde_json::json;
 use std::path::Path;
-use support::{
-    Cluster, assert_has, host_record, python_with_dgl, root, scratch, sh, soon, takes_seconds,
-    write,
-};
+use support::{Cluster, assert_has, host_record, python_with_dgl, root, scratch, sh, soon, write};
 
 const HOSTS: u32 = 2;
 
@@ -229,10 +226,7 @@ fn three_hosts(name: &str, trainer: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn the_host_of_a_dead_server_is_named_and_no_host_is_lost() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_the_host_of_a_dead_server_is_named_and_no_host_is_lost() {
     let folder = three_hosts("dead", "echo up; exec sleep 600");
     let script = format!(
         "{START_SERVERS}
@@ -260,10 +254,7 @@ const START_SERVERS: &str = "spawn='dgl-spawn --no-preflight --connect local --g
 
 /// The servers' supervisor is stopped while the trainers ask for it: it lives, and is waited for.
 #[test]
-fn servers_whose_supervisor_is_slow_have_not_ended() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_servers_whose_supervisor_is_slow_have_not_ended() {
     let folder = three_hosts("slow", "exit 0");
     let script = format!(
         "{START_SERVERS}
@@ -282,10 +273,7 @@ fn servers_whose_supervisor_is_slow_have_not_ended() {
 
 /// Servers that load their graph are waited for with --wait, up to its limit.
 #[test]
-fn servers_that_do_not_listen_yet_are_waited_for_up_to_a_limit() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_servers_that_do_not_listen_yet_are_waited_for_up_to_a_limit() {
     let folder = three_hosts("loads", "exit 0");
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = free.local_addr().unwrap().port();

@@ -2,7 +2,7 @@
 //! have a few.
 
 use std::process::Command;
-use support::{commands, flags_of_help, root, scratch, sh, takes_seconds, write};
+use support::{commands, flags_of_help, root, scratch, sh, write};
 
 /// A shell that is not here cannot be asked.
 fn is_here(shell: &str) -> bool {
@@ -45,10 +45,7 @@ fn holds_every_flag(shell: &str, ask: impl Fn(&str, &str) -> String) {
 }
 
 #[test]
-fn bash() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_bash() {
     if is_here("bash") {
         // with no match of its own, bash takes file names: `complete -o default`
         let script = "source '{root}/completions/dgl-tools.bash'; COMP_WORDS=({tool} {line}); \
@@ -70,10 +67,7 @@ fn bash() {
 }
 
 #[test]
-fn fish() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_fish() {
     if is_here("fish") {
         holds_every_flag("fish", |tool, line| {
             let file = root().join("completions/dgl-tools.fish");

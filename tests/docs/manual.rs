@@ -133,7 +133,7 @@ fn stages(text: &str, help: &BTreeMap<&str, Names>) -> Vec<(String, String)> {
 }
 
 #[test]
-fn examples_have_flags_that_their_tools_have() {
+fn slow_examples_have_flags_that_their_tools_have() {
     let dashed = |flags: Names| flags.iter().map(|flag| flag.replace('_', "-")).collect();
     let mut help: BTreeMap<&'static str, Names> = commands()
         .map(|tool| (tool, dashed(names_of_flags(tool))))

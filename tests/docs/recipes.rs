@@ -4,8 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use support::{
-    executable, make_folder, partition, recipe_commands, recipes_of, scratch, sh, takes_seconds,
-    write,
+    executable, make_folder, partition, recipe_commands, recipes_of, scratch, sh, write,
 };
 
 /// Sections that tests on real hosts run, or that run nothing.
@@ -118,10 +117,7 @@ fn sections() -> Vec<(String, String)> {
 }
 
 #[test]
-fn each_recipe_is_a_job_or_stands_in_another_test() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_each_recipe_is_a_job_or_stands_in_another_test() {
     let sections = sections();
     for (name, where_else) in ELSEWHERE {
         let is_there = sections.iter().any(|(other, _)| other == name);

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use support::{root, scratch, sh, takes_seconds, write};
+use support::{root, scratch, sh, write};
 
 const SCHEMA: &str = "common/record/records.schema.json";
 
@@ -299,10 +299,7 @@ const RUN: &str = r#"
     ! wait $!"#;
 
 #[test]
-fn records_that_tools_write_are_as_the_schema_says() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_records_that_tools_write_are_as_the_schema_says() {
     let folder = scratch();
     let fixture = root().join("tests/fixtures/dgl-1.0.4-homo");
     // another run of this test may be at work on this machine
@@ -321,10 +318,7 @@ fn records_that_tools_write_are_as_the_schema_says() {
 
 /// That they are what the types write, a test of common/record says.
 #[test]
-fn examples_of_the_manual_are_as_the_schema_says() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_examples_of_the_manual_are_as_the_schema_says() {
     let folder = scratch();
     let manual = std::fs::read_to_string(root().join("man/dgl-tools-records.5")).unwrap();
     let examples = manual.split("\n.Bd -literal -offset indent\n{").skip(1);
@@ -343,10 +337,7 @@ fn examples_of_the_manual_are_as_the_schema_says() {
 
 /// A validator that finds nothing wrong would show nothing.
 #[test]
-fn what_is_not_as_the_schema_says_is_found() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_what_is_not_as_the_schema_says_is_found() {
     let folder = scratch();
     let lines = [
         r#"{"type":"dropped","lines":1,"time_ms":2,"more":true}"#,

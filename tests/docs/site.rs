@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::{
-    Cluster, assert_has, made_by, python_with_dgl, root, scratch, sh, takes_seconds, write,
-};
+use support::{Cluster, assert_has, made_by, python_with_dgl, root, scratch, sh, write};
 
 /// The texts between a word and a quote, as in `href="…"`.
 fn values<'a>(text: &'a str, attribute: &str) -> Vec<&'a str> {
@@ -59,7 +57,7 @@ fn drawn(site: &Path, page: &str) -> Option<String> {
 }
 
 #[test]
-fn no_link_of_the_site_leads_nowhere() {
+fn slow_no_link_of_the_site_leads_nowhere() {
     let Some(site) = built(&scratch()) else {
         return;
     };
@@ -85,10 +83,7 @@ fn no_link_of_the_site_leads_nowhere() {
 }
 
 #[test]
-fn the_search_of_the_manual_finds_flags_words_and_messages() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_the_search_of_the_manual_finds_flags_words_and_messages() {
     let Some(site) = built(&scratch()) else {
         return;
     };
@@ -116,10 +111,7 @@ fn the_search_of_the_manual_finds_flags_words_and_messages() {
 }
 
 #[test]
-fn no_page_of_the_site_is_wider_than_a_telephone() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_no_page_of_the_site_is_wider_than_a_telephone() {
     let Some(site) = built(&scratch()) else {
         return;
     };
@@ -275,10 +267,7 @@ fn real_dgl_does_what_its_tutorial_says() {
 
 /// GraphStorm's own parts are tried by `make test-graphstorm`; here the job is only planned.
 #[test]
-fn the_tutorial_on_graphstorm_is_a_job() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_the_tutorial_on_graphstorm_is_a_job() {
     let folder = recipes::prepared();
     for block in blocks("graphstorm") {
         let Block::Runs(script) = block else {

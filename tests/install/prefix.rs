@@ -1,7 +1,7 @@
 //! What `make install` puts in place works from there, and `make uninstall` takes all of it away.
 
 use std::path::{Path, PathBuf};
-use support::{TOOLS, commands, partition, root, scratch, sh, takes_seconds, tools, write};
+use support::{TOOLS, commands, partition, root, scratch, sh, tools, write};
 
 /// A pipeline, a Makefile and the manual, with nothing but what lies in a prefix and the system.
 /// The prefix is $P.
@@ -35,10 +35,7 @@ pub fn job() -> PathBuf {
 }
 
 #[test]
-fn into_an_empty_prefix() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_into_an_empty_prefix() {
     let folder = job();
     let make = |goal: &str| {
         let built = tools();
@@ -121,10 +118,7 @@ fn what_cargo_built_elsewhere() {
 /// As packages install the tools: all in one program, chosen by the name of a symbolic link, or by
 /// the first word.
 #[test]
-fn all_tools_in_one_program() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_all_tools_in_one_program() {
     let folder = job();
     let built = tools();
     let line = format!(

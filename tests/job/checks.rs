@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use support::{executable, read, scratch, sh, takes_seconds, tools, write};
+use support::{executable, read, scratch, sh, tools, write};
 
 /// An agent that waits for requests; it ends when this is dropped.
 struct Agent {
@@ -205,10 +205,7 @@ fn a_job_claims_its_name_and_its_ports_until_its_agent_ends() {
 }
 
 #[test]
-fn an_agent_that_hears_nothing_gives_its_claim_back() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_an_agent_that_hears_nothing_gives_its_claim_back() {
     let folder = scratch();
     let mut silent = job("silent-claim", "e");
     silent["host_timeout_ms"] = 2000.into();
@@ -480,10 +477,7 @@ fn a_shell_that_never_runs_its_text_is_a_fault_that_names_the_file() {
 
 /// A program that runs in the background of a setup keeps the setup's output open.
 #[test]
-fn a_check_waits_for_its_program_and_not_for_what_that_leaves_running() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_check_waits_for_its_program_and_not_for_what_that_leaves_running() {
     let folder = scratch();
     let setup = json!({"argv": ["python3", "x.py"], "python": "python3",
         "setup": "sleep 70 & echo $! >pid"});
@@ -537,10 +531,7 @@ fn a_check_that_hangs_keeps_no_claim_when_the_launcher_is_gone() {
 
 /// Whoever holds the name of a claim cannot keep others waiting.
 #[test]
-fn a_claim_whose_holder_does_not_answer_is_taken() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_claim_whose_holder_does_not_answer_is_taken() {
     let folder = scratch();
     let holders = [
         // nobody can connect

@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::path::Path;
 use support::{
     Cluster, Ran, assert_has, executable, ip_config, make_folder, read, recipe_commands,
-    recipes_of, root, scratch, sh, takes_seconds, write,
+    recipes_of, root, scratch, sh, write,
 };
 
 const STORE: &str = r#"
@@ -59,10 +59,7 @@ const STORE_LINE: &str = "python3 code/store.py {port:rpc} {rank}";
 const TRAIN_LINE: &str = "python3 code/train.py {store.master_addr} {store.port:rpc}";
 
 #[test]
-fn a_service_is_ended_with_those_that_it_serves_and_a_failure_ends_all() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_service_is_ended_with_those_that_it_serves_and_a_failure_ends_all() {
     let ran = job(&scratch(), STORE_LINE, &format!("{TRAIN_LINE} 0"), "");
     ran.ends(0).out_has("status 0\n");
     let lines: Vec<String> = ran
@@ -111,10 +108,7 @@ fn a_service_is_ended_with_those_that_it_serves_and_a_failure_ends_all() {
 }
 
 #[test]
-fn programs_are_listed_shown_and_signalled_by_their_names() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_programs_are_listed_shown_and_signalled_by_their_names() {
     let script = "echo 127.0.0.1 > ip.txt
         waits='import time; time.sleep(99)'
         ipconf-check ip.txt |
@@ -136,10 +130,7 @@ fn programs_are_listed_shown_and_signalled_by_their_names() {
 
 /// The recipe of the manual as it is, and with the program that it has for GPUs.
 #[test]
-fn a_service_samples_its_host_while_the_job_runs() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_service_samples_its_host_while_the_job_runs() {
     let folder = scratch();
     make_folder(&folder, "code");
     write(&folder, "code/train.py", "import time; time.sleep(2.5)");
@@ -185,10 +176,7 @@ fn services_alone_are_refused() {
 }
 
 #[test]
-fn a_job_that_is_started_again_knows_it() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_job_that_is_started_again_knows_it() {
     let folder = scratch();
     // what only looks like a placeholder stays
     let train = "--env TAKEN --setup 'from={attempt}; attempt=x; told=\"${attempt} {{attempt}}\"' \

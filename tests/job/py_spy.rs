@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use support::{made_by, scratch, sh, takes_seconds, tools, write};
+use support::{made_by, scratch, sh, tools, write};
 
 /// The system's Python, and those old and new ones that this machine has.
 fn pythons() -> Vec<PathBuf> {
@@ -138,8 +138,8 @@ fn theirs(line: &str) -> Threads {
 
 /// The recipe of dgl-stacks(1): py-spy attaches itself for this, and stops all threads.
 #[test]
-fn py_spy_shows_the_function_of_c_that_makes_the_system_call_that_we_show() {
-    if takes_seconds() || !cfg!(target_arch = "x86_64") {
+fn slow_py_spy_shows_the_function_of_c_that_makes_the_system_call_that_we_show() {
+    if !cfg!(target_arch = "x86_64") {
         return;
     }
     let Some(py_spy) = made_by("tests/py-spy.sh", "py-spy") else {
@@ -171,10 +171,7 @@ fn py_spy_shows_the_function_of_c_that_makes_the_system_call_that_we_show() {
 }
 
 #[test]
-fn py_spy_reads_the_same_frames_of_each_thread() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_py_spy_reads_the_same_frames_of_each_thread() {
     let Some(py_spy) = made_by("tests/py-spy.sh", "py-spy") else {
         return;
     };

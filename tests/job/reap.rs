@@ -1,6 +1,6 @@
 //! dgl-reap on real hosts: what it shows, signals, ends and removes, and what it leaves alone.
 
-use support::{Cluster, assert_has, read, root, scratch, sh, takes_seconds, write};
+use support::{Cluster, assert_has, read, root, scratch, sh, write};
 
 /// Waits for USR1 and says so; the server listens.
 const JOB_PY: &str = "
@@ -294,10 +294,7 @@ fn what_threw_its_environment_away_is_found_by_its_place() {
 }
 
 #[test]
-fn one_that_was_there_before_the_job_is_no_part_of_it() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_one_that_was_there_before_the_job_is_no_part_of_it() {
     let folder = scratch();
     // the stranger is put into the group of a process of the job, as a shell does with a pipeline
     let script = "
@@ -338,10 +335,7 @@ member.wait()
 }
 
 #[test]
-fn shared_memory_below_a_folder_of_dev_shm_is_left_alone() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_shared_memory_below_a_folder_of_dev_shm_is_left_alone() {
     let folder = scratch();
     let name = format!("reap-{}", std::process::id());
     let script = format!(
@@ -455,7 +449,7 @@ fn hosts_without_a_process_for_a_signal_are_named() {
 }
 
 #[test]
-fn what_answers_dgl_reap_with_a_status_of_its_own_is_told_as_ended_by_it() {
+fn slow_what_answers_dgl_reap_with_a_status_of_its_own_is_told_as_ended_by_it() {
     let folder = scratch();
     let spawn = "dgl-spawn --connect local --no-preflight";
     // who succeeds at ending has not done its work

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use support::{assert_has, partition, root, scratch, sh, takes_seconds, write};
+use support::{assert_has, partition, root, scratch, sh, write};
 
 /// A job of two trainers on this machine, of which the second fails with some words; its records in
 /// job.jsonl. Two jobs of one name do not run at the same time.
@@ -92,10 +92,7 @@ fn drawn(folder: &Path, page: &str, width: u32, script: &str) -> Option<String> 
 }
 
 #[test]
-fn a_browser_draws_every_process() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_browser_draws_every_process() {
     let folder = scratch();
     failed_job(&folder, "drawn");
     // what the browser made of the page: the width of each bar, and where the first failure stands
@@ -134,10 +131,7 @@ fn a_browser_draws_every_process() {
 /// Records are edited, cut, joined, or come from a host whose clock is anywhere: there is a page
 /// all the same.
 #[test]
-fn any_record_gets_a_page() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_any_record_gets_a_page() {
     let folder = scratch();
     failed_job(&folder, "any");
     let largest = u64::MAX;
@@ -299,10 +293,7 @@ fn a_host_that_was_lost_is_led_to() {
 }
 
 #[test]
-fn what_is_drawn_fits_wide_and_narrow_screens() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_what_is_drawn_fits_wide_and_narrow_screens() {
     let folder = scratch();
     write(&folder, "run.jsonl", large_run());
     let page = sh(&folder, "dgl-report run.jsonl").out;
@@ -394,10 +385,7 @@ fn the_verdict_stands_on_top_and_what_is_drawn_is_told_too() {
 }
 
 #[test]
-fn the_page_is_dark_where_the_reader_wants_it_so() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_the_page_is_dark_where_the_reader_wants_it_so() {
     let folder = scratch();
     write(&folder, "run.jsonl", stalled_run());
     let page = sh(&folder, "dgl-report run.jsonl").out;
@@ -414,10 +402,7 @@ fn the_page_is_dark_where_the_reader_wants_it_so() {
 const PROFILES: &str = include_str!("profiles.jsonl");
 
 #[test]
-fn flame_graphs_are_drawn_searched_and_followed_by_keyboard() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_flame_graphs_are_drawn_searched_and_followed_by_keyboard() {
     let folder = scratch();
     // as dgl-stacks writes it behind the records that dgl-spawn was given
     let process = r#"{"type":"process","id":0,"of":1,"host":0,"ip":"10.0.0.1","role":"trainer",
@@ -574,10 +559,7 @@ dgl_process_failed{PROCESS} 0
 
 /// The recipe as it stands in the manual, on a job that stalls and goes on.
 #[test]
-fn figures_for_prometheus_of_a_job_that_runs() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_figures_for_prometheus_of_a_job_that_runs() {
     let folder = scratch();
     write(&folder, "figures.jq", figures_recipe(1));
     let job = "echo 127.0.0.1 | ipconf-check | dgl-env --role worker --workspace \"$PWD\" -- \

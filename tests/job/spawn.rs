@@ -3,9 +3,7 @@
 use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{
-    Ran, assert_has, host_record, read, scratch, sh, shells, takes_seconds, write, write_records,
-};
+use support::{Ran, assert_has, host_record, read, scratch, sh, shells, write, write_records};
 
 /// The records of a job of workers on this machine, each a command for sh. One with a port is a
 /// server.
@@ -47,10 +45,7 @@ fn a_job_that_takes_too_long_shows_where_it_hangs() {
 }
 
 #[test]
-fn after_a_time_limit_the_odd_one_is_named() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_after_a_time_limit_the_odd_one_is_named() {
     let folder = scratch();
     let stands = |function: &str| {
         let script = format!("import time\ndef {function}():\n    time.sleep(99)\n{function}()\n");
@@ -160,10 +155,7 @@ time.sleep(1); time.sleep(99)'"#;
 
 /// A second TERM may end what cleans up after the first.
 #[test]
-fn on_a_machine_that_is_two_hosts_each_process_is_ended_once() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_on_a_machine_that_is_two_hosts_each_process_is_ended_once() {
     let folder = scratch();
     let counts = "exec python3 -uc 'import os, signal, sys, time
 name = os.environ[\"RANK\"]
@@ -190,10 +182,7 @@ time.sleep(1); time.sleep(1); time.sleep(99)'";
 
 /// So much that it is asked whether somebody else carries it, when nobody listens any more.
 #[test]
-fn what_becomes_loud_at_its_end_is_told_whole() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_what_becomes_loud_at_its_end_is_told_whole() {
     let folder = scratch();
     job(
         &folder,
@@ -217,10 +206,7 @@ fn what_becomes_loud_at_its_end_is_told_whole() {
 }
 
 #[test]
-fn servers_that_do_not_listen_in_time() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_servers_that_do_not_listen_in_time() {
     let folder = scratch();
     let listens =
         "exec python3 -c 'import socket; s = socket.create_server((\"\", 30981)); s.accept()'";
@@ -241,10 +227,7 @@ fn servers_that_do_not_listen_in_time() {
 /// Starts a job with a secret in every form that a command can have, in every shell whose start-up
 /// files set another value, and looks at each command line that the job begins.
 #[test]
-fn no_value_of_the_environment_is_on_a_command_line() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_no_value_of_the_environment_is_on_a_command_line() {
     let folder = scratch();
     let secret = "it's a s3cr3t-k3y \\ $HOME";
     let write = |name: &str, text: &str| {
@@ -324,10 +307,7 @@ fn loud(lines: u32) -> String {
 }
 
 #[test]
-fn loud_processes_lose_nothing_in_their_files_whatever_stdout_does() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_loud_processes_lose_nothing_in_their_files_whatever_stdout_does() {
     let folder = scratch();
     let lines = 18_000;
     let command = loud(lines);
@@ -377,10 +357,7 @@ fn loud_processes_lose_nothing_in_their_files_whatever_stdout_does() {
 }
 
 #[test]
-fn the_script_runs_in_every_shell_of_a_host() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_the_script_runs_in_every_shell_of_a_host() {
     let folder = scratch();
     let tree = "(trap '' TERM; exec setsid sleep 94321) & printf '%s\\n' 'a  b\\c'; printf 'no \
         end'; printf 'x%.0s' $(seq 9000) >&2; while [ ! -e said ]; do sleep 0.1; done; exit 6";
@@ -458,10 +435,7 @@ c = socket.create_connection(('127.0.0.1', PORT)); a, _ = s.accept(); a.close();
 
 /// The kernel's 60 s of TIME_WAIT cannot be made shorter.
 #[test]
-fn a_port_that_connections_of_an_ended_job_hold_is_waited_for_to_the_end() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_port_that_connections_of_an_ended_job_hold_is_waited_for_to_the_end() {
     let folder = scratch();
     let port = lingering_port(1);
     let with_port = |script: &str| script.replace("PORT", &port.to_string());
@@ -499,10 +473,7 @@ fn fields(out: &str, kind: &str, name: &str) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn profiles_are_written_while_the_job_runs_and_at_its_end() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_profiles_are_written_while_the_job_runs_and_at_its_end() {
     let folder = scratch();
     let waits = "exec python3 -c '
 import time

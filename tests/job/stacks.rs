@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::path::Path;
-use support::{Cluster, assert_has, executable, read, scratch, sh, takes_seconds, tools, write};
+use support::{Cluster, assert_has, executable, read, scratch, sh, tools, write};
 
 /// A trainer that waits in a function of a name, has a thread, and has forked a sampler. All of
 /// them say that they go on, and end well once there is a file `go`. One more thread waits for a
@@ -90,10 +90,7 @@ all_reduce()
 ";
 
 #[test]
-fn where_the_others_were_when_a_process_failed_is_recorded() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_where_the_others_were_when_a_process_failed_is_recorded() {
     let folder = scratch();
     write(&folder, "job.py", FAILS_PY);
     let run = |fails: &str, script: &str| {
@@ -151,10 +148,7 @@ fn where_the_others_were_when_a_process_failed_is_recorded() {
 }
 
 #[test]
-fn every_python_of_a_job_tells_where_it_stands_and_goes_on() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_every_python_of_a_job_tells_where_it_stands_and_goes_on() {
     let folder = scratch();
     let script = format!(
         "echo 127.0.0.1 | ipconf-check | {STACKS} --job stacks-all --format human >table.txt
@@ -344,10 +338,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 ";
 
 #[test]
-fn where_a_login_may_not_read_the_supervisor_of_the_job_does() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_where_a_login_may_not_read_the_supervisor_of_the_job_does() {
     let folder = scratch();
     executable(&folder, "login.py", FORBIDDEN_PY);
     write(&folder, "waits.py", WAITS_PY);
@@ -388,10 +379,7 @@ fn where_a_login_may_not_read_the_supervisor_of_the_job_does() {
 }
 
 #[test]
-fn what_the_supervisor_has_not_started_it_does_not_read() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_what_the_supervisor_has_not_started_it_does_not_read() {
     let folder = scratch();
     write(&folder, "waits.py", WAITS_PY);
     // a stranger's Python, asked for by hand of a job's supervisor

@@ -5,7 +5,7 @@ use serde_json::json;
 use std::path::Path;
 use support::{
     Cluster, Ran, assert_has, host_record, python_with_dgl, read, records, root, scratch, sh,
-    takes_seconds, write, write_records,
+    write, write_records,
 };
 
 /// Trainers on this machine, each with a script of Python.
@@ -65,10 +65,7 @@ time.sleep(2) # so that the others are heard before a process ends
 ";
 
 #[test]
-fn a_job_that_stalls_is_told_once_and_goes_on_when_it_moves() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_job_that_stalls_is_told_once_and_goes_on_when_it_moves() {
     let folder = scratch();
     job(&folder, &[WAITS, WAITS, ELSEWHERE]);
     let ran = spawn(
@@ -106,10 +103,7 @@ fn a_job_that_stalls_is_told_once_and_goes_on_when_it_moves() {
 }
 
 #[test]
-fn a_job_that_stalls_is_ended_where_that_is_wanted() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_job_that_stalls_is_ended_where_that_is_wanted() {
     let folder = scratch();
     job(&folder, &[WAITS, ELSEWHERE]);
     let ran = spawn(&folder, "--stall-timeout 5s:end", "");
@@ -145,10 +139,7 @@ counts()
 }
 
 #[test]
-fn a_job_that_spins_stalls_as_one_that_waits() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_job_that_spins_stalls_as_one_that_waits() {
     let folder = scratch();
     let spins = spins("all_reduce");
     job(&folder, &[&spins, &spins, ELSEWHERE]);
@@ -170,10 +161,7 @@ fn a_job_that_spins_stalls_as_one_that_waits() {
 }
 
 #[test]
-fn one_long_call_is_told_as_that_and_ends_nothing() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_one_long_call_is_told_as_that_and_ends_nothing() {
     let folder = scratch();
     job(&folder, &[&spins("all_reduce"), &spins("load")]);
     let ran = spawn(
@@ -264,10 +252,7 @@ fn star(folder: &Path, fault: &str) {
 }
 
 #[test]
-fn in_a_star_of_sockets_the_one_that_hangs_is_named_and_not_its_centre() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_in_a_star_of_sockets_the_one_that_hangs_is_named_and_not_its_centre() {
     let folder = scratch();
     star(&folder, "time.sleep(600)");
     let ran = spawn(&folder, "--stall-timeout 5s:end", "");
@@ -331,10 +316,7 @@ os._exit(3)";
 }
 
 #[test]
-fn without_python_the_connections_show_for_whom_the_others_wait() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_without_python_the_connections_show_for_whom_the_others_wait() {
     let folder = scratch();
     write(&folder, "ring.pl", RING);
     let process = |rank: u32| {
@@ -381,10 +363,7 @@ fn without_python_the_connections_show_for_whom_the_others_wait() {
 }
 
 #[test]
-fn a_process_that_is_stopped_is_named() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_process_that_is_stopped_is_named() {
     let folder = scratch();
     job(
         &folder,
@@ -404,10 +383,7 @@ fn a_process_that_is_stopped_is_named() {
 
 /// In torch 1.13 a rank that waits for its group asks the store of rank 0 a hundred times a second.
 #[test]
-fn ranks_that_ask_again_and_again_whether_all_have_come_stall() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_ranks_that_ask_again_and_again_whether_all_have_come_stall() {
     let Some(python) = python_with_dgl() else {
         return;
     };
@@ -446,10 +422,7 @@ dist.init_process_group('gloo')
 }
 
 #[test]
-fn a_service_that_logs_now_and_then_does_not_hide_a_stall() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_service_that_logs_now_and_then_does_not_hide_a_stall() {
     let folder = scratch();
     write(&folder, "waits.py", WAITS);
     let logs = "while sleep 1; do echo up; done";
@@ -473,10 +446,7 @@ fn a_service_that_logs_now_and_then_does_not_hide_a_stall() {
 }
 
 #[test]
-fn a_worker_of_ddp_that_sleeps_in_its_loader_is_named_everywhere() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_worker_of_ddp_that_sleeps_in_its_loader_is_named_everywhere() {
     let Some(python) = python_with_dgl() else {
         return;
     };
@@ -578,10 +548,7 @@ while time.time() < end:
     ";
 
 #[test]
-fn a_job_that_works_in_silence_does_not_stall() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_job_that_works_in_silence_does_not_stall() {
     let works = |folder: &Path, what: &str, script: &str| {
         // the others wait for it, as they do in a job of DGL
         job(
@@ -613,10 +580,7 @@ fn a_job_that_works_in_silence_does_not_stall() {
 }
 
 #[test]
-fn a_launcher_that_was_stopped_takes_nothing_for_a_stall() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_launcher_that_was_stopped_takes_nothing_for_a_stall() {
     let folder = scratch();
     // it rests for 3 of 5 seconds: what comes late all at once says idle, and moves, in turns
     let script = "import time\nfor k in range(5):\n  print(k); time.sleep(3.6)\n";
@@ -640,10 +604,7 @@ raise ValueError('loss is nan')
 ";
 
 #[test]
-fn an_exception_that_nobody_caught_ends_the_job_where_that_is_wanted() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_an_exception_that_nobody_caught_ends_the_job_where_that_is_wanted() {
     let folder = scratch();
     job(&folder, &[WAITS, RAISES]);
     let ran = spawn(&folder, "--fail-on-exception", "");
@@ -660,10 +621,7 @@ fn an_exception_that_nobody_caught_ends_the_job_where_that_is_wanted() {
 }
 
 #[test]
-fn a_traceback_of_an_exception_that_was_caught_ends_nothing() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_traceback_of_an_exception_that_was_caught_ends_nothing() {
     let folder = scratch();
     let caught = "
 import time, traceback, threading
@@ -680,10 +638,7 @@ time.sleep(9)
 }
 
 #[test]
-fn a_process_that_raised_and_stays_is_named_and_named_again() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_process_that_raised_and_stays_is_named_and_named_again() {
     let folder = scratch();
     job(&folder, &[WAITS, WAITS, RAISES]);
     let ran = spawn(
@@ -711,10 +666,7 @@ fn a_process_that_raised_and_stays_is_named_and_named_again() {
 }
 
 #[test]
-fn how_long_each_process_has_been_silent_is_listed() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_how_long_each_process_has_been_silent_is_listed() {
     let folder = scratch();
     let talks = "import os, time\nwhile not os.path.exists('go'): print('x'); time.sleep(0.2)\n";
     job(&folder, &[WAITS, talks]);

@@ -5,7 +5,7 @@ use crate::spawn::spawn;
 use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{Ran, make_folder, read, records, scratch, sh, soon, takes_seconds, write};
+use support::{Ran, make_folder, read, records, scratch, sh, soon, write};
 
 /// The records of a job on this machine, a trainer for each command.
 fn job(folder: &Path, commands: &[&str]) {
@@ -91,10 +91,7 @@ impl Drop for Limited {
 }
 
 #[test]
-fn a_process_that_the_kernel_killed_for_memory_is_named_so() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_process_that_the_kernel_killed_for_memory_is_named_so() {
     let folder = scratch();
     let Some(limited) = Limited::new(64 << 20) else {
         println!("skipped: no cgroup can be made here");
@@ -161,10 +158,7 @@ fn a_process_that_the_kernel_killed_for_memory_is_named_so() {
 }
 
 #[test]
-fn a_process_without_a_token_of_its_job_is_ended_with_it() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_process_without_a_token_of_its_job_is_ended_with_it() {
     let folder = scratch();
     for streams in ["</dev/null >/dev/null 2>&1", ""] {
         let name = format!("9431{}", streams.len());
@@ -211,10 +205,7 @@ fn while_it_runs(folder: &Path, options: &str, script: &str) -> Ran {
 }
 
 #[test]
-fn nothing_survives_an_agent_that_is_killed() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_nothing_survives_an_agent_that_is_killed() {
     let folder = scratch();
     let deaf = "trap '' TERM; touch up; sleep 9444; sleep 9444";
     let daemon = "setsid env -i sh -c 'trap \"\" TERM; sleep 9444' & sleep 9444";
@@ -252,10 +243,7 @@ fn nothing_survives_an_agent_that_is_killed() {
 }
 
 #[test]
-fn a_line_is_seen_before_it_ends() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_line_is_seen_before_it_ends() {
     let folder = scratch();
     let bar = "printf ' 10%%'; sleep 1; printf '\\r 90%%'; sleep 1; printf '\\rdone\\n'";
     job(&folder, &[bar]);
@@ -317,10 +305,7 @@ fn a_progress_bar_replaces_itself_on_a_terminal() {
 }
 
 #[test]
-fn records_and_logs_that_cannot_be_written_make_the_status() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_records_and_logs_that_cannot_be_written_make_the_status() {
     let folder = scratch();
     job(&folder, &["echo hello; sleep 0.3; touch done"]);
     sh(&folder, "dgl-spawn --connect local <job.jsonl >/dev/full")
@@ -362,10 +347,7 @@ fn records_and_logs_that_cannot_be_written_make_the_status() {
 }
 
 #[test]
-fn a_job_goes_on_though_nobody_reads_what_is_said() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_job_goes_on_though_nobody_reads_what_is_said() {
     let folder = scratch();
     job(
         &folder,
@@ -384,10 +366,7 @@ fn a_job_goes_on_though_nobody_reads_what_is_said() {
 }
 
 #[test]
-fn a_signal_while_a_try_ends_is_the_last_word() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_signal_while_a_try_ends_is_the_last_word() {
     let folder = scratch();
     job(
         &folder,
@@ -408,10 +387,7 @@ fn a_signal_while_a_try_ends_is_the_last_word() {
 }
 
 #[test]
-fn what_ends_after_the_end_began_is_marked() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_what_ends_after_the_end_began_is_marked() {
     let folder = scratch();
     job(
         &folder,
@@ -450,10 +426,7 @@ fn what_ends_after_the_end_began_is_marked() {
 }
 
 #[test]
-fn a_server_listens_by_a_socket_of_its_own() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_server_listens_by_a_socket_of_its_own() {
     let folder = scratch();
     let strangers = "import socket, time\ns = socket.create_server(('', 30984))\ntime.sleep(4)\n";
     write(&folder, "stranger.py", strangers);
@@ -492,10 +465,7 @@ while True:
 }
 
 #[test]
-fn a_host_that_talks_without_end_fills_no_memory_and_keeps_no_signal_from_being_heard() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_host_that_talks_without_end_fills_no_memory_and_keeps_no_signal_from_being_heard() {
     let folder = scratch();
     job(&folder, &["true"]);
     let started = r#"b'{"event":"started","index":0,"pid":1}\n'"#;
@@ -539,10 +509,7 @@ fn a_host_that_talks_without_end_fills_no_memory_and_keeps_no_signal_from_being_
 }
 
 #[test]
-fn a_host_that_talks_is_not_lost_while_nobody_takes_what_it_says() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_host_that_talks_is_not_lost_while_nobody_takes_what_it_says() {
     let folder = scratch();
     // more than a pipe and the launcher hold
     job(&folder, &["yes a line of some length | head -n 900000"]);
@@ -556,10 +523,7 @@ fn a_host_that_talks_is_not_lost_while_nobody_takes_what_it_says() {
 }
 
 #[test]
-fn a_host_speaks_for_its_own_processes_and_each_thing_once() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_host_speaks_for_its_own_processes_and_each_thing_once() {
     let folder = scratch();
     job(&folder, &["true"]);
     let started = r#"b'{"event":"started","index":0,"pid":1}\n'"#;

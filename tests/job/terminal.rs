@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use support::{
-    Cluster, assert_has, command, make_folder, partition, path, ran, read, scratch, sh, soon,
-    takes_seconds, write,
+    Cluster, assert_has, command, make_folder, partition, path, ran, read, scratch, sh, soon, write,
 };
 
 /// A terminal of tmux, with a server of its own.
@@ -103,10 +102,7 @@ fn lives(folder: &Path, job: &str) -> bool {
 }
 
 #[test]
-fn ctrl_c_while_a_tool_still_reads() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_ctrl_c_while_a_tool_still_reads() {
     let folder = scratch();
     partition(&folder, 1);
     write(&folder, "ip.txt", "127.0.0.1\n");
@@ -216,10 +212,7 @@ fn ctrl_c_ends_a_job_on_real_hosts() {
 }
 
 #[test]
-fn term_hup_and_nohup() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_term_hup_and_nohup() {
     let folder = scratch();
     write(&folder, "ip.txt", "127.0.0.1\n");
     let wait = "dgl-env --role worker --workspace \"$PWD\" -- sh -c 'until [ -e go ]; do sleep \
@@ -252,10 +245,7 @@ fn term_hup_and_nohup() {
 }
 
 #[test]
-fn a_reader_that_goes_away() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_reader_that_goes_away() {
     let folder = scratch();
     partition(&folder, 1);
     write(&folder, "ip.txt", "127.0.0.1\n");
@@ -321,10 +311,7 @@ fn a_reader_that_goes_away() {
 }
 
 #[test]
-fn what_people_read_fits_the_terminal() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_what_people_read_fits_the_terminal() {
     let folder = scratch();
     write(&folder, "ip_config.txt", "127.0.0.1\n");
     let plan = "ipconf-check ip_config.txt | dgl-env --role worker --workspace \"$PWD\" -- \

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use support::{
     Cluster, Ran, assert_has, host_record, partition, python_with_dgl, read, root, scratch, sh,
-    takes_seconds, write, write_records,
+    write, write_records,
 };
 
 /// A graph server that loads for two seconds before it listens, as real ones do, and then stays for
@@ -68,10 +68,7 @@ fn both(folder: &Path, apart: &str, options: &str, second: &str) -> (Ran, String
 }
 
 #[test]
-fn of_two_launchers_one_starts_and_the_other_is_told_by_whom() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_of_two_launchers_one_starts_and_the_other_is_told_by_whom() {
     let folder = scratch();
     job(&folder, "job.jsonl", 30750);
     let name = name(&folder);
@@ -112,10 +109,7 @@ fn of_two_launchers_one_starts_and_the_other_is_told_by_whom() {
 }
 
 #[test]
-fn one_that_waits_starts_when_the_other_has_ended() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_one_that_waits_starts_when_the_other_has_ended() {
     let folder = scratch();
     job(&folder, "job.jsonl", 30760);
     for apart in ["0", "1"] {
@@ -184,10 +178,7 @@ sys.stdin.buffer.read()
 
 /// All answers together are larger than one may be.
 #[test]
-fn one_that_waits_long_starts_however_much_the_hosts_have_said() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_one_that_waits_long_starts_however_much_the_hosts_have_said() {
     let folder = scratch();
     let held = r#"taken + b'{"event":"alive"}\n' * 200000"#;
     claimed_agent(&folder, 1, held, "pass");
@@ -217,10 +208,7 @@ fn a_host_that_is_lost_while_others_hold_the_name_is_not_forgotten() {
 
 /// Servers of two jobs of DGL overwrite each other's features in /dev/shm, whatever their ports.
 #[test]
-fn jobs_of_dgl_on_other_ports_are_in_each_others_way_until_they_have_a_shm_of_their_own() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_jobs_of_dgl_on_other_ports_are_in_each_others_way_until_they_have_a_shm_of_their_own() {
     let folder = scratch();
     partition(&folder, 3);
     for (file, port) in [("job.jsonl", 30770), ("other.jsonl", 30780)] {
@@ -245,10 +233,7 @@ fn jobs_of_dgl_on_other_ports_are_in_each_others_way_until_they_have_a_shm_of_th
 
 /// A job whose launcher was killed leaves neither its name nor its ports behind.
 #[test]
-fn what_a_job_has_claimed_is_free_when_it_is_gone() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_what_a_job_has_claimed_is_free_when_it_is_gone() {
     let folder = scratch();
     job(&folder, "job.jsonl", 30790);
     let script =

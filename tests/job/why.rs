@@ -3,7 +3,7 @@
 
 use serde_json::json;
 use std::path::Path;
-use support::{host_record, made_by, root, scratch, sh, takes_seconds, write};
+use support::{host_record, made_by, root, scratch, sh, write};
 
 /// Runs a worker of Python on this machine; the records are in job.jsonl. It waits for other tests'
 /// jobs that use the same port for torch.
@@ -44,10 +44,7 @@ fn it_names_the_exception_that_ended_a_job() {
 }
 
 #[test]
-fn it_finds_nothing_unusual_where_nothing_is() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_it_finds_nothing_unusual_where_nothing_is() {
     let folder = scratch();
     job(&folder, "why-well", "print('done')\n");
     let why = sh(&folder, "dgl-why job.jsonl");
@@ -84,10 +81,7 @@ fn a_last_line_that_breaks_off_hides_nothing_before_it() {
 /// The dumps are those of torch 2.15 over gloo, with the members of groups and the states of
 /// operations added as NCCL's recorder notes them: rank 1 did not come to a broadcast.
 #[test]
-fn after_a_timeout_of_nccl_torch_s_own_analyser_reads_the_dumps() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_after_a_timeout_of_nccl_torch_s_own_analyser_reads_the_dumps() {
     let folder = scratch();
     let script = format!(
         r#"
@@ -219,10 +213,7 @@ fn what_is_no_run_is_refused() {
 }
 
 #[test]
-fn memory_does_not_grow_with_what_a_job_wrote() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_memory_does_not_grow_with_what_a_job_wrote() {
     let folder = scratch();
     job(
         &folder,
@@ -265,10 +256,7 @@ const SPAWN: &str = "spawn='dgl-spawn --no-preflight --connect local --grace 1s 
     --host-timeout 6s'; ";
 
 #[test]
-fn a_pause_of_who_decides_is_no_lost_host() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_pause_of_who_decides_is_no_lost_host() {
     let folder = scratch();
     workers(&folder, 2, "echo up; exec sleep 600");
     let wait = "until [ $(grep -c '\"started\"' out.jsonl) = 2 ]; do sleep 0.1; done; sleep 1";
@@ -292,10 +280,7 @@ fn a_pause_of_who_decides_is_no_lost_host() {
 
 /// The hosts have not given a launcher up that was stopped for less than their patience.
 #[test]
-fn a_short_pause_of_the_launcher_harms_nothing() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_short_pause_of_the_launcher_harms_nothing() {
     let folder = scratch();
     workers(&folder, 2, "echo up; exec sleep 16");
     sh(

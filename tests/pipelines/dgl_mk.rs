@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 use support::{
-    Cluster, Ran, assert_has, made_by, partition, python_with_dgl, read, root, scratch, sh,
-    takes_seconds, tools, write,
+    Cluster, Ran, assert_has, made_by, partition, python_with_dgl, read, root, scratch, sh, tools,
+    write,
 };
 
 /// A copy of the repo, as README tells a user to make one.
@@ -39,10 +39,7 @@ fn tools_that_path_does_not_lead_to_are_those_of_the_checkout() {
 }
 
 #[test]
-fn on_this_machine() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_on_this_machine() {
     let folder = example();
     write(&folder, "ip_config.txt", "127.0.0.1\n");
     partition(&folder, 1);

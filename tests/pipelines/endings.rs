@@ -33,7 +33,7 @@ fn signalled(folder: &Path, line: &str, signal: &str) -> Option<i32> {
 }
 
 #[test]
-fn whoever_ends_dgl_launch_ends_its_job() {
+fn slow_whoever_ends_dgl_launch_ends_its_job() {
     let folder = scratch();
     partition(&folder, 1);
     write(&folder, "ip.txt", "127.0.0.1 30470\n");

@@ -5,9 +5,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use support::{
-    assert_has, executable, make_folder, root, scratch, sh, shells, takes_seconds, write,
-};
+use support::{assert_has, executable, make_folder, root, scratch, sh, shells, write};
 
 /// A process: its host, directory, variables and words.
 #[derive(Debug)]
@@ -120,10 +118,7 @@ fn run(folder: &Path, line: &str) -> (i32, Vec<Seen>, String) {
 }
 
 #[test]
-fn processes_are_those_that_graphstorms_own_launchers_start() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_processes_are_those_that_graphstorms_own_launchers_start() {
     let folder = stand_ins();
     let ws = folder.join("ws").display().to_string();
     let recorded = fs::read_to_string(root().join("tests/graphstorm/launcher.jsonl")).unwrap();
@@ -221,10 +216,7 @@ fn results_are_renamed_only_after_a_job_that_ended_well() {
 }
 
 #[test]
-fn every_shell_makes_the_same_pipelines() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_every_shell_makes_the_same_pipelines() {
     let folder = scratch();
     write(&folder, "it's $one.yaml", "");
     let line = r#"gs_node_classification --workspace '/data/my job' --num-trainers 2 --part-config \

@@ -1,6 +1,6 @@
 //! This version on a host where version 0.4.0 left its files: see tests/fixtures/left-by-0.4.0.
 
-use support::{noise, root, scratch, sh, takes_seconds, write};
+use support::{noise, root, scratch, sh, write};
 
 /// Puts what was left below /srv, where it was; a directory there is the test's own meanwhile.
 const PUT_BACK: &str = r#"
@@ -30,10 +30,7 @@ sent() { jq -s -c '[.[] | select(.type == "pushed") | .sent_bytes] | add'; }
 "#;
 
 #[test]
-fn a_host_on_which_version_0_4_0_left_its_files_and_an_unfinished_push_meets_this_version() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_a_host_on_which_version_0_4_0_left_its_files_and_an_unfinished_push_meets_this_version() {
     let folder = scratch();
     write(&folder, "large", noise(40, 8 << 20));
     write(&folder, "ip.txt", "127.0.0.1\n");

@@ -2,7 +2,7 @@
 //! so in plain `sh`, without pipefail, and nothing is done behind it.
 
 use std::path::Path;
-use support::{Ran, partition, read, scratch, sh, takes_seconds, write};
+use support::{Ran, partition, read, scratch, sh, write};
 
 /// A tool, its arguments, and the set that it adds to the stream.
 struct Stage(&'static str, &'static str, &'static str);
@@ -107,10 +107,7 @@ fn assert_refused(folder: &Path, at: usize, broken: &str, how: &str, message: &s
 }
 
 #[test]
-fn every_stage_failing_in_every_way_fails_the_last_one() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_every_stage_failing_in_every_way_fails_the_last_one() {
     let folder = scratch();
     partition(&folder, 1);
     write(&folder, "ip.txt", "127.0.0.1\n");

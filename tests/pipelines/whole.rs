@@ -4,7 +4,7 @@
 use support::{Cluster, TOOLS, partition, read, scratch, sh, write};
 
 #[test]
-fn without_ssh_and_without_root() {
+fn slow_without_ssh_and_without_root() {
     let folder = scratch();
     partition(&folder, 1);
     write(&folder, "ip.txt", "127.0.0.1\n");

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use support::{
     Cluster, PYTHON_WITH_STAND_IN, Ran, assert_has, executable, partition, read, scratch, sh, soon,
-    takes_seconds, write,
+    write,
 };
 
 /// Hosts of this machine by the addresses of lo, of which DGL finds the first alone.
@@ -65,10 +65,7 @@ fn nvidia_smi_counts() -> bool {
 }
 
 #[test]
-fn gpus_with_their_memory_and_who_uses_them() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_gpus_with_their_memory_and_who_uses_them() {
     let folder = scratch();
     executable(&folder, "bin/nvidia-smi", &nvidia_smi(41_000));
     hosts(&folder, "hosts", &["127.0.0.1"], 30050);

@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use support::{
     Cluster, PYTHON_WITH_STAND_IN, Ran, ip_config, make_folder, partition, scratch, sh, shells,
-    takes_seconds, write,
+    write,
 };
 
 /// This machine as a host, with a home of its own and nothing of its conda.
@@ -40,10 +40,7 @@ fn conda(prefix: &Path) {
 const FOUND: &str = "jq -r '[.prefix, .conda_env // \"-\", .python_path] | join(\" \")'";
 
 #[test]
-fn every_shell_of_a_host_finds_it() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_every_shell_of_a_host_finds_it() {
     let (folder, env) = host();
     let home = folder.join("home");
     conda(&home.join("mambaforge/envs/gnn"));
@@ -83,10 +80,7 @@ const WHERE: &str = "import os, shutil, sys; print(sys.prefix, shutil.which('pyt
     os.environ.get('CONDA_DEFAULT_ENV'))";
 
 #[test]
-fn without_dgl_on_any_host_nothing_is_copied() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_without_dgl_on_any_host_nothing_is_copied() {
     let (folder, env) = host();
     partition(&folder, 1);
     sh(&folder, &format!("{env}python3 -m venv --without-pip ~/v")).ends(0);

@@ -1,12 +1,9 @@
 //! What each of the smaller flags does to the hosts; ../cases/flags.txt has the records.
 
-use support::{partition, scratch, sh, takes_seconds, write};
+use support::{partition, scratch, sh, write};
 
 #[test]
-fn flags_of_part_push() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_flags_of_part_push() {
     let folder = scratch();
     partition(&folder, 1);
     write(&folder, "ip.txt", "127.0.0.1\n");
@@ -43,10 +40,7 @@ fn flags_of_part_push() {
 }
 
 #[test]
-fn flags_of_the_end_of_a_job() {
-    if takes_seconds() {
-        return;
-    }
+fn slow_flags_of_the_end_of_a_job() {
     let folder = scratch();
     write(&folder, "ip.txt", "127.0.0.1\n");
     let job = format!("end-flags-{}", std::process::id());

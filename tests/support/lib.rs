@@ -327,16 +327,6 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Whether a test that takes seconds, though it starts no hosts, is left out: `make test-fast`
-/// does.
-pub fn takes_seconds() -> bool {
-    let left_out = std::env::var_os("DGL_TOOLS_TEST_FAST").is_some();
-    if left_out {
-        println!("skipped: takes seconds");
-    }
-    left_out
-}
-
 /// Whether a test is left out because only root can do what it needs.
 pub fn only_root_can(do_it: &str) -> bool {
     let is_root = sh(Path::new("/"), "id -u").out == "0\n";

@@ -237,7 +237,7 @@ fn records_of(message: &str) -> String {
 }
 
 #[test]
-fn the_score_is_kept() {
+fn slow_the_score_is_kept() {
     let (folder, cases) = (scratch(), root().join("tests/verdicts"));
     let mut score = Score::default();
     let entries = std::fs::read_dir(&cases).unwrap();

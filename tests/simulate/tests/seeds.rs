@@ -9,14 +9,14 @@ fn keeps_all_invariants(seed: u64, hosts: usize) {
 }
 
 #[test]
-fn a_few_schedules_keep_all_invariants() {
+fn slow_a_few_schedules_keep_all_invariants() {
     (0..100).for_each(|seed| keeps_all_invariants(seed, 8));
     (0..5).for_each(|seed| keeps_all_invariants(seed, 64));
     (LATER_SEEDS..LATER_SEEDS + 100).for_each(|seed| keeps_all_invariants(seed, 8));
 }
 
 #[test]
-fn a_schedule_of_many_hosts_keeps_all_invariants() {
+fn slow_a_schedule_of_many_hosts_keeps_all_invariants() {
     keeps_all_invariants(0, 1000);
 }
 

@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn who_computes_or_reads_gives_a_sign_and_who_waits_gives_none() {
+    fn slow_who_computes_or_reads_gives_a_sign_and_who_waits_gives_none() {
         let spin = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; printf x";
         let table = [
             ("computes", spin, true, true),
