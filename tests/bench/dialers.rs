@@ -54,8 +54,8 @@ impl Agent {
         let open = flushed && matches!(self.link.receive(&mut self.decoder), Ok(true));
         let mut again = false;
         loop {
-            let answer = match self.serves {
-                false => match self.decoder.next_message::<DialMessage>() {
+            let answer = if !self.serves {
+                match self.decoder.next_message::<DialMessage>() {
                     Ok(Some(message)) => match message.head {
                         DialMessage::Serve { token } => {
                             (self.serves, again) = (true, true);
@@ -64,14 +64,15 @@ impl Agent {
                         DialMessage::Leave => return (false, again),
                     },
                     _ => return (open, again),
-                },
-                true => match self.decoder.next_message::<Request>() {
+                }
+            } else {
+                match self.decoder.next_message::<Request>() {
                     Ok(Some(message)) if message.head == Request::Alive => {
                         encode(&Event::Alive, &[])
                     }
                     Ok(Some(_)) => encode(&Event::Done, &[]),
                     _ => return (open, again),
-                },
+                }
             };
             if self.link.send(&answer).is_err() {
                 return (false, again);

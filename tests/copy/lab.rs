@@ -128,9 +128,10 @@ pub fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
                 folders.push(path);
                 continue;
             }
-            let content = match kind.is_symlink() {
-                true => fs::read_link(&path).unwrap().into_os_string().into_vec(),
-                false => fs::read(&path).unwrap(),
+            let content = if kind.is_symlink() {
+                fs::read_link(&path).unwrap().into_os_string().into_vec()
+            } else {
+                fs::read(&path).unwrap()
             };
             found.insert(path.strip_prefix(folder).unwrap().to_owned(), content);
         }

@@ -15,9 +15,10 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     let mut folders = vec![folder.to_owned()];
     while let Some(next) = folders.pop() {
         for entry in fs::read_dir(next).into_iter().flatten().flatten() {
-            match entry.file_type().unwrap().is_dir() {
-                true => folders.push(entry.path()),
-                false => found.push(entry.path().strip_prefix(folder).unwrap().to_owned()),
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path())
+            } else {
+                found.push(entry.path().strip_prefix(folder).unwrap().to_owned())
             }
         }
     }

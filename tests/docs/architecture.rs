@@ -220,9 +220,10 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
         if name.starts_with('.') || name.starts_with("target") || path.is_symlink() {
             continue;
         }
-        match path.is_dir() {
-            true => files(&path, found),
-            false => found.push(path),
+        if path.is_dir() {
+            files(&path, found)
+        } else {
+            found.push(path)
         }
     }
 }

@@ -306,13 +306,13 @@ fn host_agent_1_has_every_step_of_files() {
 
 /// As serde writes the names of variants.
 fn snake_case(name: &str) -> String {
-    let letters = name
-        .chars()
-        .enumerate()
-        .map(|(at, c)| match c.is_uppercase() {
-            true if at > 0 => format!("_{}", c.to_ascii_lowercase()),
-            _ => c.to_ascii_lowercase().to_string(),
-        });
+    let letters = name.chars().enumerate().map(|(at, c)| {
+        if c.is_uppercase() && at > 0 {
+            format!("_{}", c.to_ascii_lowercase())
+        } else {
+            c.to_ascii_lowercase().to_string()
+        }
+    });
     letters.collect()
 }
 

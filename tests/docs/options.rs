@@ -173,9 +173,10 @@ impl Item<'_> {
         });
         let default = default.or(note.map(str::to_owned));
         let default = default.map(|default| format!(" Default: {default}."));
-        let required = match self.arg.is_required_set() {
-            true => " This option is required.",
-            false => "",
+        let required = if self.arg.is_required_set() {
+            " This option is required."
+        } else {
+            ""
         };
         format!("{help}.{}{required}", default.unwrap_or_default())
     }
@@ -346,10 +347,7 @@ fn escaped(word: &str) -> String {
     let word = word.replace('~', "\\(ti").replace('…', "...");
     // what mdoc would take for punctuation of its own, or for a macro
     let is_alone = word.len() == 1 && !word.starts_with(|c: char| c.is_ascii_alphanumeric());
-    match is_alone {
-        true => format!("\\&{word}"),
-        false => word,
-    }
+    if is_alone { format!("\\&{word}") } else { word }
 }
 
 fn end_line(page: &mut String, line: &mut String) {

@@ -282,9 +282,10 @@ fn what_a_machine_lacks_is_named() {
          echo 'unshare: unshare failed: Operation not permitted' >&2; exit 1\n",
     );
     let is_root = sh(&folder, "id -u").out == "0\n";
-    let forbidden = match is_root {
-        true => "this container may not make namespaces: unshare: unshare failed",
-        false => "ordinary users may not make namespaces here: unshare: unshare failed",
+    let forbidden = if is_root {
+        "this container may not make namespaces: unshare: unshare failed"
+    } else {
+        "ordinary users may not make namespaces here: unshare: unshare failed"
     };
     let table = [
         (

@@ -63,9 +63,12 @@ fn slow_into_an_empty_prefix() {
     let pages_and_examples: Vec<String> = of_repository
         .out
         .lines()
-        .map(|path| match path.starts_with("man/") {
-            true => page(path),
-            false => format!("share/dgl-tools/{path}"),
+        .map(|path| {
+            if path.starts_with("man/") {
+                page(path)
+            } else {
+                format!("share/dgl-tools/{path}")
+            }
         })
         .collect();
     assert!(pages_and_examples.len() > 40, "{pages_and_examples:?}");

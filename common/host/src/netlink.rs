@@ -227,9 +227,10 @@ fn connection(message: &[u8], info: &[u8]) -> Option<Connection> {
 fn address_at(message: &[u8], address_at: usize, port_at: usize) -> Option<SocketAddr> {
     let is_ipv4 = i32::from(*message.get(FAMILY_AT)?) == nix::libc::AF_INET;
     let bytes = |count| message.get(address_at..address_at + count);
-    let address = match is_ipv4 {
-        true => IpAddr::from(<[u8; 4]>::try_from(bytes(4)?).ok()?),
-        false => IpAddr::from(<[u8; 16]>::try_from(bytes(16)?).ok()?).to_canonical(),
+    let address = if is_ipv4 {
+        IpAddr::from(<[u8; 4]>::try_from(bytes(4)?).ok()?)
+    } else {
+        IpAddr::from(<[u8; 16]>::try_from(bytes(16)?).ok()?).to_canonical()
     };
     Some(SocketAddr::new(address, self::port_at(message, port_at)?))
 }

@@ -66,9 +66,10 @@ impl Termination {
             self.kill_at = now;
         }
         let is_new = self.last.replace(signal) != Some(signal);
-        match is_new || signal == Signal::SIGKILL {
-            true => TerminationStep::Signal(signal),
-            false => TerminationStep::Wait,
+        if is_new || signal == Signal::SIGKILL {
+            TerminationStep::Signal(signal)
+        } else {
+            TerminationStep::Wait
         }
     }
 }

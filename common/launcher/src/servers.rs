@@ -83,15 +83,14 @@ fn judge(states: &[(&Host, ServersState)]) -> Option<NotReady> {
 impl NotReady {
     /// The fault of servers with this name.
     pub fn fault(&self, name: &str) -> Fault {
-        let fix = match self.is_starting {
-            true => {
-                "wait for them with --wait TIME, or see the output of their dgl-spawn".to_owned()
-            }
-            false => format!(
+        let fix = if self.is_starting {
+            "wait for them with --wait TIME, or see the output of their dgl-spawn".to_owned()
+        } else {
+            format!(
                 "start them, and leave them running: … | dgl-env --role server --keep-alive \
-                 --server-name {name} … | dgl-spawn --job {name}; see \"Persistent graph servers\" \
-                 in dgl-tools-jobs(7)"
-            ),
+             --server-name {name} … | dgl-spawn --job {name}; see \"Persistent graph servers\" \
+             in dgl-tools-jobs(7)"
+            )
         };
         Fault::unreachable(format!("graph servers {name}"), self.why.clone()).fix(fix)
     }

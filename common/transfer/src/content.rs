@@ -111,10 +111,10 @@ pub fn unpack(described: &Content, body: Vec<u8>) -> Result<Option<Vec<u8>>, Fil
     if u64::from(described.length) > BLOCK {
         return Err(FileFault::OutOfOrder);
     }
-    let content = match described.packed {
-        true => zstd::bulk::decompress(&body, described.length as usize)
-            .map_err(|_| FileFault::NotWhole)?,
-        false => body,
+    let content = if described.packed {
+        zstd::bulk::decompress(&body, described.length as usize).map_err(|_| FileFault::NotWhole)?
+    } else {
+        body
     };
     if content.len() != described.length as usize {
         return Err(FileFault::NotWhole);

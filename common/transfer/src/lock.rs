@@ -80,13 +80,14 @@ impl Lock {
                 continue;
             }
             let holder = read(&file)?;
-            return Ok(match holder == owner {
-                true => LockAttempt::Taken(Lock {
+            return Ok(if holder == owner {
+                LockAttempt::Taken(Lock {
                     folder: folder.clone(),
                     name,
                     file,
-                }),
-                false => LockAttempt::Busy(holder),
+                })
+            } else {
+                LockAttempt::Busy(holder)
             });
         }
         Ok(LockAttempt::Busy(String::new()))

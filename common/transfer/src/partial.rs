@@ -165,9 +165,10 @@ impl KeptPartial {
             None => replaced()?,
         };
         let version = FileVersion::of(&file).ok()?;
-        let parts = match is_from_replaced_file {
-            true => Parts::beginning(file.metadata().ok()?.len().min(bytes)).whole_grains(bytes),
-            false => parts,
+        let parts = if is_from_replaced_file {
+            Parts::beginning(file.metadata().ok()?.len().min(bytes)).whole_grains(bytes)
+        } else {
+            parts
         };
         let kept = KeptPartial {
             parts,
@@ -210,9 +211,10 @@ impl Partial {
             file.set_len(end)?;
         }
         // last, because setting a length gives back the room behind it
-        let room = match is_sparse {
-            true => None,
-            false => Some(Room::take(&file, &keep, bytes)?),
+        let room = if is_sparse {
+            None
+        } else {
+            Some(Room::take(&file, &keep, bytes)?)
         };
         let mut partial = Partial::new(file, names, bytes, keep);
         partial.room = room;
@@ -443,9 +445,10 @@ fn copy_data(mut from: &File, mut to: &File, begin: u64, end: u64) -> io::Result
     from.seek(SeekFrom::Start(begin))?;
     to.seek(SeekFrom::Start(begin))?;
     // by copy_file_range(2) where the kernel and the file system can do that
-    match io::copy(&mut from.take(end - begin), &mut to)? == end - begin {
-        true => Ok(()),
-        false => Err(io::ErrorKind::UnexpectedEof.into()),
+    if io::copy(&mut from.take(end - begin), &mut to)? == end - begin {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::UnexpectedEof.into())
     }
 }
 

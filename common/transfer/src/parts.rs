@@ -102,9 +102,10 @@ impl Parts {
             if begin < end {
                 both.push((begin, end));
             }
-            match left_part.1 <= right_part.1 {
-                true => left.next(),
-                false => right.next(),
+            if left_part.1 <= right_part.1 {
+                left.next()
+            } else {
+                right.next()
             };
         }
         Parts(both)

@@ -65,9 +65,12 @@ pub fn read_whole<F: SourceFile>(file: F, content: &mut Vec<u8>) -> Result<(), F
     content.resize(begin + usize::try_from(file.bytes()).unwrap_or(0), 0);
     let rest = &mut content[begin..];
     let read = source::read_at(&source, 0, rest);
-    let read = read.and_then(|count| match count == rest.len() {
-        true => Ok(()),
-        false => Err(io::ErrorKind::UnexpectedEof.into()),
+    let read = read.and_then(|count| {
+        if count == rest.len() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        }
     });
     file.check(&source, read)
 }
@@ -103,9 +106,10 @@ pub trait Outlet<F: SourceFile> {
         piece: &SourcePiece,
         buffer: &mut Vec<u8>,
     ) -> Result<(), Self::Broken> {
-        let (content, body) = match piece.is_zeros {
-            true => (content::zeros(piece.length), &[][..]),
-            false => (content::plain(buffer), &buffer[..]),
+        let (content, body) = if piece.is_zeros {
+            (content::zeros(piece.length), &[][..])
+        } else {
+            (content::plain(buffer), &buffer[..])
         };
         let block = Block {
             id: file.id(),

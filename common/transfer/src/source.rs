@@ -154,9 +154,10 @@ impl Pieces<'_> {
 /// `most` is a hole; `None` where there is data.
 fn hole(source: &File, offset: u64, most: u64) -> Option<u64> {
     let bytes = hole_until(source, offset)?.saturating_sub(offset).min(most);
-    let whole = match bytes == most {
-        true => bytes,
-        false => bytes - bytes % BLOCK,
+    let whole = if bytes == most {
+        bytes
+    } else {
+        bytes - bytes % BLOCK
     };
     Some(whole.min(MOST_ZEROS)).filter(|whole| *whole > 0)
 }

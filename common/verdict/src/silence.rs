@@ -551,9 +551,10 @@ mod tests {
     fn with_stacks(stacks: &[Stack], busy: u32) -> Vec<Stack> {
         let mut stacks = stacks.to_vec();
         for stack in &mut stacks {
-            let frame = match stack.rank == Some(busy) {
-                true => "load (train.py:9)",
-                false => "all_reduce (torch/distributed/distributed_c10d.py:1322)",
+            let frame = if stack.rank == Some(busy) {
+                "load (train.py:9)"
+            } else {
+                "all_reduce (torch/distributed/distributed_c10d.py:1322)"
             };
             let frames = vec![frame.to_owned()];
             let thread = Thread {

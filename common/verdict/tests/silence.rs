@@ -101,9 +101,10 @@ impl Trial {
     /// What is concluded from it, and that in words.
     fn answer(&self) -> (Answer, String) {
         let stacks: Vec<Stack> = self.processes.iter().map(Process::stack).collect();
-        let silence = match self.is_whole {
-            true => Silence::of(&stacks, None),
-            false => Silence::of_some(&stacks),
+        let silence = if self.is_whole {
+            Silence::of(&stacks, None)
+        } else {
+            Silence::of_some(&stacks)
         };
         let named = silence.culprit.map(|member| stacks::names(&[member]));
         let text = silence.sentences.join("; ");

@@ -83,9 +83,10 @@ impl Direction {
         }
         self.waiting += count;
         if !self.is_void {
-            let cut = match self.random.percent(20) {
-                true => self.random.below(count as u64) as usize,
-                false => 0,
+            let cut = if self.random.percent(20) {
+                self.random.below(count as u64) as usize
+            } else {
+                0
             };
             for piece in [&bytes[..cut], &bytes[cut..count]] {
                 if !piece.is_empty() {
@@ -138,9 +139,10 @@ impl Direction {
     fn cut(&mut self, reader_sees: bool, writer_sees: bool, now: Micros) {
         let mut kept = self.random.below(self.waiting as u64 + 1) as usize;
         for (arrival, chunk) in &mut self.chunks {
-            let count = match *arrival <= now {
-                true => chunk.len(),
-                false => chunk.len().min(kept),
+            let count = if *arrival <= now {
+                chunk.len()
+            } else {
+                chunk.len().min(kept)
             };
             chunk.truncate(count);
             kept = kept.saturating_sub(count);

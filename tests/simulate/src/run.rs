@@ -89,9 +89,10 @@ pub fn run(schedule: Schedule, keep_trace: bool) -> Run {
     let mut violations = Vec::new();
     let mut end = "the launcher was killed".to_owned();
     loop {
-        let tried = match world.are_all_reachable() {
-            true => one_attempt(&mut world, &plan, &hosts, &processes),
-            false => Try::unreachable(&world),
+        let tried = if world.are_all_reachable() {
+            one_attempt(&mut world, &plan, &hosts, &processes)
+        } else {
+            Try::unreachable(&world)
         };
         violations.extend(check::of_try(&world, &tried));
         let Some(outcome) = &tried.outcome else { break };

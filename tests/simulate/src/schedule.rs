@@ -187,9 +187,10 @@ impl Schedule {
             longest_run,
             faults: Vec::new(),
         };
-        schedule.faults = match is_mild {
-            true => schedule.mild_faults(length, &mut random),
-            false => schedule.faults(length, &mut random),
+        schedule.faults = if is_mild {
+            schedule.mild_faults(length, &mut random)
+        } else {
+            schedule.faults(length, &mut random)
         };
         schedule.faults.sort_by_key(|(time, _)| *time);
         schedule
@@ -285,10 +286,13 @@ impl Schedule {
             16 => Fault::KillWatcher { host },
             17 => Fault::StopLauncher { time },
             18 => Fault::SleepLauncher { time },
-            19 => match random.percent(50) {
-                true => Fault::KillLauncher,
-                false => Fault::Reap,
-            },
+            19 => {
+                if random.percent(50) {
+                    Fault::KillLauncher
+                } else {
+                    Fault::Reap
+                }
+            }
             20 => Fault::Signal {
                 number: random.pick(&[1, 2, 15]),
             },
@@ -312,9 +316,10 @@ fn habits(part: Part, length: Micros, is_mild: bool, random: &mut Random) -> Hab
         0..=2 => random.magnitude(3 * SECOND),
         _ => random.magnitude(20 * MS),
     };
-    let kill = match is_odd && random.percent(10) {
-        true => random.between(5, 40) * SECOND,
-        false => random.magnitude(5 * MS),
+    let kill = if is_odd && random.percent(10) {
+        random.between(5, 40) * SECOND
+    } else {
+        random.magnitude(5 * MS)
     };
     Habits {
         runs: match part {
@@ -323,9 +328,10 @@ fn habits(part: Part, length: Micros, is_mild: bool, random: &mut Random) -> Hab
             Part::Server | Part::Service => FOREVER,
             Part::Trainer => length + random.magnitude(length / 4),
         },
-        listens_after: match is_odd && random.percent(30) {
-            true => FOREVER,
-            false => random.magnitude(4 * SECOND),
+        listens_after: if is_odd && random.percent(30) {
+            FOREVER
+        } else {
+            random.magnitude(4 * SECOND)
         },
         term,
         kill,

@@ -888,9 +888,10 @@ impl World {
             } => {
                 let until = self.now + time;
                 let mut connection = self.hosts[host].connection.lock();
-                let direction = match to_agent {
-                    true => &mut connection.to_agent,
-                    false => &mut connection.to_launcher,
+                let direction = if to_agent {
+                    &mut connection.to_agent
+                } else {
+                    &mut connection.to_launcher
                 };
                 direction.stalled_until = direction.stalled_until.max(until);
                 drop(connection);
@@ -1096,18 +1097,16 @@ impl World {
         }
         state.now = self.now;
         state.notices = (true, true);
-        let signal = match kills {
-            true => Signal::SIGKILL,
-            false => Signal::SIGTERM,
+        let signal = if kills {
+            Signal::SIGKILL
+        } else {
+            Signal::SIGTERM
         };
         state.signal_all(signal, By::Reap);
         drop(state);
         self.take_coming(host);
         self.wake_soon(Actor::Agent(host));
-        let again = match kills {
-            true => WATCHER_PACE,
-            false => grace,
-        };
+        let again = if kills { WATCHER_PACE } else { grace };
         self.push(self.now + again, Task::Reap(host, self.attempt, true));
     }
 

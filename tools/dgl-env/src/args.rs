@@ -302,9 +302,10 @@ impl Args {
     /// The program of the plan that computes: DGL's trainers, or plain processes.
     pub fn client_role(&self) -> Role {
         self.program
-            .unwrap_or(match self.role.contains(&Role::Worker) {
-                true => Role::Worker,
-                false => Role::Trainer,
+            .unwrap_or(if self.role.contains(&Role::Worker) {
+                Role::Worker
+            } else {
+                Role::Trainer
             })
     }
 

@@ -46,9 +46,10 @@ pub fn flags(args: &Args) -> Vec<Fault> {
         ),
     ];
     let of_dgl = of_dgl.map(|(flag, is_given, fix)| (flag, is_given, "is not for workers", fix));
-    let mut of_others = match args.is_dgl() {
-        true => of_programs.to_vec(),
-        false => of_dgl.to_vec(),
+    let mut of_others = if args.is_dgl() {
+        of_programs.to_vec()
+    } else {
+        of_dgl.to_vec()
     };
     of_others.push((
         "--role",
@@ -75,9 +76,12 @@ pub fn command(
     let started = command.launcher();
     let launcher = started.and_then(|launcher| launcher.fault(workers, hosts, is_shell));
     let has_rank = args.local_rank_arg.is_some() && args.starts(args.client_role());
-    launcher.or_else(|| match has_rank {
-        true => command.with_local_rank("--local_rank", 0).err(),
-        false => None,
+    launcher.or_else(|| {
+        if has_rank {
+            command.with_local_rank("--local_rank", 0).err()
+        } else {
+            None
+        }
     })
 }
 

@@ -167,9 +167,10 @@ impl UserCommand {
             UserCommand::Shell(text) => {
                 // a backslash continues a line
                 let text = text.trim().replace("\\\n", "");
-                match text.contains(OPERATORS) || text.contains(EXPANSIONS) {
-                    true => None,
-                    false => shlex::split(&text),
+                if text.contains(OPERATORS) || text.contains(EXPANSIONS) {
+                    None
+                } else {
+                    shlex::split(&text)
                 }
             }
         }

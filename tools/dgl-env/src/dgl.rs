@@ -112,9 +112,10 @@ fn persistent(args: &Args, hosts: &[Host]) -> Option<Fault> {
 
 /// What the user should know although it is no error. `trainers` has the number on each host.
 pub fn warnings(args: &Args, hosts: &[Host], trainers: &[u32]) -> Vec<Option<String>> {
-    match args.is_dgl() {
-        true => vec![unequal(trainers), samplers(hosts, args.num_samplers)],
-        false => Vec::new(),
+    if args.is_dgl() {
+        vec![unequal(trainers), samplers(hosts, args.num_samplers)]
+    } else {
+        Vec::new()
     }
 }
 

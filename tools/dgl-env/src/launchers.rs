@@ -197,9 +197,10 @@ impl StartedLauncher {
                 },
                 Some(1),
             ) => {
-                let alone = match needs_no_rank.contains(&"standalone") {
-                    true => "; or --standalone, if each host has a job of its own",
-                    false => "",
+                let alone = if needs_no_rank.contains(&"standalone") {
+                    "; or --standalone, if each host has a job of its own"
+                } else {
+                    ""
                 };
                 (
                     format!(
@@ -218,9 +219,10 @@ impl StartedLauncher {
             ) => {
                 let arguments = arguments[usize::from(is_shell)];
                 // accelerate's number of processes is that of all hosts
-                let count = match arguments.contains(count_option) {
-                    true => String::new(),
-                    false => format!("{count_option}{most} "),
+                let count = if arguments.contains(count_option) {
+                    String::new()
+                } else {
+                    format!("{count_option}{most} ")
                 };
                 (
                     unknown,
@@ -283,12 +285,13 @@ pub fn find(words: &[String]) -> Option<StartedLauncher> {
     Some(StartedLauncher {
         launcher,
         options: options.to_vec(),
-        inner: match inner.is_empty() {
-            true => "python3 train.py …".to_owned(),
-            false => format!(
+        inner: if inner.is_empty() {
+            "python3 train.py …".to_owned()
+        } else {
+            format!(
                 "python3 {}",
                 String::from_utf8_lossy(&quote::sh_words(inner))
-            ),
+            )
         },
     })
 }

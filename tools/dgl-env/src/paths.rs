@@ -108,9 +108,10 @@ fn agreed(
     let recorded = match recorded {
         None => None,
         Some(path) if path.is_empty() || path.contains('\0') => {
-            let problem = match path.is_empty() {
-                true => "is empty",
-                false => "has a NUL byte in it",
+            let problem = if path.is_empty() {
+                "is empty"
+            } else {
+                "has a NUL byte in it"
             };
             return Err(
                 Fault::data(location, problem).fix("create the stream again, with part-map")

@@ -370,9 +370,10 @@ fn row(bar: &Bar, run: &RunReport) -> Markup {
         None if has(run, EventKind::Restart) => "not started in the last attempt",
         None => "never started",
     });
-    let class = match bar.culprit {
-        true => "culprit",
-        false => bar_class(bar.history.process.role),
+    let class = if bar.culprit {
+        "culprit"
+    } else {
+        bar_class(bar.history.process.role)
     };
     let (name, id) = (bar.name(), bar.id());
     let started = bar.history.life.started.as_ref();

@@ -137,9 +137,10 @@ fn how_it_ended(exited: &Exited) -> String {
         Some(signal) => format!("SIG{signal}"),
         None => format!("status {}", end.code.unwrap_or(0)),
     };
-    match end.oom {
-        true => how + ", out of memory",
-        false => how,
+    if end.oom {
+        how + ", out of memory"
+    } else {
+        how
     }
 }
 
@@ -196,9 +197,12 @@ pub fn run(job: &JobHistory, lines: usize) -> RunReport<'_> {
                 .as_ref()
                 .map(|listening| since(listening.time_ms)),
             end: exited.map(how_it_ended),
-            why: is_innocent.then(|| match culprit == Some(id) {
-                true => "the others waited for it".to_owned(),
-                false => why_ended(summary),
+            why: is_innocent.then(|| {
+                if culprit == Some(id) {
+                    "the others waited for it".to_owned()
+                } else {
+                    why_ended(summary)
+                }
             }),
             culprit: culprit == Some(id),
         });

@@ -38,9 +38,10 @@ pub fn name(profile: &Profile) -> String {
         (Some(role), Some(rank)) => format!("{} {rank}", role.name()),
         _ => format!("process {} on host {}", profile.pid, profile.host),
     };
-    match profile.is_child() {
-        true => format!("child {} of {process}", profile.pid),
-        false => process,
+    if profile.is_child() {
+        format!("child {} of {process}", profile.pid)
+    } else {
+        process
     }
 }
 
@@ -217,9 +218,10 @@ fn kinds(latest: &[&Profile]) -> Vec<(String, Vec<usize>)> {
     kinds.retain(|_, processes| processes.len() > 1);
     let named = kinds.into_iter().map(|((is_child, role), processes)| {
         let of = role.map_or_else(|| "processes".to_owned(), |role| role.names());
-        let name = match is_child {
-            true => format!("all {} children of {of}", processes.len()),
-            false => format!("all {} {of}", processes.len()),
+        let name = if is_child {
+            format!("all {} children of {of}", processes.len())
+        } else {
+            format!("all {} {of}", processes.len())
         };
         (name, processes)
     });

@@ -213,9 +213,10 @@ fn shown(text: &str) -> Result<ShownProcesses, String> {
 /// Parses a span of time of at least this many seconds.
 fn at_least(text: &str, seconds: u64) -> Result<Duration, String> {
     let time = duration(text)?;
-    match time >= Duration::from_secs(seconds) {
-        true => Ok(time),
-        false => Err(format!("{seconds}s or more")),
+    if time >= Duration::from_secs(seconds) {
+        Ok(time)
+    } else {
+        Err(format!("{seconds}s or more"))
     }
 }
 
@@ -243,11 +244,12 @@ fn stall_timeout(text: &str) -> Result<StallRule, String> {
         Some(time) => (time, true),
         None => (text, false),
     };
-    let limit = match text == "0" || duration(text)?.is_zero() {
-        true => Duration::ZERO,
-        false => at_least(text, SHORTEST_STALL.as_secs()).map_err(|least| {
+    let limit = if text == "0" || duration(text)?.is_zero() {
+        Duration::ZERO
+    } else {
+        at_least(text, SHORTEST_STALL.as_secs()).map_err(|least| {
             format!("0, or {least}: in less, a process that waits looks like one that works")
-        })?,
+        })?
     };
     Ok(StallRule { limit, ends })
 }

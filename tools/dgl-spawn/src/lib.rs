@@ -33,12 +33,13 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     let hosts = stream.require("ipconf-check").map_err(noted)?;
     let hosts = args.connect.choose(hosts)?;
     let processes: Vec<Process> = stream.require("dgl-env").map_err(noted)?;
-    let processes = match args.connect.host.is_empty() {
-        true => processes,
-        false => processes
+    let processes = if args.connect.host.is_empty() {
+        processes
+    } else {
+        processes
             .into_iter()
             .filter(|process| args.connect.host.contains(&process.host))
-            .collect(),
+            .collect()
     };
     plan::check(&hosts, &processes)?;
     if args.dry_run {

@@ -84,9 +84,10 @@ fn is_chosen(answer: &StackAnswer, args: &Args, chosen: &[Host]) -> bool {
 
 /// What to ask the hosts, and how long they are to record.
 fn request(args: &Args) -> (Request, Duration) {
-    let (role, rank) = match args.connections {
-        true => (None, None),
-        false => (args.role, args.rank),
+    let (role, rank) = if args.connections {
+        (None, None)
+    } else {
+        (args.role, args.rank)
     };
     let job = Some(args.job.clone());
     let pick = Pick { job, role, rank };

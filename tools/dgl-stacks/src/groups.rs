@@ -145,9 +145,10 @@ pub fn text(stacks: &[Stack], all: &[Stack], is_whole: bool) -> String {
 /// The process for which the others wait, by their connections, and which processes wait for which;
 /// `None` if the connections are unknown or inconclusive.
 fn connections(stacks: &[Stack], is_whole: bool) -> Option<String> {
-    let silence = match is_whole {
-        true => Silence::of(stacks, None),
-        false => Silence::of_some(stacks),
+    let silence = if is_whole {
+        Silence::of(stacks, None)
+    } else {
+        Silence::of_some(stacks)
     };
     let sentences = silence
         .sentences

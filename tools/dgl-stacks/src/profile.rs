@@ -133,9 +133,10 @@ fn span(shares: &[Share<'_>], count: usize) -> String {
     let Some(most) = shares.iter().max_by(|a, b| a.share.total_cmp(&b.share)) else {
         return String::new();
     };
-    let least = match shares.len() == count {
-        true => shares.iter().map(|share| share.share).fold(1.0, f64::min),
-        false => 0.0,
+    let least = if shares.len() == count {
+        shares.iter().map(|share| share.share).fold(1.0, f64::min)
+    } else {
+        0.0
     };
     // smaller differences are chance, or do not matter
     if count == 1 || most.share - least < 0.1 {

@@ -154,9 +154,10 @@ fn problem(name: &str, held: &[(Claimed, Holding)]) -> Problem {
         Claimed::SharedMemory | Claimed::Name => None,
     };
     let ports: Vec<u32> = held.iter().filter_map(port).collect();
-    let memory = match holds(Claimed::SharedMemory) {
-        true => ", and /dev/shm,",
-        false => "",
+    let memory = if holds(Claimed::SharedMemory) {
+        ", and /dev/shm,"
+    } else {
+        ""
     };
     let (about, problem) = match ports[..] {
         [] => {

@@ -96,9 +96,10 @@ fn conda_named(name: &str) -> Result<PathBuf, Failure> {
                 searched.push(text(folder));
             }
         }
-        let searched = match searched.is_empty() {
-            true => "the usual directories of conda".to_owned(),
-            false => searched.join(", "),
+        let searched = if searched.is_empty() {
+            "the usual directories of conda".to_owned()
+        } else {
+            searched.join(", ")
         };
         Failure::new(format!("no conda environment {name} in {searched}"))
     })

@@ -93,9 +93,10 @@ pub fn write(link: &SharedLink, bytes: &[u8], limit: Option<Duration>) -> io::Re
     let mut is_full = false;
     while !rest.is_empty() || is_full {
         let mut locked = link.lock();
-        let result = match rest.is_empty() {
-            true => locked.flush().map(|()| 0),
-            false => locked.write_some(rest),
+        let result = if rest.is_empty() {
+            locked.flush().map(|()| 0)
+        } else {
+            locked.write_some(rest)
         };
         match result {
             Ok(count) => rest = &rest[count..],

@@ -115,9 +115,10 @@ fn unfit(
         return Some("it is taken already".to_owned());
     }
     if let Some(known) = hosts.iter().find(|known| known.ip == host.ip) {
-        return Some(match lost.0.contains_key(&known.id) {
-            true => "it is a host that was lost".to_owned(),
-            false => "it is a host of the job".to_owned(),
+        return Some(if lost.0.contains_key(&known.id) {
+            "it is a host that was lost".to_owned()
+        } else {
+            "it is a host of the job".to_owned()
         });
     }
     if host.ok == Some(false) {

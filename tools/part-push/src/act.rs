@@ -209,9 +209,10 @@ fn fates(deliveries: &[&Delivery]) -> Fates {
 
 fn fault(host: &Host, broken: &HostFault) -> Fault {
     let mut fault = broken.fault(host);
-    let fix = match broken.is_unreachable {
-        true => "run it again: what is there already is skipped",
-        false => "mend this on the host, then run it again: what is there already is skipped",
+    let fix = if broken.is_unreachable {
+        "run it again: what is there already is skipped"
+    } else {
+        "mend this on the host, then run it again: what is there already is skipped"
     };
     fault.fix.get_or_insert_with(|| fix.to_owned());
     fault

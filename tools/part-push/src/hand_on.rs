@@ -332,9 +332,10 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
             FileEvent::Synced { number } => {
                 self.members[index].answered = number;
                 let has_joined = number == self.members[index].joins;
-                match has_joined {
-                    true => self.chain.joined(index, self.begun.elapsed()),
-                    false => Vec::new(),
+                if has_joined {
+                    self.chain.joined(index, self.begun.elapsed())
+                } else {
+                    Vec::new()
                 }
             }
             other => return Err(HostFault::unexpected(&other)),

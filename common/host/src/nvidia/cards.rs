@@ -35,9 +35,10 @@ pub fn query(program: &Path, limit: Duration) -> Result<Vec<GpuCard>, Failure> {
             Some(status) => {
                 let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
                 let lines = lines.collect::<Vec<_>>().join("; ");
-                let why = match lines.is_empty() {
-                    true => status.to_string(),
-                    false => lines.chars().take(WHY_SHOWN).collect(),
+                let why = if lines.is_empty() {
+                    status.to_string()
+                } else {
+                    lines.chars().take(WHY_SHOWN).collect()
                 };
                 format!("fails: {why}")
             }

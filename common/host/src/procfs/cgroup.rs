@@ -63,9 +63,10 @@ pub fn memory_limit_bytes() -> Option<u64> {
 
 /// The files that may have limits: in the group and in those above it.
 fn limit_files(group: &MemoryGroup) -> Vec<PathBuf> {
-    let name = match group.unified {
-        true => "memory.max",
-        false => "memory.limit_in_bytes",
+    let name = if group.unified {
+        "memory.max"
+    } else {
+        "memory.limit_in_bytes"
     };
     let below = |folder: &&Path| folder.starts_with(&group.mount);
     let folders = group.folder.ancestors().take_while(below);

@@ -192,15 +192,14 @@ impl OutputSink {
 
     /// Shows the user a line, on stdout or stderr, whichever is the terminal.
     pub fn notice(&self, text: &str) {
-        match self.has_status {
-            true => {
-                let line = term::plain_lines(&format!("{text}\n"));
-                self.queue.push(QueueItem::Reports {
-                    host: NOTICES,
-                    text: line.into_bytes(),
-                });
-            }
-            false => record::tell!("{text}"),
+        if self.has_status {
+            let line = term::plain_lines(&format!("{text}\n"));
+            self.queue.push(QueueItem::Reports {
+                host: NOTICES,
+                text: line.into_bytes(),
+            });
+        } else {
+            record::tell!("{text}")
         }
     }
 
@@ -259,9 +258,10 @@ impl StdoutWriter {
         let Some(tag) = tags.get(&lines.id) else {
             return;
         };
-        let tag = match lines.while_ending {
-            true => &tag.replace(']', ", ending]"),
-            false => tag,
+        let tag = if lines.while_ending {
+            &tag.replace(']', ", ending]")
+        } else {
+            tag
         };
         let tag = term::colour(tag, lines.id as usize, self.colours);
         let mut before = match self.unfinished.take() {
@@ -290,9 +290,10 @@ impl StdoutWriter {
             }
             out.extend_from_slice(tag.as_bytes());
             out.push(b' ');
-            match self.terminal {
-                true => out.extend(on_terminal(&text)),
-                false => out.extend_from_slice(&text),
+            if self.terminal {
+                out.extend(on_terminal(&text))
+            } else {
+                out.extend_from_slice(&text)
             }
             if is_cut {
                 out.extend_from_slice(WRAP);

@@ -221,9 +221,10 @@ impl<'a> Diagnosis<'a> {
         let Some(other) = all.position(|ports| ports.contains(&Some(target))) else {
             return;
         };
-        let (from, to) = match outward {
-            true => (index, other),
-            false => (other, index),
+        let (from, to) = if outward {
+            (index, other)
+        } else {
+            (other, index)
         };
         let is_ephemeral = self.listens[other][1] == Some(target);
         let pair = UnreachablePair {
@@ -333,18 +334,20 @@ impl<'a> Diagnosis<'a> {
                 PairFailure::Port(why) => (format!("port {port}"), why),
                 PairFailure::EphemeralPort(why) => ("an ephemeral port".to_owned(), why),
                 PairFailure::LargePackets => {
-                    let transfer = match blocked.inward {
-                        true => format!("cannot receive 64 KiB from {others}"),
-                        false => format!("cannot send 64 KiB to {others}"),
+                    let transfer = if blocked.inward {
+                        format!("cannot receive 64 KiB from {others}")
+                    } else {
+                        format!("cannot send 64 KiB to {others}")
                     };
                     let problem = format!("{transfer}: small packets pass and large ones do not");
                     self.push(blocked.index, Subject::LargePackets, problem);
                     continue;
                 }
             };
-            let problem = match blocked.inward {
-                true => format!("cannot be reached on {ports} from {others}: {why}"),
-                false => format!("cannot reach {others} on {ports}: {why}"),
+            let problem = if blocked.inward {
+                format!("cannot be reached on {ports} from {others}: {why}")
+            } else {
+                format!("cannot reach {others} on {ports}: {why}")
             };
             self.push(blocked.index, Subject::Reach, problem);
         }

@@ -41,11 +41,12 @@ fn end_of(holder: Holder) -> String {
 
 fn missing_module(module: Module, environment: bool) -> String {
     let module = module.name();
-    match environment {
-        true => format!("install {module} into that environment"),
-        false => format!(
+    if environment {
+        format!("install {module} into that environment")
+    } else {
+        format!(
             "begin the command with the path of the Python that has {module}, or install it there"
-        ),
+        )
     }
 }
 

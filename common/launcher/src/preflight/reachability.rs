@@ -111,19 +111,18 @@ mod tests {
             from,
             to,
             port: 30050,
-            failure: match ephemeral {
-                true => PairFailure::EphemeralPort("timed out".into()),
-                false => PairFailure::Port("timed out".into()),
+            failure: if ephemeral {
+                PairFailure::EphemeralPort("timed out".into())
+            } else {
+                PairFailure::Port("timed out".into())
             },
         };
         let shown = |pairs: Vec<UnreachablePair>| -> Vec<(usize, bool, Vec<usize>, bool)> {
             blocked_hosts(pairs)
                 .into_iter()
                 .map(|blocked| {
-                    let other = |pair: &UnreachablePair| match blocked.inward {
-                        true => pair.from,
-                        false => pair.to,
-                    };
+                    let other =
+                        |pair: &UnreachablePair| if blocked.inward { pair.from } else { pair.to };
                     let others = blocked.pairs.iter().map(other).collect();
                     let failure = &blocked.pairs[0].failure;
                     let ephemeral = matches!(failure, PairFailure::EphemeralPort(_));

@@ -400,9 +400,10 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         let signalled = self.job.signalled();
         let hosts = self.hosts.sessions.iter().map(|session| session.host);
         let report = self.states.into_faults(&self.plan.name, hosts);
-        let exit = match report.0.is_empty() {
-            true => exit(&ending),
-            false => exit(&ending).worst(report.exit()),
+        let exit = if report.0.is_empty() {
+            exit(&ending)
+        } else {
+            exit(&ending).worst(report.exit())
         };
         JobOutcome {
             exit,

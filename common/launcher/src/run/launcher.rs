@@ -58,9 +58,10 @@ impl NextAttempt {
                 outcome.cause,
                 Some(Cause::Host | Cause::Servers | Cause::Paused(_))
             );
-        let ends_its_part = match has_lost_hosts {
-            true => plan.host_timeout + plan.rules.grace,
-            false => Duration::ZERO,
+        let ends_its_part = if has_lost_hosts {
+            plan.host_timeout + plan.rules.grace
+        } else {
+            Duration::ZERO
         };
         // a host checks once a second whether its launcher is gone
         NextAttempt::After(ends_its_part + RESTART_AFTER)
@@ -83,10 +84,7 @@ fn is_worth_another_attempt(outcome: &JobOutcome, attempts: u32) -> bool {
     // if the first attempt started nothing, the problem is permanent; a later one may only have
     // been too early
     let was_early = attempts > 0 && !matches!(outcome.cause, Some(Cause::Signal(_)));
-    match outcome.started {
-        true => failed,
-        false => was_early,
-    }
+    if outcome.started { failed } else { was_early }
 }
 
 /// How the launcher reaches the hosts of a job: opens a session with the agent of each; the results

@@ -108,9 +108,10 @@ pub fn conclude(
     sink.record(&sink.judge(&summary).record());
     sink.record(&summary);
     explain(hosts, plan, outcome, begun, &sink);
-    match sink.finish(signals.since_now()) {
-        true => exit,
-        false => exit.worst(Exit::Unreachable),
+    if sink.finish(signals.since_now()) {
+        exit
+    } else {
+        exit.worst(Exit::Unreachable)
     }
 }
 
@@ -239,9 +240,10 @@ fn explain_failure(
     if has_output && verdict.text.contains(&how) && !is_other {
         return;
     }
-    let first = match is_other {
-        true => "the exit status is that of the first failure that arrived: ",
-        false => "",
+    let first = if is_other {
+        "the exit status is that of the first failure that arrived: "
+    } else {
+        ""
     };
     notice(format!("{first}{who} {how}{last}"));
     for line in lines {

@@ -189,9 +189,10 @@ fn silence(complete: &CompleteStall, comparison: &Comparison) -> String {
         Some(_) => format!("{STANDS_STILL} for {silent}, although processes compute"),
     };
     let groups = comparison.lines().join("; ");
-    match groups.is_empty() {
-        true => problem,
-        false => format!("{problem}: {groups}"),
+    if groups.is_empty() {
+        problem
+    } else {
+        format!("{problem}: {groups}")
     }
 }
 

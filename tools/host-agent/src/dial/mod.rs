@@ -186,9 +186,10 @@ impl Dialer {
         if let Some(signals) = &self.signals {
             fds.push(PollFd::new(signals.as_fd(), PollFlags::POLLIN));
         }
-        let limit = match self.asked_to_end {
-            true => PollTimeout::try_from(CHECK_INTERVAL).unwrap_or(PollTimeout::MAX),
-            false => PollTimeout::NONE,
+        let limit = if self.asked_to_end {
+            PollTimeout::try_from(CHECK_INTERVAL).unwrap_or(PollTimeout::MAX)
+        } else {
+            PollTimeout::NONE
         };
         let _ = poll(&mut fds, limit);
         if let Some(signals) = &mut self.signals {

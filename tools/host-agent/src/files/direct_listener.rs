@@ -156,9 +156,10 @@ impl Connections {
         {
             return Ok(());
         }
-        let caller = match key == tool {
-            true => Caller::Tool,
-            false => Caller::Host(key),
+        let caller = if key == tool {
+            Caller::Tool
+        } else {
+            Caller::Host(key)
         };
         let stream = TcpStream::from(greeting.connection.as_fd().try_clone_to_owned()?);
         let files = Arc::clone(files);

@@ -62,9 +62,10 @@ fn send_file(link: &SharedLink, file: &IncomingFile, to: &HandOn) -> io::Result<
                 let mut pieces = Pieces::new(file.partial.file(), offset, end - offset);
                 let mut buffer = Vec::new();
                 while let Some(piece) = pieces.read_next(&mut buffer)? {
-                    let (content, body) = match piece.is_zeros {
-                        true => (content::zeros(piece.length), Vec::new()),
-                        false => content::pack(std::mem::take(&mut buffer), packed),
+                    let (content, body) = if piece.is_zeros {
+                        (content::zeros(piece.length), Vec::new())
+                    } else {
+                        content::pack(std::mem::take(&mut buffer), packed)
                     };
                     let block = FileStep::Write(Block {
                         id: to.other_id,

@@ -111,9 +111,10 @@ impl Giver {
     fn list(&mut self, path: &Path) -> Result<(fs::Metadata, Option<Vec<OsString>>), FileFault> {
         let (folder, name) = self.split(path)?;
         let meta = folder.stat(name)?;
-        let names = match meta.is_dir() {
-            true => Some(folder.names_in(name)?),
-            false => None,
+        let names = if meta.is_dir() {
+            Some(folder.names_in(name)?)
+        } else {
+            None
         };
         Ok((meta, names))
     }
@@ -179,9 +180,10 @@ impl SourceFile for &GivenFile<'_> {
             let meta = meta.as_ref().map(source::meta);
             meta.is_ok_and(|meta| meta.is_same_version(&self.wanted.meta))
         };
-        match now.iter().all(is_listed) {
-            true => Ok(()),
-            false => Err(FileFault::Changed),
+        if now.iter().all(is_listed) {
+            Ok(())
+        } else {
+            Err(FileFault::Changed)
         }
     }
 }

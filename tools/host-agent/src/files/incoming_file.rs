@@ -154,9 +154,10 @@ impl IncomingFile {
 
     /// Checks that the bytes that have arrived have this checksum.
     pub fn check(&self, sum: Sum) -> Result<(), FileFault> {
-        match self.state.lock().sum.sum() == sum {
-            true => Ok(()),
-            false => Err(FileFault::OtherSum),
+        if self.state.lock().sum.sum() == sum {
+            Ok(())
+        } else {
+            Err(FileFault::OtherSum)
         }
     }
 

@@ -36,9 +36,10 @@ impl PythonQuestion<'_> {
         (begins && needs::names(&process.command, interpreter)).then(|| PythonQuestion {
             interpreter,
             script: needs::script(process),
-            modules: match process.record.role.is_dgl() {
-                true => &Module::ALL,
-                false => &[],
+            modules: if process.record.role.is_dgl() {
+                &Module::ALL
+            } else {
+                &[]
             },
         })
     }

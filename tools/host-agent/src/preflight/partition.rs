@@ -91,9 +91,10 @@ fn check_part(
         match (fault, is_graph) {
             (None, _) => {
                 let bytes = file.metadata().map_or(0, |meta| meta.len());
-                match is_graph {
-                    true => graph_bytes = graph_bytes.max(Some(bytes)),
-                    false => other_bytes = other_bytes.saturating_add(bytes),
+                if is_graph {
+                    graph_bytes = graph_bytes.max(Some(bytes))
+                } else {
+                    other_bytes = other_bytes.saturating_add(bytes)
                 }
             }
             (Some(_), _) if is_elsewhere => {

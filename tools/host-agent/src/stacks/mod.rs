@@ -225,9 +225,10 @@ fn read_apart(process: ProcessHandle) -> Reading {
         .rev()
         .find_map(|line| serde_json::from_str(line).ok());
     last.unwrap_or_else(|| {
-        let problem = match is_late {
-            true => format!("no answer within {} s", LIMIT.as_secs()),
-            false => "what reads it has failed".to_owned(),
+        let problem = if is_late {
+            format!("no answer within {} s", LIMIT.as_secs())
+        } else {
+            "what reads it has failed".to_owned()
         };
         Reading::unreadable(Why::Other, problem)
     })

@@ -110,9 +110,12 @@ impl Spy {
                 .and_then(|spy| opened.insert(spy).get_stack_traces()),
         };
         self.failures = if read.is_ok() { 0 } else { self.failures + 1 };
-        let mut traces = read.map_err(|error| match error.chain().any(is_denied) {
-            true => ReadProblem::Denied,
-            false => ReadProblem::Other(cut(&format!("{error:#}"))),
+        let mut traces = read.map_err(|error| {
+            if error.chain().any(is_denied) {
+                ReadProblem::Denied
+            } else {
+                ReadProblem::Other(cut(&format!("{error:#}")))
+            }
         })?;
         // py-spy returns the youngest first
         traces.reverse();

@@ -185,9 +185,10 @@ impl NetCounts {
 
     /// The traffic since then.
     fn sign(&self, before: &NetCounts, window: Duration) -> NetSign {
-        let rate = match self.is_host {
-            true => HOST_NET_RATE,
-            false => NET_RATE,
+        let rate = if self.is_host {
+            HOST_NET_RATE
+        } else {
+            NET_RATE
         };
         let (mut contents, mut total, mut small) = (0, 0, BTreeSet::new());
         for (inode, traffic) in &self.sockets {
@@ -196,9 +197,10 @@ impl NetCounts {
             total += moved.bytes;
             // an old kernel does not count segments
             let mean = moved.bytes.checked_div(u64::from(moved.segments));
-            match mean.is_none_or(|mean| mean >= SMALL_SEGMENT) {
-                true => contents += moved.bytes,
-                false => drop(small.insert(*inode)),
+            if mean.is_none_or(|mean| mean >= SMALL_SEGMENT) {
+                contents += moved.bytes;
+            } else {
+                small.insert(*inode);
             }
         }
         match (

@@ -57,9 +57,10 @@ impl Liveness {
     /// of the job: it may regularly log that it runs.
     pub fn wrote(&mut self, index: u32, serves: bool, stream: ProcessStream, bytes: &[u8]) {
         let now = Instant::now();
-        match serves {
-            true => self.activity.note(index, now),
-            false => self.activity.sign(index, Sign::Output, now),
+        if serves {
+            self.activity.note(index, now)
+        } else {
+            self.activity.sign(index, Sign::Output, now)
         }
         self.exceptions.wrote(index, stream, bytes, now);
     }

@@ -83,9 +83,10 @@ fn read(path: &Path) -> Option<u64> {
 fn counters(cgroup: &str, mounts: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for group in memory_groups(cgroup, mounts) {
-        let file = match group.unified {
-            true => "memory.events",
-            false => "memory.oom_control",
+        let file = if group.unified {
+            "memory.events"
+        } else {
+            "memory.oom_control"
         };
         // in a container the mount may be the cgroup itself
         found.extend([group.folder.join(file), group.mount.join(file)]);

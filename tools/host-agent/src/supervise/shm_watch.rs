@@ -75,9 +75,10 @@ impl ShmWatch {
 
     /// When [`ShmWatch::scan_if_due`] must be called.
     pub fn due(&self) -> Instant {
-        match self.has_new_name || self.events.is_none() {
-            true => self.earliest.min(self.next_scan),
-            false => self.next_scan,
+        if self.has_new_name || self.events.is_none() {
+            self.earliest.min(self.next_scan)
+        } else {
+            self.next_scan
         }
     }
 
@@ -95,9 +96,10 @@ impl ShmWatch {
         if !is_new && now < self.next_scan {
             return Vec::new();
         }
-        let files = match self.names.is_empty() {
-            true => Vec::new(),
-            false => self.scan(&members()),
+        let files = if self.names.is_empty() {
+            Vec::new()
+        } else {
+            self.scan(&members())
         };
         let rest = (used_cpu().saturating_sub(used) * SHARE).min(LONGEST_REST);
         let pause = (now - self.changed) * 3;

@@ -146,9 +146,10 @@ impl ThisHost {
         if !outbox.is_closed() {
             wanted.push((Ready::Stdin, stdin.as_fd(), READABLE));
             // even with nothing to write, poll(2) reports that the other side no longer reads
-            let flags = match outbox.is_empty() {
-                true => PollFlags::empty(),
-                false => PollFlags::POLLOUT,
+            let flags = if outbox.is_empty() {
+                PollFlags::empty()
+            } else {
+                PollFlags::POLLOUT
             };
             wanted.push((Ready::Stdout, stdout.as_fd(), flags));
         }
