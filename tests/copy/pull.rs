@@ -16,9 +16,9 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     while let Some(next) = folders.pop() {
         for entry in fs::read_dir(next).into_iter().flatten().flatten() {
             if entry.file_type().unwrap().is_dir() {
-                folders.push(entry.path())
+                folders.push(entry.path());
             } else {
-                found.push(entry.path().strip_prefix(folder).unwrap().to_owned())
+                found.push(entry.path().strip_prefix(folder).unwrap().to_owned());
             }
         }
     }

@@ -221,9 +221,9 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
             continue;
         }
         if path.is_dir() {
-            files(&path, found)
+            files(&path, found);
         } else {
-            found.push(path)
+            found.push(path);
         }
     }
 }

@@ -879,7 +879,7 @@ impl World {
         match fault {
             Fault::Exit { host, index, code } => self.fail(host, index, ProcessEnd::exited(code)),
             Fault::Kill { host, index } => {
-                self.fail(host, index, ProcessEnd::killed(SignalNumber::KILL))
+                self.fail(host, index, ProcessEnd::killed(SignalNumber::KILL));
             }
             Fault::Stall {
                 host,

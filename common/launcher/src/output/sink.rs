@@ -199,7 +199,7 @@ impl OutputSink {
                 text: line.into_bytes(),
             });
         } else {
-            record::tell!("{text}")
+            record::tell!("{text}");
         }
     }
 
@@ -291,9 +291,9 @@ impl StdoutWriter {
             out.extend_from_slice(tag.as_bytes());
             out.push(b' ');
             if self.terminal {
-                out.extend(on_terminal(&text))
+                out.extend(on_terminal(&text));
             } else {
-                out.extend_from_slice(&text)
+                out.extend_from_slice(&text);
             }
             if is_cut {
                 out.extend_from_slice(WRAP);

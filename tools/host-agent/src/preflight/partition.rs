@@ -92,9 +92,9 @@ fn check_part(
             (None, _) => {
                 let bytes = file.metadata().map_or(0, |meta| meta.len());
                 if is_graph {
-                    graph_bytes = graph_bytes.max(Some(bytes))
+                    graph_bytes = graph_bytes.max(Some(bytes));
                 } else {
-                    other_bytes = other_bytes.saturating_add(bytes)
+                    other_bytes = other_bytes.saturating_add(bytes);
                 }
             }
             (Some(_), _) if is_elsewhere => {

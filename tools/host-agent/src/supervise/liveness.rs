@@ -58,9 +58,9 @@ impl Liveness {
     pub fn wrote(&mut self, index: u32, serves: bool, stream: ProcessStream, bytes: &[u8]) {
         let now = Instant::now();
         if serves {
-            self.activity.note(index, now)
+            self.activity.note(index, now);
         } else {
-            self.activity.sign(index, Sign::Output, now)
+            self.activity.sign(index, Sign::Output, now);
         }
         self.exceptions.wrote(index, stream, bytes, now);
     }
