@@ -205,7 +205,7 @@ fn a_slow_host_delays_no_other_for_long_real_hosts() {
     let sent: Vec<u64> = sent.collect();
     let whole = BYTES as u64;
     assert!(
-        sent[..2] == [whole, 0] && (1..whole).contains(&sent[2]),
+        sent[0] == whole && sent[1] < whole && (1..whole).contains(&sent[2]),
         "{sent:?} {}",
         ran.err
     );
