@@ -35,16 +35,26 @@ pub fn ask(
         return Ok(None);
     };
     let peer = getsockopt(&stream, sockopt::PeerCredentials)?;
-    let mut stream = UnixStream::from(stream);
-    // a holder that answers without a question may have closed the connection already
-    let _ = stream.write_all(question);
-    let _ = stream.shutdown(Shutdown::Write);
-    let (bytes, is_late) = read_until(&mut stream, until, most)?;
+    let (bytes, is_late) = ask_over(stream.into(), question, until, most)?;
     Ok(Some(SocketAnswer {
         peer,
         bytes,
         is_late,
     }))
+}
+
+/// Asks over a connection, for which the write timeout is set; returns at most `most` bytes of the
+/// answer, and whether the time was over before its end.
+pub fn ask_over(
+    mut stream: UnixStream,
+    question: &[u8],
+    until: Instant,
+    most: usize,
+) -> io::Result<(Vec<u8>, bool)> {
+    // a holder that answers without a question may have closed the connection already
+    let _ = stream.write_all(question);
+    let _ = stream.shutdown(Shutdown::Write);
+    read_until(&mut stream, until, most)
 }
 
 /// Reads until the end of the stream, at most this many bytes and until this time; returns whether

@@ -3,24 +3,21 @@
 //! of a new group of trainers and, to clients that wait for it, with the end of the servers.
 
 use crate::supervisors::{self, NoAnswer, SupervisorSocket};
-use host::{abstract_socket, netlink};
+use host::netlink;
 use job::{Ending, Loss};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use nix::unistd::geteuid;
 use parking_lot::Mutex;
 use std::fs;
-use std::io::{self, Read, Write};
-use std::net::Shutdown;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::Builder;
-use std::time::{Duration, Instant};
-use wire::codec::{self, Decoder};
+use std::time::Duration;
+use wire::codec;
 use wire::servers::{
     Data, Find, ServersEnded, ServersLiveness, ServersOnHost, ServersState, TrainerGroup,
 };
@@ -30,8 +27,8 @@ use wire::{Event, Failure, Request, Text};
 /// servers, or stopped for a moment; as long as it lives, the answer comes on the same connection.
 /// Shorter than the launcher waits for this agent.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// How long to try to connect to it before another attempt.
-const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// How long to wait for the end of servers: ten years, longer than any job.
+const UNTIL_END: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// The most bytes of an answer, which has some hundred.
 const MAX_ANSWER: usize = 64 << 10;
 /// How long an ending job waits for the report that its servers have ended, too.
@@ -297,28 +294,8 @@ impl UsedServers {
 /// reported.
 fn await_end(servers: &ServersOnHost) -> Option<ServersEnded> {
     sockets_of(servers).find_map(|socket| {
-        let mut stream = loop {
-            // while it accepts no connections, its queue may be full, but it lives
-            match abstract_socket::connect_until(&socket.name(), Instant::now() + CONNECT_LIMIT) {
-                Ok(Some(stream)) => break UnixStream::from(stream),
-                Ok(None) => {}
-                Err(_) => return None,
-            }
-        };
-        let peer = getsockopt(&stream, PeerCredentials).ok()?;
-        if peer.uid() != geteuid().as_raw() || peer.pid() != socket.pid {
-            return None;
-        }
-        stream
-            .write_all(&codec::encode(&Request::AwaitServersEnd, &[]))
-            .ok()?;
-        stream.shutdown(Shutdown::Write).ok()?;
-        let mut bytes = Vec::new();
-        let mut limited = (&mut stream).take(MAX_ANSWER as u64);
-        limited.read_to_end(&mut bytes).ok()?;
-        let mut decoder = Decoder::default();
-        decoder.push(&bytes);
-        match decoder.next_message::<Event>().ok()??.head {
+        let answer = socket.ask(&Request::AwaitServersEnd, UNTIL_END, MAX_ANSWER);
+        match answer.ok()?.into_iter().next()? {
             Event::ServersEnded(ended) => Some(ended),
             _ => None,
         }

@@ -2,11 +2,13 @@
 //! Unix socket ([`crate::supervise::socket`]), whose name says the job.
 
 use host::abstract_socket;
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{UnixCredentials, getsockopt};
 use nix::unistd::geteuid;
 use record::is_job_name;
-use std::io::ErrorKind;
 use std::net::Ipv4Addr;
-use std::time::Duration;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 use wire::codec::{self, Decoder};
 use wire::job::Job;
 use wire::{Event, Request};
@@ -62,33 +64,38 @@ impl SupervisorSocket {
     }
 
     /// Sends a request, and waits for all events of the answer, of at most this size. Any user may
-    /// have bound the name, so only the supervisor itself is believed.
+    /// have bound the name, so only the supervisor itself is asked.
     pub fn ask(
         &self,
         request: &Request,
         limit: Duration,
         most: usize,
     ) -> Result<Vec<Event>, NoAnswer> {
-        let question = codec::encode(request, &[]);
-        let answer = match abstract_socket::ask(&self.name(), &question, limit, most) {
-            Ok(Some(answer)) => answer,
+        let until = Instant::now() + limit;
+        let stream = match abstract_socket::connect_until(&self.name(), until) {
+            Ok(Some(stream)) => UnixStream::from(stream),
             Ok(None) => return Err(NoAnswer::Late),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(NoAnswer::Late),
             Err(_) => return Err(NoAnswer::Gone),
         };
-        let is_own = answer.peer.uid() == geteuid().as_raw() && answer.peer.pid() == self.pid;
-        if !is_own {
+        let is_own =
+            |peer: UnixCredentials| peer.uid() == geteuid().as_raw() && peer.pid() == self.pid;
+        if !getsockopt(&stream, PeerCredentials).is_ok_and(is_own) {
             return Err(NoAnswer::Gone);
         }
+        let question = codec::encode(request, &[]);
+        let (bytes, is_late) = abstract_socket::ask_over(stream, &question, until, most)
+            .map_err(|_| NoAnswer::Gone)?;
+        if is_late {
+            return Err(NoAnswer::Late);
+        }
         let mut decoder = Decoder::default();
-        decoder.push(&answer.bytes);
+        decoder.push(&bytes);
         let next = || decoder.next_message::<Event>().ok().flatten();
         let events: Vec<Event> = std::iter::from_fn(next).map(|event| event.head).collect();
-        match answer.is_late {
-            true => Err(NoAnswer::Late),
-            false if events.is_empty() => Err(NoAnswer::Gone),
-            false => Ok(events),
+        if events.is_empty() {
+            return Err(NoAnswer::Gone);
         }
+        Ok(events)
     }
 }
 
@@ -108,6 +115,8 @@ pub fn all() -> Vec<SupervisorSocket> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
 
     #[test]
     fn the_name_of_a_socket_says_the_job() {
@@ -127,5 +136,19 @@ mod tests {
         ] {
             assert_eq!(SupervisorSocket::parse(&wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn another_process_that_has_bound_the_name_is_not_waited_for() {
+        let socket = SupervisorSocket {
+            job: format!("bound-{}", std::process::id()),
+            address: Ipv4Addr::LOCALHOST,
+            pid: 1,
+        };
+        let name = SocketAddr::from_abstract_name(socket.name()).unwrap();
+        // it accepts connections and never answers
+        let _stranger = UnixListener::bind_addr(&name).unwrap();
+        let answer = socket.ask(&Request::ListJobs, Duration::from_secs(30), 4096);
+        assert_eq!(answer.unwrap_err(), NoAnswer::Gone);
     }
 }
