@@ -405,7 +405,7 @@ impl ConnectArgs {
         }
     }
 
-    /// For a tool that handles signals: connecting ends when this is no longer 0.
+    /// Options for a tool that handles signals: connecting ends when `stop` is no longer 0.
     pub fn options_until(&self, stop: &Arc<AtomicUsize>) -> RemoteOptions {
         RemoteOptions {
             stop: Arc::clone(stop),
@@ -413,7 +413,7 @@ impl ConnectArgs {
         }
     }
 
-    /// Those that `--host` names, or all.
+    /// The hosts that `--host` names, or all.
     pub fn choose(&self, hosts: Vec<Host>) -> Result<Vec<Host>, Report> {
         if self.host.is_empty() {
             return Ok(hosts);

@@ -83,7 +83,7 @@ pub struct Logins {
 /// The choice of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoginChoice {
-    /// Whichever can log in, with that of the host record first if `follows_records`.
+    /// The first that can log in; `follows_records` tries the one in the host record first.
     Any {
         follows_records: bool,
     },

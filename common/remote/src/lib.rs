@@ -138,7 +138,7 @@ impl Remote {
         self
     }
 
-    /// Hosts whose connector this tool has found, with it.
+    /// The records of hosts whose connector this tool has found, with the connector.
     pub fn newly_found<'a>(&self, hosts: impl IntoIterator<Item = &'a Host>) -> Vec<Host> {
         let hosts = hosts.into_iter();
         let found = hosts.filter_map(|host| {
@@ -148,7 +148,7 @@ impl Remote {
         found.collect()
     }
 
-    /// With the connector by which the host was reached, for later tools.
+    /// The host record with the connector that reached the host, for later tools.
     pub fn with_connector(&self, host: &Host) -> Host {
         Host {
             connect: self.logins.found(host).or(host.connect),

@@ -23,7 +23,7 @@ pub struct RemoteOptions {
     pub ssh_config: Option<PathBuf>,
     /// How an unknown host key is handled.
     pub host_key: Option<HostKey>,
-    /// For connecting and logging in together.
+    /// The limit for connecting and logging in together.
     pub connect_timeout: Duration,
     /// The address of this machine to which hosts dial in; `None` for the one from which they are
     /// reached.

@@ -19,11 +19,11 @@ const MOST_TRIES: u32 = 5;
 
 #[derive(Clone, Debug)]
 struct Pace {
-    /// How many at once.
+    /// How many logins may run at once.
     allowed: usize,
-    /// For one.
+    /// How long a login may take.
     limit: Duration,
-    /// Of the successful ones.
+    /// The longest time that a successful login took.
     slowest: Duration,
 }
 
@@ -31,7 +31,7 @@ struct Pace {
 enum LoginEnd {
     Open,
     TimedOut,
-    /// For a reason that more time does not change.
+    /// It failed, and more time would not help.
     Failed,
 }
 

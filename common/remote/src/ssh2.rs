@@ -408,7 +408,7 @@ impl KeyAttempt<'_> {
         }
     }
 
-    /// For a command line.
+    /// The login as a word of a command line.
     fn destination(&self) -> String {
         record::quote::shown(format!("{}@{}", self.settings.user, self.settings.hostname))
     }

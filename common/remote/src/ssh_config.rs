@@ -32,7 +32,7 @@ pub struct SshSettings {
     pub host_key_alias: Option<String>,
     /// A changed key is never accepted.
     pub accepts_new_keys: bool,
-    /// Those that differ from OpenSSH's defaults.
+    /// The algorithms that differ from OpenSSH's defaults.
     pub algorithms: Algorithms,
     /// OpenSSH's default ciphers in their order, if the configuration has no others.
     pub default_ciphers: Vec<String>,
@@ -105,7 +105,7 @@ fn algorithms(text: &str) -> Algorithms {
 }
 
 impl Algorithms {
-    /// Those that differ from the defaults.
+    /// Keeps only the lists that differ from the defaults.
     fn without(mut self, defaults: &Algorithms) -> Algorithms {
         for (list, default) in [
             (&mut self.ciphers, &defaults.ciphers),

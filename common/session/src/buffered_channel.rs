@@ -39,7 +39,7 @@ impl Body {
 pub struct BufferedChannel {
     pub channel: Box<dyn Channel>,
     outbox: VecDeque<Body>,
-    /// Of the first entry of the outbox.
+    /// How much of the first entry of the outbox was sent.
     sent: usize,
     /// How many bytes of the outbox wait.
     pending: u64,
@@ -129,7 +129,7 @@ impl BufferedChannel {
                     progress = Some(0);
                 }
                 Ok(count) if stream == ChannelStream::Stdout => {
-                    // stderr does not count, because it may be that of the connector
+                    // stderr does not count, because the connector may have written it
                     self.last_received = Instant::now();
                     return Ok(Some(count));
                 }

@@ -106,7 +106,7 @@ impl HostFault {
         }
     }
 
-    /// For a report.
+    /// The fault to report, with the host as its place.
     pub fn fault(&self, host: &Host) -> Fault {
         let (location, problem) = (host.location(), self.problem.clone());
         let fault = if self.is_unreachable {

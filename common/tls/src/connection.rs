@@ -223,7 +223,7 @@ impl TlsConnection {
         self.stream.get_ref().shutdown(Shutdown::Write)
     }
 
-    /// For readers and writers.
+    /// Ends the connection for readers and writers.
     pub fn shutdown(&self) {
         let _ = self.stream.get_ref().shutdown(Shutdown::Both);
     }

@@ -19,7 +19,8 @@
 //!
 //! What is different in the two directions is behind two traits: [`SourceFile`] is where a file
 //! comes from and when it counts as changed, [`Outlet`] the connection, with compression and the
-//! results of the other side for part-push. The receiver has [`Destination`] for where files go.
+//! results of the other side for part-push. The receiver has
+//! [`Destination`](crate::receiver::Destination) for where files go.
 
 use crate::SMALL;
 use crate::content;
@@ -28,9 +29,6 @@ use crate::source::{self, Pieces, SourcePiece};
 use std::fs::File;
 use std::io;
 use wire::files::{BLOCK, Batch, Block, FILES_AT_ONCE, FileAttributes, FileStep};
-
-#[allow(unused_imports, reason = "for the documentation")]
-use crate::receiver::Destination;
 
 /// A file that is sent.
 pub trait SourceFile: Copy {

@@ -178,7 +178,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// Of a process that ended by itself, or by a signal that it caused.
+    /// The account of a process that ended by itself, or by a signal that it caused.
     pub fn of_end(process: &'a ProcessHistory, is_signal: bool) -> Option<Account<'a>> {
         let all = own_statements(&process.evidence);
         let died = || {
@@ -216,7 +216,7 @@ impl<'a> Account<'a> {
         (account.echo == Echo::None).then_some(account)
     }
 
-    /// Of a process that has raised an exception and done nothing since.
+    /// The account of a process that has raised an exception and done nothing since.
     pub fn of_raised(process: &'a ProcessHistory) -> Option<Account<'a>> {
         let all = own_statements(&process.evidence);
         let raised = process.raised()?;

@@ -24,9 +24,9 @@ pub struct Binding {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostBindings {
-    /// Those of the graph servers, in their order.
+    /// One for each graph server, in their order.
     pub servers: Vec<Binding>,
-    /// Those of trainers or workers, in their order. Samplers run where their trainer does.
+    /// One for each trainer or worker, in their order. Samplers run where their trainer does.
     pub clients: Vec<Binding>,
     /// Whether some processes share a core, because with [`Bind::Cores`] there are more processes
     /// than cores.

@@ -150,7 +150,7 @@ pub fn chosen(on: &[RangeInclusive<u32>], hosts: Vec<Host>) -> Result<Vec<Host>,
 /// The ports of a program.
 #[derive(Default)]
 pub struct Ports {
-    /// That of torch's rendezvous, unless dgl-spawn chooses it.
+    /// The port of torch's rendezvous, unless dgl-spawn chooses it.
     master: Option<u16>,
     /// One for each name in `{port:NAME}`.
     named: BTreeMap<String, u16>,

@@ -8,7 +8,7 @@ use wire::probe::{EphemeralPorts, Occupancy, Probed, Python};
 
 #[derive(Debug, Default, PartialEq)]
 pub struct ProbeAnswer {
-    /// For the host's record.
+    /// What the host's record gains.
     pub facts: Facts,
     pub warnings: Vec<Fault>,
     /// If requested.

@@ -1,4 +1,4 @@
-//! The fix for each kind of problem. Users paste it, so no word of a host stands in it.
+//! The fix for each kind of problem. Users paste fixes, so they contain no text from a host.
 
 use wire::preflight::{Holder, Module, Subject};
 

@@ -2,8 +2,8 @@
 //! problems are reported together, and then nothing is started.
 //!
 //! The agent of each host derives its checks from the processes there. `claims` decides which of
-//! several launchers may start, [`diagnosis`] compares the findings of all hosts, `fixes` says what
-//! to do, and `reachability` decides which hosts connect to which.
+//! several launchers may start, [`diagnosis`] compares the findings of all hosts, `fixes` chooses
+//! what to do, and `reachability` decides which hosts connect to which.
 
 mod claims;
 pub mod conversation;

@@ -82,7 +82,7 @@ fn list(hosts: &[&Host], value: impl Fn(&Host) -> String) -> String {
     values.join(",")
 }
 
-/// Whether it runs the agent from the directory that hosts share, not one of its own.
+/// Whether a command runs the agent that this tool put into the shared directory.
 pub fn runs_our_agent(command: &str) -> bool {
     let has_own = command.contains("{ticket}") || command.contains("{stdin}");
     command.contains("{agent}") || !has_own

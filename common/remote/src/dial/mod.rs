@@ -51,7 +51,7 @@ struct DialState {
     engines: Vec<Arc<Engine>>,
     /// Until when to wait for the agents of a command that was started.
     until: Option<Instant>,
-    /// Of the first command.
+    /// Made from the hosts of the first command.
     index: Option<HostIndex>,
 }
 

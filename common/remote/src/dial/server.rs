@@ -101,7 +101,7 @@ impl DialedHost {
 struct DialedAgent {
     hello: Hello,
     from: IpAddr,
-    /// Of its report about itself.
+    /// The size of its report about itself.
     bytes: usize,
     parked: VecDeque<TlsConnection>,
     /// When its last connection was taken.
@@ -189,7 +189,7 @@ struct WaitingAgents {
     used_by_source: HashMap<IpAddr, Budget>,
     /// The last search for disconnected agents.
     tidied: Option<Instant>,
-    /// For lack of room, since the last notice.
+    /// How many connections were closed for lack of room since the last notice.
     turned_away: u64,
     last_turned_away: Option<IpAddr>,
     /// Without the key of this run, since the last notice.
@@ -311,7 +311,7 @@ fn decode_hello(received: &[u8]) -> Option<Hello> {
     Some(decoder.next_message().ok()??.head)
 }
 
-/// The port, and the files by which agents find it.
+/// Listens for agents, and writes the tickets that tell them where.
 pub struct DialServer {
     waiting: Arc<Mutex<WaitingAgents>>,
     port: Mutex<Option<ServedPort>>,
