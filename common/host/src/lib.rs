@@ -7,6 +7,7 @@
 pub mod abstract_socket;
 pub mod command;
 pub mod describe;
+pub mod home;
 pub mod job_processes;
 pub mod netlink;
 pub mod nvidia;

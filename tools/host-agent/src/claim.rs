@@ -6,6 +6,7 @@
 //! it, however the agent ends. An agent that finds a name taken connects to the socket and asks for
 //! its holder.
 
+use agent::notes::{Claim, Port};
 use host::abstract_socket;
 use host::describe;
 use host::readiness::readable;
@@ -16,7 +17,6 @@ use record::term::{self, millis};
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, PipeReader, Write};
 use std::iter::once;
-use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
@@ -34,24 +34,6 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 const ANSWER_BYTES: usize = 4 << 10;
 /// How often to try to bind a socket whose holder is ending.
 const TRIES: u32 = 10;
-
-/// What a job claims on a host besides its name. Either everything is claimed or nothing.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Claim {
-    /// The ports that its processes will listen on.
-    pub ports: Vec<Port>,
-    /// Whether the job has graph servers that use the host's own /dev/shm, which two jobs of DGL
-    /// cannot share.
-    pub shared_memory: bool,
-}
-
-/// A port on which a process will listen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Port {
-    pub port: u16,
-    /// The address to which it is bound; `None` for any address of the host.
-    pub address: Option<Ipv4Addr>,
-}
 
 /// A claim that is held until it is dropped.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 //! script is run.
 
 use host::command;
+use host::home::at_home;
 use nix::unistd::{AccessFlags, access};
 use std::env;
 use std::fs;
@@ -49,15 +50,6 @@ fn text(path: &Path) -> String {
 
 fn is_conda(folder: &Path) -> bool {
     folder.join("conda-meta").is_dir()
-}
-
-/// A path with a leading `~` replaced by this user's home.
-pub fn at_home(path: impl AsRef<Path>) -> PathBuf {
-    let path = path.as_ref();
-    match (path.strip_prefix("~"), env::var_os("HOME")) {
-        (Ok(below), Some(home)) => Path::new(&home).iter().chain(below).collect(),
-        _ => path.to_owned(),
-    }
 }
 
 fn given_folder(folder: &str, of_conda: bool) -> Result<PathBuf, Failure> {

@@ -8,18 +8,12 @@
 mod claim;
 mod dial;
 mod environment;
-mod files;
 mod install;
-mod job;
-mod notes;
-mod output;
-
 mod preflight;
 mod probe;
 mod python;
 mod ranks;
 mod reap;
-mod requests;
 mod servers;
 mod shell;
 mod stacks;
@@ -27,13 +21,14 @@ mod supervise;
 mod supervisors;
 mod watcher;
 
-use job::DescribedJob;
+use agent::job::DescribedJob;
+use agent::notes::{Note, WatcherLink};
+use agent::output::EventOutput;
+use agent::requests::{Next, Requests};
+use agent::signals::unblock_signals;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use notes::{Note, WatcherLink};
-use output::EventOutput;
 use preflight::{Preflight, needs};
-use requests::{Next, Requests};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -153,7 +148,7 @@ impl ConversationState {
 fn session(notes: &str, answers: &str, token: Option<&str>) -> ExitCode {
     let output = EventOutput::default();
     // the watcher's blocked signal mask is inherited
-    let _ = supervise::unblock_signals();
+    let _ = unblock_signals();
     // without the watcher, its processes would not be ended
     let _ = set_pdeathsig(Signal::SIGTERM);
     let Ok(watcher) = WatcherLink::inherited(notes, answers) else {
@@ -184,7 +179,7 @@ fn session(notes: &str, answers: &str, token: Option<&str>) -> ExitCode {
         };
         let answer = match request {
             Request::File(first) => {
-                return files::serve(first, requests, output, &mut state.watcher);
+                return agent_files::serve(first, requests, output, &mut state.watcher);
             }
             Request::Start(start) => match state.job.take() {
                 Some(DescribedJob { job, processes }) => {

@@ -79,7 +79,7 @@ fn facts(workspace: Option<&str>) -> Facts {
     let cpus = u32::try_from(procfs::usable_cpus().len()).ok();
     let home = env::var_os("HOME");
     let folder = workspace.map(|workspace| {
-        let workspace = environment::at_home(workspace);
+        let workspace = host::home::at_home(workspace);
         let existing = workspace.ancestors().find(|folder| folder.is_dir());
         let existing = existing.unwrap_or(Path::new("."));
         fs::canonicalize(existing).unwrap_or_else(|_| existing.to_owned())

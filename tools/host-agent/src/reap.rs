@@ -1,9 +1,9 @@
 //! Shows, signals and ends the jobs on this host, and removes their remains. dgl-reap is used when
 //! the launcher of a job is gone or does not answer, so this only needs /proc.
 
-use crate::output::EventOutput;
 use crate::servers;
 use crate::stacks::server;
+use agent::output::EventOutput;
 use host::job_processes::{JobProcess, job_processes, selected};
 use host::processes::{self, Finder, MemberProcess, ProcessHandle};
 use host::shm::{self, ShmFile};

@@ -5,8 +5,8 @@
 //! record's environment again. It takes the text for that from its environment, because every user
 //! of the host can read its command line.
 
-use crate::job::HostProcess;
 use crate::ranks;
+use agent::job::HostProcess;
 use host::command::{self, Answer};
 use record::Command;
 use std::env;

@@ -26,10 +26,10 @@
 //!   and the next push cleans up its directory.
 
 use crate::claim::{self, HeldClaim};
-use crate::files;
-use crate::notes::{Note, hand_over};
-use crate::output::EventOutput;
-use crate::supervise::{block_signals, members};
+use crate::supervise::members;
+use agent::notes::{Note, hand_over};
+use agent::output::EventOutput;
+use agent::signals::block_signals;
 use host::processes::{ProcessHandle, end_processes, find_below};
 use host::shm::{self, ShmFile};
 use nix::libc;
@@ -166,7 +166,7 @@ impl Watcher {
             }
         });
         shm::remove_unmapped(&self.shm);
-        self.push_folder.iter().for_each(files::put_away);
+        self.push_folder.iter().for_each(agent_files::put_away);
     }
 }
 

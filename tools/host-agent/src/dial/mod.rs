@@ -146,7 +146,7 @@ impl Dialer {
     /// That is meant for the processes of a job, and this agent still carries their last output.
     fn block_signals(&mut self) -> io::Result<()> {
         if self.signals.is_none() {
-            let asking = crate::supervise::asking_to_end();
+            let asking = agent::signals::asking_to_end();
             asking.thread_block()?;
             let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
             self.signals = Some(SignalFd::with_flags(&asking, flags)?);

@@ -1,8 +1,8 @@
 //! Relays a conversation between a connection and `host-agent serve`, with a thread for each
 //! direction, so that a slow reader blocks only one.
 
-use crate::output::{SharedLink, write};
-use crate::requests::wait_until_readable;
+use agent::output::{SharedLink, write};
+use agent::requests::wait_until_readable;
 use parking_lot::Mutex;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;

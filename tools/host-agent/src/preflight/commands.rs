@@ -1,10 +1,10 @@
 //! Checks the command of a process, in the environment and directory that it will have.
 
 use super::needs;
-use crate::job::HostProcess;
 use crate::python::{self, PythonFacts};
 use crate::shell::{self, Invocation};
 use crate::supervise::start;
+use agent::job::HostProcess;
 use nix::unistd::{AccessFlags, access};
 use record::{Command, term};
 use std::env;

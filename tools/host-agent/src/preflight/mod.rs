@@ -12,7 +12,7 @@ pub mod ports;
 mod reach;
 mod workspace;
 
-use crate::job::DescribedJob;
+use agent::job::DescribedJob;
 use host::open_files;
 use wire::Failure;
 use wire::preflight::{Check, Finding, Problem, Subject};

@@ -1,7 +1,7 @@
 //! The needs of a job's processes on this host, by their records.
 
-use crate::claim::{Claim, Port};
-use crate::job::HostProcess;
+use agent::job::HostProcess;
+use agent::notes::{Claim, Port};
 use record::{Command, Role};
 use wire::job::Job;
 

@@ -3,7 +3,7 @@
 //! The check does not listen. It binds a port for a moment as DGL and torch do, with SO_REUSEADDR,
 //! which disturbs no other process, and only while the job has claimed the port.
 
-use crate::claim::Port;
+use agent::notes::Port;
 use host::describe;
 use host::procfs::{self, TcpSocket};
 use nix::errno::Errno;

@@ -1,7 +1,7 @@
 //! Checks the directories, configs and scripts of a job's processes.
 
 use super::{files, needs, partition};
-use crate::job::HostProcess;
+use agent::job::HostProcess;
 use record::Role;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -13,7 +13,7 @@ pub mod recorder;
 pub mod server;
 mod system_call;
 
-use crate::output::EventOutput;
+use agent::output::EventOutput;
 use host::command;
 use host::job_processes::{self, JobProcess};
 use host::netlink;

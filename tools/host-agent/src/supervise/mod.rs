@@ -16,12 +16,10 @@ mod position_watch;
 pub mod private_shm;
 mod profiling;
 mod shm_watch;
-mod signals;
 pub mod socket;
 mod stack_jobs;
 pub mod start;
 mod supervisor;
 mod this_host;
 
-pub use signals::{asking_to_end, block_signals, unblock_signals};
 pub use supervisor::{become_supervisor, supervise};

@@ -2,8 +2,8 @@
 //! run`: it does what must happen there (a new session, the working directory) and then becomes the
 //! command.
 
-use crate::job::HostProcess;
 use crate::{ranks, shell};
+use agent::job::HostProcess;
 use host::processes::{JOB, TOKEN};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sched::{CpuSet, sched_setaffinity};

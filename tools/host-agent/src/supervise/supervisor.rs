@@ -2,10 +2,10 @@
 //! stdin and writes events to stdout. [`Supervision`] decides what to do, and [`ThisHost`] does it.
 
 use super::private_shm;
-use super::signals::block_signals;
 use super::this_host::{Ready, ThisHost};
-use crate::notes::{Note, WatcherLink, hand_over, take_over};
-use crate::output::EventOutput;
+use agent::notes::{Note, WatcherLink, hand_over, take_over};
+use agent::output::EventOutput;
+use agent::signals::block_signals;
 use host::open_files;
 use host::processes::{END_NOTICE, REAP_NOTICE, TOKEN, watch_mark};
 use job::Supervision;

@@ -1,17 +1,17 @@
 //! The notes of a session to its watcher, over two pipes: each note and each answer is a line of
-//! JSON. [`crate::watcher`] describes what the watcher does with them.
+//! JSON. watcher.rs of host-agent describes what the watcher does with them.
 
 #![expect(
     clippy::disallowed_methods,
     reason = "descriptors by their paths in /proc"
 )]
 
-use crate::claim::Claim;
 use host::shm::ShmFile;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd};
 use wire::Failure;
 use wire::files::Receive;
@@ -34,6 +34,24 @@ pub enum Note {
     Shm(ShmFile),
     /// The session receives files.
     PushFolder(Receive),
+}
+
+/// What a job claims on a host besides its name. Either everything is claimed or nothing.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Claim {
+    /// The ports that its processes will listen on.
+    pub ports: Vec<Port>,
+    /// Whether the job has graph servers that use the host's own /dev/shm, which two jobs of DGL
+    /// cannot share.
+    pub shared_memory: bool,
+}
+
+/// A port on which a process will listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Port {
+    pub port: u16,
+    /// The address to which it is bound; `None` for any address of the host.
+    pub address: Option<Ipv4Addr>,
 }
 
 /// The link of a session to its watcher: its ends of the pipes.

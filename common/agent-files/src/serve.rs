@@ -1,7 +1,7 @@
 //! Serves the requests of a conversation about files, one after another.
 
-use crate::output::EventOutput;
-use crate::requests::{Next, Requests};
+use agent::output::EventOutput;
+use agent::requests::{Next, Requests};
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;

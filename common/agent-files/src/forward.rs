@@ -2,8 +2,8 @@
 //! so a slow host delays only itself.
 
 use super::incoming_file::{Available, IncomingFile, IncomingFiles};
-use crate::output::{self, SharedLink};
-use crate::requests::wait_until_readable;
+use agent::output::{self, SharedLink};
+use agent::requests::wait_until_readable;
 use parking_lot::Mutex;
 use std::io;
 use std::net::{SocketAddr, TcpStream};

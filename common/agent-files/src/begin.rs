@@ -4,7 +4,7 @@ use super::give::Giver;
 use super::incoming_file::{Caller, IncomingFiles};
 use super::receive::{ForwardReceiver, Push};
 use super::serve::Serve;
-use crate::output::EventOutput;
+use agent::output::EventOutput;
 use std::sync::Arc;
 use wire::Failure;
 use wire::files::FileRequest;

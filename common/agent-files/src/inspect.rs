@@ -1,6 +1,6 @@
 //! Reports what exists under names that the tool gives.
 
-use crate::output::EventOutput;
+use agent::output::EventOutput;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

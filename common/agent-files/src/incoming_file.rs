@@ -6,7 +6,7 @@
 //! tool has the file renamed only if the checksum of everything written is right.
 
 use super::push_folder::PushFolder;
-use crate::output::EventOutput;
+use agent::output::EventOutput;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::io;

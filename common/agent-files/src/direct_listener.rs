@@ -8,8 +8,8 @@
 use super::begin::begin;
 use super::incoming_file::{Caller, IncomingFiles};
 use super::serve::converse;
-use crate::output::{EventOutput, SharedLink};
-use crate::requests::{Next, Requests};
+use agent::output::{EventOutput, SharedLink};
+use agent::requests::{Next, Requests};
 use parking_lot::Mutex;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

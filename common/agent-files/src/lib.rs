@@ -18,9 +18,9 @@ mod push_folder;
 mod receive;
 mod serve;
 
-use crate::notes::{Note, WatcherLink};
-use crate::output::EventOutput;
-use crate::requests::{Requests, widen};
+use agent::notes::{Note, WatcherLink};
+use agent::output::EventOutput;
+use agent::requests::{Requests, widen};
 use begin::begin;
 use direct_listener::DirectListener;
 use incoming_file::{Caller, IncomingFiles};

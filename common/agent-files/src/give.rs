@@ -2,9 +2,9 @@
 
 use super::push_folder;
 use super::serve::Serve;
-use crate::environment::at_home;
-use crate::output::EventOutput;
-use crate::requests::Requests;
+use agent::output::EventOutput;
+use agent::requests::Requests;
+use host::home::at_home;
 use nix::libc;
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
