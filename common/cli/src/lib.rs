@@ -13,6 +13,7 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::SigSet;
 use progress::ProgressWhen;
 use record::Host;
 use record::error::{Fault, Report};
@@ -67,6 +68,11 @@ pub fn run<A: Parser + CommandFactory + FromArgMatches>(
 ) -> ExitCode {
     let _ = TOOL.set(tool.to_owned());
     raise_descriptors();
+    if let Err(error) = host::inherited::reset_signals(&SigSet::empty()) {
+        let fault = Fault::unreachable("signals", error.to_string());
+        fault.report().print(tool);
+        return Exit::Unreachable.into();
+    }
     let mut least = Exit::Done;
     if STDOUT_IS_CLOSED.load(Ordering::Relaxed) {
         let fault = Fault::unreachable("stdout", "it is closed; the work goes on without it");

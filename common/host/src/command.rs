@@ -1,11 +1,12 @@
 //! Runs programs for their output: starts them, reads until a limit, and ends them.
 
-use crate::readiness::is_ready;
+use crate::readiness::readable;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::poll::PollFlags;
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
-use std::io::{self, PipeReader, Read};
+use std::io::{self, PipeReader, PipeWriter, Read};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -25,6 +26,14 @@ fn kill_group(group: u32) {
     }
 }
 
+/// The output of a program, with its streams apart, and how it ended.
+pub struct AnswerApart {
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    /// As in [`Answer`].
+    pub status: Option<ExitStatus>,
+}
+
 /// The output of a program, stdout and stderr together, and how it ended.
 pub struct Answer {
     /// The output, cut at the limit that was given.
@@ -41,66 +50,144 @@ impl Answer {
 }
 
 /// Runs a program with an empty stdin for at most `limit`; keeps at most `most` bytes of its
-/// output. The program gets its own process group, which is killed after the limit. Programs that
-/// it leaves in the background are not waited for.
-pub fn ask(mut command: Command, limit: Duration, most: usize) -> io::Result<Answer> {
-    let (mut reader, writer) = io::pipe()?;
-    fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-    command
-        .stdin(Stdio::null())
-        .stdout(writer.try_clone()?)
-        .stderr(writer)
-        .process_group(0);
-    let mut child = command.spawn()?;
-    // the command would keep the writing ends of the pipe open
-    drop(command);
-    let mut output = Vec::new();
-    let status = read_until_end(&mut reader, &mut child, limit, most, &mut output);
-    if child.try_wait()?.is_none() {
-        kill_group(child.id());
-        reap(&mut child)?;
-    }
-    let status = status?;
-    Ok(Answer { output, status })
+/// output. The program gets a process group of its own, which is killed afterwards, however the
+/// program ended: what it leaves in the background is neither waited for nor left.
+pub fn ask(command: Command, limit: Duration, most: usize) -> io::Result<Answer> {
+    let mut asked = AskedProgram::start(command, false)?;
+    let status = asked.wait(limit, most, || false)?;
+    let [output, _] = asked.outputs;
+    Ok(Answer {
+        output: output.bytes,
+        status,
+    })
 }
 
-/// Reads the output until the program has ended or the limit is over; returns its exit status, or
-/// `None` if it has not ended.
-fn read_until_end(
-    reader: &mut PipeReader,
-    child: &mut Child,
+/// Like [`ask`], with the two streams apart; a signal to this tool ends it early, too.
+pub fn ask_apart(
+    command: Command,
     limit: Duration,
     most: usize,
-    output: &mut Vec<u8>,
-) -> io::Result<Option<ExitStatus>> {
-    let until = Instant::now() + limit;
-    let mut is_open = true;
-    loop {
-        // checked before the last read, so that all output before the end is read
-        let status = child.try_wait()?;
-        is_open = is_open && read(reader, most, output)?;
-        if status.is_some() || Instant::now() >= until {
-            return Ok(status);
-        }
-        if is_open {
-            is_ready(reader, PollFlags::POLLIN, Some(PAUSE));
+    is_stopped: impl Fn() -> bool,
+) -> io::Result<AnswerApart> {
+    let mut asked = AskedProgram::start(command, true)?;
+    let status = asked.wait(limit, most, is_stopped)?;
+    let [stdout, stderr] = asked.outputs;
+    Ok(AnswerApart {
+        stdout: stdout.bytes,
+        stderr: stderr.bytes,
+        status,
+    })
+}
+
+/// A program that runs, and its output so far: stdout, and stderr if it is apart.
+struct AskedProgram {
+    child: Child,
+    outputs: [ProgramOutput; 2],
+}
+
+#[derive(Default)]
+struct ProgramOutput {
+    /// `None` after its end.
+    reader: Option<PipeReader>,
+    bytes: Vec<u8>,
+}
+
+impl AskedProgram {
+    fn start(mut command: Command, is_apart: bool) -> io::Result<AskedProgram> {
+        let (stdout, writer) = ProgramOutput::pipe()?;
+        let mut outputs = [stdout, ProgramOutput::default()];
+        let stderr = if is_apart {
+            let (output, writer) = ProgramOutput::pipe()?;
+            outputs[1] = output;
+            writer
         } else {
-            thread::sleep(PAUSE);
+            writer.try_clone()?
+        };
+        command
+            .stdin(Stdio::null())
+            .stdout(writer)
+            .stderr(stderr)
+            .process_group(0);
+        // the command, which ends here, would keep the writing ends of the pipes open
+        let child = command.spawn()?;
+        Ok(AskedProgram { child, outputs })
+    }
+
+    /// Reads the output until the program has ended, the limit is over or the tool is stopped;
+    /// returns its exit status, or `None` if it had not ended.
+    fn wait(
+        &mut self,
+        limit: Duration,
+        most: usize,
+        is_stopped: impl Fn() -> bool,
+    ) -> io::Result<Option<ExitStatus>> {
+        let until = Instant::now() + limit;
+        let ended = loop {
+            // checked before the last read, so that all output before the end is read
+            let ended = has_ended(&self.child);
+            let read = self
+                .outputs
+                .iter_mut()
+                .try_for_each(|output| output.read(most));
+            let is_over = ended.is_err() || read.is_err() || Instant::now() >= until;
+            if is_over || ended == Ok(true) || is_stopped() {
+                break read.and(ended.map_err(io::Error::from));
+            }
+            let open = self
+                .outputs
+                .iter()
+                .filter_map(|output| output.reader.as_ref());
+            match open.map(AsFd::as_fd).collect::<Vec<_>>()[..] {
+                [] => thread::sleep(PAUSE),
+                ref open => drop(readable(open.iter().copied(), Some(PAUSE))),
+            }
+        };
+        let ended = ended?;
+        // before it is waited for, so that its number cannot belong to another group
+        kill_group(self.child.id());
+        reap(&mut self.child)?;
+        if ended {
+            self.child.try_wait()
+        } else {
+            Ok(None)
         }
     }
 }
 
-/// Reads the available output, at most the size of a pipe, because other programs may continue to
-/// write; returns whether more may follow.
-fn read(reader: &mut PipeReader, most: usize, output: &mut Vec<u8>) -> io::Result<bool> {
-    let mut bytes = Vec::new();
-    let result = reader.by_ref().take(PIPE_BYTES).read_to_end(&mut bytes);
-    bytes.truncate(most.saturating_sub(output.len()));
-    output.append(&mut bytes);
-    match result {
-        Ok(count) => Ok(count as u64 == PIPE_BYTES),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
-        Err(error) => Err(error),
+/// Whether a child has ended; it is not waited for.
+fn has_ended(child: &Child) -> nix::Result<bool> {
+    let id = Id::Pid(Pid::from_raw(child.id().cast_signed()));
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    Ok(waitid(id, flags)? != WaitStatus::StillAlive)
+}
+
+impl ProgramOutput {
+    fn pipe() -> io::Result<(ProgramOutput, PipeWriter)> {
+        let (reader, writer) = io::pipe()?;
+        fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        let output = ProgramOutput {
+            reader: Some(reader),
+            bytes: Vec::new(),
+        };
+        Ok((output, writer))
+    }
+
+    /// Reads the available output, at most the size of a pipe, because other programs may continue
+    /// to write.
+    fn read(&mut self, most: usize) -> io::Result<()> {
+        let Some(reader) = &mut self.reader else {
+            return Ok(());
+        };
+        let mut bytes = Vec::new();
+        let result = reader.take(PIPE_BYTES).read_to_end(&mut bytes);
+        bytes.truncate(most.saturating_sub(self.bytes.len()));
+        self.bytes.append(&mut bytes);
+        match result {
+            Ok(count) if (count as u64) < PIPE_BYTES => self.reader = None,
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            _ => {}
+        }
+        Ok(())
     }
 }
 
@@ -128,8 +215,17 @@ mod tests {
         let minute = Duration::from_secs(60);
         let answered = answer("seq 20000; sleep 100 >&2 & echo $!", minute);
         let (text, status) = (answered.text(), answered.status);
-        let pid = text.lines().last().unwrap().parse().unwrap();
-        nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+        // the program that it left has been killed
+        let pid: i32 = text.lines().last().unwrap().parse().unwrap();
+        let is_dead = || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z ")
+        };
+        let until = Instant::now() + minute;
+        while !is_dead() && Instant::now() < until {
+            thread::sleep(PAUSE);
+        }
+        assert!(is_dead());
         assert!(status.unwrap().success());
         assert_eq!(text.lines().count(), 20_001);
         // its output ends long before it does

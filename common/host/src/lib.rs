@@ -8,6 +8,7 @@ pub mod abstract_socket;
 pub mod command;
 pub mod describe;
 pub mod home;
+pub mod inherited;
 pub mod job_processes;
 pub mod netlink;
 pub mod nvidia;

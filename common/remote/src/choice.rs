@@ -13,14 +13,16 @@
 //!    for one host at a time and without a time limit.
 //!
 //! The result of 3 and 4 applies to all hosts with the same user, port and keys. If `ssh` logged
-//! in, the others begin with `ssh`; if it had to ask, they ask at once; if everything was refused,
-//! they only try libssh2. They wait for the first host, because programs such as fail2ban count
-//! refused logins.
+//! in, the others begin with `ssh`; if it had to ask, they ask at once; if it asked in vain, they
+//! do not ask; if it was refused by [`MOST_REFUSED`] hosts, the others only try libssh2; if the
+//! jump host of all refused, they are not tried. They wait for the first host, but not for one that
+//! is silent: programs such as fail2ban count refused logins, and a refusal takes less than
+//! [`FIRST_HOST`].
 
 use super::master::Master;
 use super::options::RemoteOptions;
 use super::ssh_config::{self, SshSettings};
-use super::{greeting, master, program, ssh2};
+use super::{greeting, master, openssh, program, ssh2};
 use parking_lot::Mutex;
 use record::Connect;
 use record::Host;
@@ -28,7 +30,14 @@ use session::HostFault;
 use session::Session;
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// How long hosts wait for the first that `ssh` logs in to.
+const FIRST_HOST: Duration = Duration::from_secs(2);
+/// One host may refuse for a reason of its own.
+const MOST_REFUSED: usize = 3;
 
 /// Why OpenSSH's program must log in to a host with these settings; `None` if libssh2 can. `lacks`
 /// names a kind of algorithm for which the settings allow none of libssh2's.
@@ -46,7 +55,7 @@ pub fn why_not_libssh2(
 }
 
 /// What logs in to hosts with the same user, port and keys.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 enum LoginVerdict {
     #[default]
     Unknown,
@@ -54,8 +63,19 @@ enum LoginVerdict {
     Ssh,
     /// `ssh` logs in after the user has answered.
     Asking,
-    /// Every login is refused.
-    Refused,
+    /// A host refused the user's answers, or there is nobody to ask.
+    Unasked,
+    /// The jump host refuses every login.
+    NoWay(HostFault),
+}
+
+#[derive(Default)]
+struct SharedVerdict {
+    verdict: Mutex<LoginVerdict>,
+    /// Locked by the first host while it is unknown.
+    first: Mutex<()>,
+    /// How many hosts have refused `ssh`.
+    refused: AtomicUsize,
 }
 
 /// What decides whether a login is refused.
@@ -73,7 +93,7 @@ type SettingsCell = OnceLock<Result<SshSettings, HostFault>>;
 pub struct Logins {
     /// By the destination for ssh.
     settings: Mutex<HashMap<String, Arc<SettingsCell>>>,
-    verdicts: Mutex<HashMap<LoginSettings, Arc<Mutex<LoginVerdict>>>>,
+    verdicts: Mutex<HashMap<LoginSettings, Arc<SharedVerdict>>>,
     /// By the number of the host.
     found: Mutex<HashMap<u32, Connect>>,
     /// Locked while the user is asked.
@@ -127,7 +147,7 @@ impl Logins {
         self.found.lock().get(&host.id).copied()
     }
 
-    fn verdict(&self, settings: &SshSettings) -> Arc<Mutex<LoginVerdict>> {
+    fn verdict(&self, settings: &SshSettings) -> Arc<SharedVerdict> {
         let settings = LoginSettings {
             user: settings.user.clone(),
             port: settings.port,
@@ -149,9 +169,12 @@ impl LoginAttempt<'_> {
     fn by_any(&self, follows_records: bool) -> Result<(Session, Connect), HostFault> {
         let known = self.logins.found(self.host);
         let known = known.or(self.host.connect.filter(|_| follows_records));
-        let verdict = *self.logins.verdict(self.settings).lock();
+        let shared = self.logins.verdict(self.settings);
         let needs_ssh = known == Some(Connect::Ssh)
-            || matches!(verdict, LoginVerdict::Ssh | LoginVerdict::Asking)
+            || matches!(
+                *shared.verdict.lock(),
+                LoginVerdict::Ssh | LoginVerdict::Asking
+            )
             || why_not_libssh2(self.settings, ssh2::lacks).is_some();
         let mut first_fault = None;
         if !needs_ssh || ssh_config::openssh().is_none() {
@@ -173,40 +196,52 @@ impl LoginAttempt<'_> {
 
     /// Logs in by OpenSSH's program; `first` is the fault of libssh2.
     fn by_ssh(&self, first: Option<HostFault>) -> Result<Session, HostFault> {
-        let verdict = self.logins.verdict(self.settings);
-        let mut known = verdict.lock();
-        if let (LoginVerdict::Refused, Some(first)) = (*known, &first) {
-            return Err(first.clone());
+        let shared = self.logins.verdict(self.settings);
+        let known = || shared.verdict.lock().clone();
+        let mut turn = None;
+        if matches!(known(), LoginVerdict::Unknown) {
+            turn = shared.first.try_lock_for(FIRST_HOST);
         }
-        if *known != LoginVerdict::Unknown {
-            let asks = *known == LoginVerdict::Asking;
-            // other hosts need not wait for this one
-            drop(known);
-            return if asks {
-                self.ask()
-            } else {
-                self.attempt(false)
-            };
+        match known() {
+            LoginVerdict::Asking => return self.ask(),
+            LoginVerdict::NoWay(fault) => return Err(fault),
+            LoginVerdict::Unknown | LoginVerdict::Ssh | LoginVerdict::Unasked => {}
+        }
+        let is_hopeless = shared.refused.load(Ordering::Relaxed) >= MOST_REFUSED;
+        if let Some(first) = first.as_ref().filter(|_| is_hopeless) {
+            return Err(first.clone());
         }
         let refused = match self.attempt(false) {
             Ok(session) => {
-                *known = LoginVerdict::Ssh;
+                *shared.verdict.lock() = LoginVerdict::Ssh;
                 return Ok(session);
             }
             Err(fault) if fault.is_refused => fault,
             Err(fault) => return Err(fault),
         };
         if master::may_ask() {
-            match self.ask() {
-                Ok(session) => {
-                    *known = LoginVerdict::Asking;
-                    return Ok(session);
+            let asking = self.logins.asking.lock();
+            // another host may have asked meanwhile
+            if !matches!(known(), LoginVerdict::Unasked | LoginVerdict::NoWay(_)) {
+                match self.attempt(true) {
+                    Ok(session) => {
+                        *shared.verdict.lock() = LoginVerdict::Asking;
+                        return Ok(session);
+                    }
+                    Err(fault) if !fault.is_refused => return Err(fault),
+                    Err(_) => {}
                 }
-                Err(fault) if !fault.is_refused => return Err(fault),
-                Err(_) => {}
             }
+            drop(asking);
         }
-        *known = LoginVerdict::Refused;
+        shared.refused.fetch_add(1, Ordering::Relaxed);
+        let is_far = openssh::is_proxy_failure(&refused.problem);
+        *shared.verdict.lock() = if is_far {
+            LoginVerdict::NoWay(refused.clone())
+        } else {
+            LoginVerdict::Unasked
+        };
+        drop(turn);
         Err(both(first, refused))
     }
 
@@ -251,6 +286,8 @@ fn both(first: Option<HostFault>, second: HostFault) -> HostFault {
     HostFault {
         problem: format!("{}; so was ssh: {message}", first.problem),
         fix: first.fix.or(second.fix),
+        // a refusal is no dropped connection
+        again: false,
         ssh_may_do: false,
         ..first
     }

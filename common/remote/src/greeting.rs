@@ -264,9 +264,10 @@ impl Greeting {
             return fault;
         }
         let why = self.channel.why_ended();
-        let problem = if openssh::is_proxy_failure(&why) {
-            openssh::proxy_problem(&why)
-        } else if self.channel.command_stderr().is_empty() && !self.shell_output.is_empty() {
+        if openssh::is_proxy_failure(&why) {
+            return openssh::proxy_fault(&why, &why);
+        }
+        let problem = if self.channel.command_stderr().is_empty() && !self.shell_output.is_empty() {
             format!("{why}; its login shell printed: {}", self.shell_output)
         } else {
             why.clone()
@@ -324,6 +325,19 @@ impl Greeting {
         }
         if let Some((shell, login_shell)) = &self.instead {
             return startup_file_starts(shell, login_shell);
+        }
+        // a forced command, or a shell that asks something, has answered in place of the agent
+        if stderr.is_empty() && !self.shell_output.is_empty() {
+            let seconds = limit.as_secs_f32();
+            let problem = format!(
+                "the login runs another program than a shell, or one that waits for an answer: \
+                 host-agent did not start within {seconds} s; it printed: {}",
+                self.shell_output
+            );
+            return HostFault::unreachable(problem).fix(
+                "see what it prints when you log in by hand with ssh. For another user, name it in \
+                 ssh_config, in the list of hosts (NAME@HOST) or in DGL_TOOLS_SSH_USERNAME",
+            );
         }
         HostFault::silent(limit, &stderr)
     }

@@ -3,16 +3,24 @@
 
 #![expect(clippy::disallowed_methods, reason = "the user's own file of keys")]
 
-use super::ssh_config::SshSettings;
+use super::options::RemoteOptions;
+use super::ssh_config::{PRINTED_BYTES, SshSettings};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use host::command;
 use nix::fcntl::{Flock, FlockArg};
 use session::{HostFault, UnknownKey};
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
+
+const DEFAULT_PORT: u16 = 22;
+/// The exit status of `ssh-keygen -F` if the file has no key for a host; others mean that it could
+/// not read the file.
+const KEYGEN_FOUND_NONE: i32 = 1;
 
 /// A line of known_hosts.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,6 +29,8 @@ pub struct KnownHost {
     is_authority: bool,
     pub kind: String,
     key: String,
+    /// Whether the line is for the host's port 22, and not for the port that is used.
+    is_without_port: bool,
     place: KnownHostsLine,
 }
 
@@ -35,41 +45,87 @@ pub fn name(settings: &SshSettings) -> String {
     let host = settings.hostname.to_lowercase();
     match (&settings.host_key_alias, settings.port) {
         (Some(alias), _) => alias.to_lowercase(),
-        (None, 22) => host,
+        (None, DEFAULT_PORT) => host,
         (None, port) => format!("[{host}]:{port}"),
     }
 }
 
-pub fn known_keys(settings: &SshSettings) -> Result<Vec<KnownHost>, HostFault> {
-    let mut known = Vec::new();
-    for file in settings.known_hosts.iter().filter(|file| file.exists()) {
-        let mut keygen = Command::new("ssh-keygen");
-        keygen
-            .arg("-F")
-            .arg(name(settings))
-            .arg("-f")
-            .arg(file)
-            .stdin(Stdio::null());
-        let missing = |error| {
-            HostFault::unreachable(format!("ssh-keygen: {error}"))
-                .fix("install OpenSSH's client, or choose another connector with --connect")
-        };
-        let output = keygen.output().map_err(missing)?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let mut place = KnownHostsLine {
-            file: file.display().to_string(),
-            line: String::new(),
-        };
-        for line in text.lines() {
-            match line.rsplit_once(" found: line ") {
-                Some((_, number)) if line.starts_with('#') => {
-                    place.line = number.split(' ').next().unwrap_or("").to_owned();
+/// What known_hosts has for a host.
+#[derive(Debug, Default)]
+pub struct KnownKeys {
+    pub keys: Vec<KnownHost>,
+    /// A file that could not be read, and why. It may have a key that is missing in `keys`.
+    unreadable: Option<String>,
+}
+
+/// Looks up a host in its known_hosts files.
+pub fn known_keys(options: &RemoteOptions, settings: &SshSettings) -> Result<KnownKeys, HostFault> {
+    let mut names = vec![(name(settings), false)];
+    // OpenSSH accepts the key of the host's port 22, too
+    if settings.host_key_alias.is_none() && settings.port != DEFAULT_PORT {
+        names.push((settings.hostname.to_lowercase(), true));
+    }
+    let mut known = KnownKeys::default();
+    for file in &settings.known_hosts {
+        match fs::File::open(file) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => {
+                known.unreadable = Some(format!("{}: {error}", file.display()));
+                continue;
+            }
+        }
+        for (name, is_without_port) in &names {
+            let mut keygen = Command::new("ssh-keygen");
+            keygen.arg("-F").arg(name).arg("-f").arg(file);
+            let limit = options.connect_timeout;
+            let answer = command::ask_apart(keygen, limit, PRINTED_BYTES, || options.is_stopped());
+            let answer = answer.map_err(|error| {
+                HostFault::unreachable(format!("ssh-keygen: {error}"))
+                    .fix("install OpenSSH's client, or choose another connector with --connect")
+            })?;
+            match answer.status.map(|status| status.code()) {
+                Some(Some(0)) => {
+                    let text = String::from_utf8_lossy(&answer.stdout);
+                    known.keys.extend(found_keys(&text, file, *is_without_port));
                 }
-                _ => known.extend(parse(line, &place)),
+                Some(Some(KEYGEN_FOUND_NONE)) => {}
+                None if options.is_stopped() => return Err(HostFault::stopped()),
+                None => {
+                    let seconds = limit.as_secs_f32();
+                    let problem = format!("ssh-keygen did not read it within {seconds} s");
+                    known.unreadable = Some(format!("{}: {problem}", file.display()));
+                }
+                Some(_) => {
+                    let words = String::from_utf8_lossy(&answer.stderr);
+                    let words: Vec<&str> = words.lines().map(str::trim).collect();
+                    known.unreadable = Some(format!("{}: {}", file.display(), words.join("; ")));
+                }
             }
         }
     }
     Ok(known)
+}
+
+/// The keys in the output of `ssh-keygen -F`.
+fn found_keys(text: &str, file: &Path, is_without_port: bool) -> Vec<KnownHost> {
+    let mut found = Vec::new();
+    let mut place = KnownHostsLine {
+        file: file.display().to_string(),
+        line: String::new(),
+    };
+    for line in text.lines() {
+        match line.rsplit_once(" found: line ") {
+            Some((_, number)) if line.starts_with('#') => {
+                place.line = number.split(' ').next().unwrap_or("").to_owned();
+            }
+            _ => found.extend(parse(line, &place).map(|known| KnownHost {
+                is_without_port,
+                ..known
+            })),
+        }
+    }
+    found
 }
 
 fn parse(line: &str, place: &KnownHostsLine) -> Option<KnownHost> {
@@ -82,16 +138,17 @@ fn parse(line: &str, place: &KnownHostsLine) -> Option<KnownHost> {
         is_authority: marker == Some("@cert-authority"),
         kind,
         key,
+        is_without_port: false,
         place: place.clone(),
     })
 }
 
 /// `Ok(false)` means that the key is unknown.
-pub fn check(settings: &SshSettings, known: &[KnownHost], blob: &[u8]) -> Result<bool, HostFault> {
+pub fn check(settings: &SshSettings, known: &KnownKeys, blob: &[u8]) -> Result<bool, HostFault> {
     let key = BASE64.encode(blob);
     let mut places: Vec<&KnownHostsLine> = Vec::new();
     let (mut is_known, mut has_authority) = (false, false);
-    for line in known {
+    for line in &known.keys {
         if line.is_revoked && line.key == key {
             return Err(HostFault::unreachable("its key is revoked in known_hosts")
                 .fix("do not connect; ask the administrator of the host"));
@@ -99,13 +156,15 @@ pub fn check(settings: &SshSettings, known: &[KnownHost], blob: &[u8]) -> Result
         has_authority |= line.is_authority;
         if !line.is_revoked && !line.is_authority {
             is_known |= line.key == key;
-            places.push(&line.place);
+            // another key at another port proves nothing
+            places.extend((!line.is_without_port).then_some(&line.place));
         }
     }
     if is_known {
         return Ok(true);
     }
-    if places.is_empty() && has_authority {
+    // also beside an old key: OpenSSH accepts a certificate of the authority then
+    if has_authority {
         let problem =
             "known_hosts trusts it by a certificate authority, which libssh2 cannot check";
         let fault = HostFault {
@@ -114,10 +173,24 @@ pub fn check(settings: &SshSettings, known: &[KnownHost], blob: &[u8]) -> Result
         };
         return Err(fault.fix("use --connect ssh, or --connect auto"));
     }
-    if places.is_empty() {
-        return Ok(false);
+    if !places.is_empty() {
+        return Err(other_key(&name(settings), &places));
     }
-    Err(other_key(&name(settings), &places))
+    match &known.unreadable {
+        Some(problem) => Err(HostFault::unreachable(format!(
+            "its key cannot be looked up in known_hosts: {problem}"
+        ))
+        .fix("correct that file, or its permissions")),
+        None => Ok(false),
+    }
+}
+
+/// The places in known_hosts that have a key for this host, for one whose key was refused.
+pub fn fault_of_other_key(options: &RemoteOptions, settings: &SshSettings) -> Option<HostFault> {
+    let known = known_keys(options, settings).ok()?;
+    let own = known.keys.iter().filter(|line| !line.is_without_port);
+    let places: Vec<&KnownHostsLine> = own.map(|line| &line.place).collect();
+    (!places.is_empty()).then(|| other_key(&name(settings), &places))
 }
 
 /// The host's key differs from that in these lines.
@@ -243,6 +316,7 @@ mod tests {
                 is_authority,
                 kind: kind.into(),
                 key: key.into(),
+                is_without_port: false,
                 place: place(),
             })
         };
@@ -262,17 +336,42 @@ mod tests {
         );
     }
 
-    #[test]
-    fn keys_are_compared() {
-        let settings = SshSettings {
+    fn host_n1() -> SshSettings {
+        SshSettings {
             hostname: "N1".into(),
             port: 2222,
             ..SshSettings::default()
-        };
-        let line = |marker: &str, key: &[u8]| {
-            let line = format!("{marker} n1 ssh-ed25519 {}", BASE64.encode(key));
-            parse(&line, &place()).unwrap()
-        };
+        }
+    }
+
+    fn line(marker: &str, key: &[u8]) -> KnownHost {
+        let line = format!("{marker} n1 ssh-ed25519 {}", BASE64.encode(key));
+        parse(&line, &place()).unwrap()
+    }
+
+    fn without_port(marker: &str, key: &[u8]) -> KnownHost {
+        KnownHost {
+            is_without_port: true,
+            ..line(marker, key)
+        }
+    }
+
+    /// Checks `key`. A refusal has its problem, its fix, and whether ssh may log in nevertheless.
+    fn check(
+        keys: Vec<KnownHost>,
+        unreadable: Option<&str>,
+    ) -> Result<bool, (String, String, bool)> {
+        let unreadable = unreadable.map(str::to_owned);
+        let checked = super::check(&host_n1(), &KnownKeys { keys, unreadable }, b"key");
+        checked.map_err(|fault| {
+            let fix = fault.fix.unwrap_or_default();
+            (fault.problem, fix, fault.ssh_may_do)
+        })
+    }
+
+    #[test]
+    fn known_hosts_has_names_with_ports() {
+        let settings = host_n1();
         assert_eq!(name(&settings), "[n1]:2222");
         assert_eq!(
             name(&SshSettings {
@@ -281,34 +380,54 @@ mod tests {
             }),
             "node"
         );
-        assert!(matches!(
-            check(&settings, &[line("", b"old"), line("", b"key")], b"key"),
-            Ok(true)
-        ));
-        assert!(matches!(check(&settings, &[], b"key"), Ok(false)));
-        let other = check(&settings, &[line("", b"old")], b"key").unwrap_err();
-        assert!(other.problem.contains("has for [n1]:2222 (/k:3)"));
+    }
+
+    #[test]
+    fn keys_are_compared() {
+        let known = [
+            check(vec![line("", b"old"), line("", b"key")], None),
+            check(vec![line("", b"key")], Some("/k: denied")),
+            // as OpenSSH does for another port
+            check(vec![without_port("", b"key")], None),
+        ];
+        assert!(known.iter().all(|known| *known == Ok(true)), "{known:?}");
+        let unknown = [
+            check(vec![], None),
+            check(vec![without_port("", b"old")], None),
+        ];
         assert!(
-            other
-                .fix
-                .unwrap()
-                .ends_with(": ssh-keygen -f /k -R '[n1]:2222'")
+            unknown.iter().all(|known| *known == Ok(false)),
+            "{unknown:?}"
         );
-        assert!(
-            check(
-                &settings,
-                &[line("@revoked", b"key"), line("", b"key")],
-                b"key"
-            )
-            .unwrap_err()
-            .problem
-            .contains("revoked")
-        );
-        assert!(
-            check(&settings, &[line("@cert-authority", b"ca")], b"key")
-                .unwrap_err()
-                .problem
-                .contains("authority")
-        );
+    }
+
+    #[test]
+    fn keys_are_refused() {
+        let refused = [
+            (vec![line("", b"old")], None, "has for [n1]:2222 (/k:3)"),
+            (
+                vec![line("@revoked", b"key"), line("", b"key")],
+                None,
+                "revoked",
+            ),
+            (vec![without_port("@revoked", b"key")], None, "revoked"),
+            (
+                vec![],
+                Some("/k: denied"),
+                "cannot be looked up in known_hosts: /k: denied",
+            ),
+        ];
+        for (keys, unreadable, problem) in refused {
+            let (found, fix, ssh_may_do) = check(keys, unreadable).unwrap_err();
+            assert!(found.contains(problem) && !ssh_may_do, "{found}");
+            let forgets = fix.ends_with(": ssh-keygen -f /k -R '[n1]:2222'");
+            assert_eq!(forgets, problem.contains("has for"), "{fix}");
+        }
+        // an old key beside an authority, too
+        for keys in [vec![], vec![line("", b"old")]] {
+            let authority = [line("@cert-authority", b"ca")].into_iter();
+            let (found, _, ssh_may_do) = check(authority.chain(keys).collect(), None).unwrap_err();
+            assert!(found.contains("authority") && ssh_may_do, "{found}");
+        }
     }
 }

@@ -29,11 +29,14 @@ mod options;
 mod owner;
 mod pacing;
 mod program;
+mod resolve;
 mod ssh2;
+mod ssh_agent;
 mod ssh_config;
 
 pub use options::{HostKey, RemoteOptions};
 pub use program::end_connectors;
+pub use resolve::addresses;
 pub use session::{Body, HostFault, Session, SessionEvent, UnknownKey, Waker};
 pub use session::{random_token, report};
 pub use ssh_config::{printed_settings, ssh_options};

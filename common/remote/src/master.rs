@@ -15,11 +15,12 @@ use super::options::{RemoteOptions, STOP_CHECKED};
 use super::owner;
 use super::program::{end_within, ssh_command};
 use super::ssh_config::SshSettings;
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use record::Host;
 use session::HostFault;
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -36,6 +37,8 @@ const SOCKET_PATH: usize = 108;
 const SSH_SUFFIX: usize = 17;
 /// The length of the names of sockets.
 const NAME: usize = 24;
+/// How often to try to lock a file that another tool has locked.
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// How long a child that did not become a master may take to end.
 const LEAVE: Duration = Duration::from_millis(100);
 
@@ -75,12 +78,14 @@ impl Master {
             .create(true)
             .truncate(false)
             .mode(0o600)
-            .open(lock)
-            .ok()
-            .and_then(|file| Flock::lock(file, FlockArg::LockExclusive).ok());
-        if lock.is_none() {
+            .open(lock);
+        let limit = (!asks).then_some(options.connect_timeout);
+        let Some(_lock) = lock.ok().and_then(|file| locked(file, limit, options)) else {
+            if options.is_stopped() {
+                return Err(HostFault::stopped());
+            }
             return Ok(Master::None);
-        }
+        };
         if is_alive(&socket) {
             return Ok(Master::Ours(socket));
         }
@@ -137,6 +142,23 @@ impl Master {
         option.push(path);
         words.extend(["-o".into(), option]);
         words
+    }
+}
+
+/// Locks a file, also while another tool holds the lock, which may wait for the user's password.
+/// `None` at the limit, after a signal, or if the file system has no locks.
+fn locked(mut file: File, limit: Option<Duration>, options: &RemoteOptions) -> Option<Flock<File>> {
+    let until = limit.map(|limit| Instant::now() + limit);
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Some(lock),
+            Err((other, Errno::EWOULDBLOCK | Errno::EINTR)) => file = other,
+            Err(_) => return None,
+        }
+        if options.is_stopped() || until.is_some_and(|until| Instant::now() >= until) {
+            return None;
+        }
+        std::thread::sleep(LOCK_PAUSE);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Turns the messages of OpenSSH's program about a failed login into a fault with its fix.
 
 use super::certificate;
-use super::known_hosts::KnownHostsLine;
+use super::known_hosts;
 use super::options::RemoteOptions;
 use super::ssh_config::SshSettings;
 use record::Host;
@@ -12,13 +12,11 @@ use session::HostFault;
 enum LoginFailure {
     /// ssh did not begin to connect, because of its configuration or options.
     Local,
-    /// The jump host or ProxyCommand failed to reach the host.
+    /// The jump host or ProxyCommand failed to reach the host, or refused the user.
     Proxy,
-    /// The key of the host differs from the one in this line of known_hosts.
-    OtherKey {
-        file: String,
-        line: String,
-    },
+    /// The key of the host is not the one in known_hosts. A banner may say so, too, so known_hosts
+    /// itself is asked which it has.
+    OtherKey,
     /// By known_hosts or RevokedHostKeys.
     Revoked,
     /// The host accepted neither a key nor an answer, and offers these methods.
@@ -27,10 +25,11 @@ enum LoginFailure {
     },
     /// The host closed the connection, as a busy sshd or PAM may do.
     HungUp,
-    /// No common algorithm; the setting, and the host's offer.
+    /// No common algorithm: the setting, and the word with which `ssh -Q` lists what it knows. What
+    /// the host offers is no advice, because anybody on the way can word it.
     NothingInCommon {
         setting: &'static str,
-        offer: String,
+        query: &'static str,
     },
     /// Nothing answers at its address.
     Unreachable,
@@ -77,23 +76,18 @@ pub fn fault(
     match failure(stderr) {
         LoginFailure::Local => HostFault::for_all(format!("ssh failed on this machine: {problem}"))
             .fix("correct ssh_config, or the file that DGL_TOOLS_SSH_CONFIG names"),
-        LoginFailure::Proxy => HostFault {
-            again: true,
-            ..HostFault::unreachable(proxy_problem(&problem))
-        }
-        .fix(format!("try it here: ssh {}", by_hand(host, options))),
-        LoginFailure::OtherKey { file, line } => {
-            let name = super::known_hosts::name(settings);
-            super::known_hosts::other_key(&name, &[&KnownHostsLine { file, line }])
-        }
+        LoginFailure::Proxy => proxy_fault(stderr, &problem)
+            .fix(format!("try it here: ssh {}", by_hand(host, options))),
+        LoginFailure::OtherKey => known_hosts::fault_of_other_key(options, settings)
+            .unwrap_or_else(|| HostFault::unreachable(problem)),
         LoginFailure::Revoked => {
             HostFault::unreachable(problem).fix("do not connect; ask the administrator of the host")
         }
         LoginFailure::Refused { methods } => refused(&words, &methods, host, settings, options),
-        LoginFailure::NothingInCommon { setting, offer } => {
+        LoginFailure::NothingInCommon { setting, query } => {
             HostFault::unreachable(problem).fix(format!(
-                "if you accept one of them, add it to ssh_config: {setting} +{}",
-                offer.split(',').next().unwrap_or_default()
+                "if you accept an algorithm that the host offers and `ssh -Q {query}` lists, add \
+                 it to {setting} in ssh_config"
             ))
         }
         LoginFailure::HungUp => HostFault {
@@ -116,9 +110,13 @@ fn refused(
     settings: &SshSettings,
     options: &RemoteOptions,
 ) -> HostFault {
+    let mut problem = format!("login refused for {}: {words}", settings.user);
+    if let Some(agent) = super::ssh_agent::problem().filter(|_| !settings.no_agent) {
+        problem += &format!("; {agent}");
+    }
     let fault = HostFault {
         is_refused: true,
-        ..HostFault::unreachable(format!("login refused for {}: {words}", settings.user))
+        ..HostFault::unreachable(problem)
     };
     if let Some((file, since)) = certificate::expired(&settings.certificates) {
         let (problem, file) = (&fault.problem, file.display());
@@ -163,8 +161,22 @@ pub fn is_proxy_failure(words: &str) -> bool {
     words.contains("UNKNOWN port 65535")
 }
 
-pub fn proxy_problem(words: &str) -> String {
-    format!("the ProxyJump or ProxyCommand of ssh_config does not reach it: {words}")
+/// The fault of a host that is behind another; `problem` is what to show of what ssh printed. If a
+/// jump host refuses the user or its key is refused, another attempt is refused, too.
+pub fn proxy_fault(stderr: &str, problem: &str) -> HostFault {
+    let refusals = [
+        "Permission denied (",
+        "Too many authentication failures",
+        "Host key verification failed",
+    ];
+    let is_refused = refusals.iter().any(|words| stderr.contains(words));
+    let problem =
+        format!("the ProxyJump or ProxyCommand of ssh_config does not reach it: {problem}");
+    HostFault {
+        again: !is_refused,
+        is_refused,
+        ..HostFault::unreachable(problem)
+    }
 }
 
 /// The last lines of ssh's output as one line, without decoration and advice.
@@ -188,18 +200,12 @@ fn failure(stderr: &str) -> LoginFailure {
             Some(rest.split(end).next().unwrap_or_default().to_owned())
         })
     };
-    let offending = lines().find(|line| line.starts_with("Offending "));
-    if let Some((_, place)) = offending.and_then(|line| line.split_once(" key in ")) {
-        let (file, line) = place.rsplit_once(':').unwrap_or((place, ""));
-        if stderr.contains("has changed") {
-            return LoginFailure::OtherKey {
-                file: file.to_owned(),
-                line: line.to_owned(),
-            };
-        }
-    }
-    if stderr.contains("revoked") && stderr.contains("Host key verification failed") {
+    let is_key_refused = stderr.contains("Host key verification failed");
+    if stderr.contains("revoked") && is_key_refused {
         return LoginFailure::Revoked;
+    }
+    if stderr.contains("has changed") && is_key_refused && !is_proxy_failure(stderr) {
+        return LoginFailure::OtherKey;
     }
     if lines().any(|line| HERE.iter().any(|sign| line.contains(sign))) {
         return LoginFailure::Local;
@@ -210,15 +216,16 @@ fn failure(stderr: &str) -> LoginFailure {
     if let Some(methods) = between("Permission denied (", ')') {
         return LoginFailure::Refused { methods };
     }
-    if let Some(offer) = between("Their offer: ", ' ') {
+    if stderr.contains("Their offer: ") {
         let settings = [
-            ("no matching cipher", "Ciphers"),
-            ("no matching key exchange", "KexAlgorithms"),
-            ("no matching MAC", "MACs"),
-            ("no matching host key", "HostKeyAlgorithms"),
+            ("no matching cipher", "Ciphers", "cipher"),
+            ("no matching key exchange", "KexAlgorithms", "kex"),
+            ("no matching MAC", "MACs", "mac"),
+            ("no matching host key", "HostKeyAlgorithms", "key"),
         ];
-        if let Some((_, setting)) = settings.iter().find(|(said, _)| stderr.contains(said)) {
-            return LoginFailure::NothingInCommon { setting, offer };
+        let found = settings.iter().find(|(said, ..)| stderr.contains(said));
+        if let Some((_, setting, query)) = found {
+            return LoginFailure::NothingInCommon { setting, query };
         }
     }
     if stderr.contains("Too many authentication failures") {
@@ -270,6 +277,15 @@ mod tests {
                 LoginFailure::Proxy,
             ),
             (
+                "ann@bastion: Permission denied (publickey).\r\nConnection closed by UNKNOWN \
+                 port 65535\r\n",
+                LoginFailure::Proxy,
+            ),
+            (
+                "Host key verification failed.\r\nConnection closed by UNKNOWN port 65535\r\n",
+                LoginFailure::Proxy,
+            ),
+            (
                 "ssh: connect to host 10.0.0.1 port 22: Connection refused\n",
                 LoginFailure::Unreachable,
             ),
@@ -289,11 +305,13 @@ mod tests {
             \"10.0.0.1\"\nHost key for 10.0.0.1 has changed and you have requested strict \
             checking.\nHost key verification failed.\n";
         is_understood([
+            (other, LoginFailure::OtherKey),
+            // a banner of the host
             (
-                other,
-                LoginFailure::OtherKey {
-                    file: "/home/ann/my hosts".into(),
-                    line: "12".into(),
+                "Offending ED25519 key in /home/ann/.ssh/known_hosts:1\nits key has changed\n\
+                 ann@10.0.0.1: Permission denied (publickey).\n",
+                LoginFailure::Refused {
+                    methods: "publickey".into(),
                 },
             ),
             (
@@ -305,7 +323,7 @@ mod tests {
                  Their offer: ssh-rsa,ssh-dss\n",
                 LoginFailure::NothingInCommon {
                     setting: "HostKeyAlgorithms",
-                    offer: "ssh-rsa,ssh-dss".into(),
+                    query: "key",
                 },
             ),
         ]);

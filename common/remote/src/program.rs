@@ -74,6 +74,10 @@ pub fn ssh_command(options: &RemoteOptions, settings: &SshSettings, asks: bool) 
         ssh.args(["-o", &option]);
     }
     ssh.args(super::ssh_config::ssh_options(options));
+    if super::ssh_agent::problem().is_some() {
+        // ssh, and the ssh to a jump host, would wait for it without a limit
+        ssh.env_remove("SSH_AUTH_SOCK");
+    }
     if !asks {
         // a process group of its own: Ctrl-C must not break the connection that cleans up
         ssh.process_group(0);

@@ -1,7 +1,9 @@
 //! Logs in by libssh2, in this process.
 
-use super::known_hosts;
+use super::known_hosts::{self, KnownKeys};
 use super::options::{RemoteOptions, STOP_CHECKED};
+use super::resolve;
+use super::ssh_agent;
 use super::ssh_config::SshSettings;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
@@ -13,7 +15,7 @@ use session::{HostFault, reasons};
 use ssh2::{BlockDirections, HashType, MethodType, Session};
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
@@ -42,7 +44,7 @@ pub fn open(
     options: &RemoteOptions,
     settings: &SshSettings,
 ) -> Result<Box<dyn Channel>, HostFault> {
-    let known = known_hosts::known_keys(settings)?;
+    let known = known_hosts::known_keys(options, settings)?;
     let (session, socket) = handshake(options, settings, &known)?;
     check_key(&session, settings, &known)?;
     log_in(&session, settings)?;
@@ -74,7 +76,7 @@ pub fn open(
 fn check_key(
     session: &Session,
     settings: &SshSettings,
-    known: &[known_hosts::KnownHost],
+    known: &KnownKeys,
 ) -> Result<(), HostFault> {
     let (blob, fingerprint) = key(session)?;
     if known_hosts::check(settings, known, &blob)? {
@@ -88,8 +90,8 @@ fn check_key(
 
 /// Writes the key of a new host into known_hosts, for an OpenSSH without accept-new.
 pub fn accept_key(options: &RemoteOptions, settings: &SshSettings) -> Result<(), HostFault> {
-    let known = known_hosts::known_keys(settings)?;
-    if !known.is_empty() {
+    let known = known_hosts::known_keys(options, settings)?;
+    if !known.keys.is_empty() {
         return Ok(());
     }
     let (session, _socket) = handshake(options, settings, &known)?;
@@ -98,7 +100,7 @@ pub fn accept_key(options: &RemoteOptions, settings: &SshSettings) -> Result<(),
 
 /// The key of a host that OpenSSH's program refused without showing it.
 pub fn refused_key(options: &RemoteOptions, settings: &SshSettings) -> Option<HostFault> {
-    let known = known_hosts::known_keys(settings).ok()?;
+    let known = known_hosts::known_keys(options, settings).ok()?;
     let (session, _socket) = handshake(options, settings, &known).ok()?;
     let (blob, fingerprint) = key(&session).ok()?;
     match known_hosts::check(settings, &known, &blob) {
@@ -138,7 +140,7 @@ fn unknown_key_fault(settings: &SshSettings, blob: &[u8], fingerprint: String) -
 fn handshake(
     options: &RemoteOptions,
     settings: &SshSettings,
-    known: &[known_hosts::KnownHost],
+    known: &KnownKeys,
 ) -> Result<(Session, TcpStream), HostFault> {
     let location = format!("{}:{}", settings.hostname, settings.port);
     let socket = connect_to(&settings.hostname, settings.port, options)?;
@@ -149,7 +151,7 @@ fn handshake(
     session.set_timeout(u32::try_from(options.connect_timeout.as_millis()).unwrap_or(u32::MAX));
     session.set_tcp_stream(socket.try_clone().map_err(|error| failed(&error))?);
     let allowed = &settings.algorithms;
-    let kinds = preferred(known, &allowed.host_keys);
+    let kinds = preferred(&known.keys, &allowed.host_keys);
     session
         .method_pref(MethodType::HostKey, &kinds)
         .map_err(|error| failed(&error))?;
@@ -208,6 +210,10 @@ fn preferred(known: &[known_hosts::KnownHost], allowed: &[String]) -> String {
     kinds.join(",")
 }
 
+const CHECK_SSHD: &str = "check that the host is up and sshd listens there (DGL_TOOLS_SSH_PORT)";
+const CHECK_FIREWALL: &str = ". A firewall that limits new connections (ufw limit, fail2ban) \
+    refuses them, too: wait a minute, and use --connect ssh, which keeps one connection";
+
 fn connect_to(hostname: &str, port: u16, options: &RemoteOptions) -> Result<TcpStream, HostFault> {
     let limit = options.connect_timeout;
     let unresolved = |error: io::Error| {
@@ -215,7 +221,8 @@ fn connect_to(hostname: &str, port: u16, options: &RemoteOptions) -> Result<TcpS
             .fix("correct the name, or choose another connector with --connect")
     };
     let mut last = HostFault::unreachable(format!("{hostname}: the name has no address"));
-    for address in (hostname, port).to_socket_addrs().map_err(unresolved)? {
+    let addresses = resolve::addresses(hostname, port, limit, || options.is_stopped());
+    for address in addresses.map_err(unresolved)? {
         match connect(&address, options) {
             Ok(socket) => return Ok(socket),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
@@ -228,11 +235,15 @@ fn connect_to(hostname: &str, port: u16, options: &RemoteOptions) -> Result<TcpS
                 } else {
                     format!("{address}: {error}")
                 };
+                let mut fix = CHECK_SSHD.to_owned();
+                if error.kind() == io::ErrorKind::ConnectionRefused {
+                    fix += CHECK_FIREWALL;
+                }
                 last = HostFault {
                     timed_out,
                     ..HostFault::unreachable(problem)
                 }
-                .fix("check that the host is up and sshd listens there (DGL_TOOLS_SSH_PORT)");
+                .fix(fix);
             }
         }
     }
@@ -323,6 +334,7 @@ impl KeyAttempt<'_> {
                 .collect()
         });
         if !settings.no_agent
+            && ssh_agent::is_usable()
             && let Ok(mut agent) = self.session.agent()
         {
             let listed = agent
@@ -401,10 +413,30 @@ impl KeyAttempt<'_> {
         let (user, banner) = (&self.settings.user, self.banner());
         let problem = format!("the host closed the connection while {user} logged in{banner}");
         let fix = format!("see what it prints: ssh {}", self.destination());
-        HostFault {
-            again: true,
+        let fault = HostFault {
             ssh_may_do: true,
             ..HostFault::unreachable(problem).fix(fix)
+        };
+        // with several keys, each attempt would offer them again, and programs such as fail2ban
+        // count that. libssh2 calls one of them accepted when the connection closes
+        if self.tried.len() < 2 {
+            return HostFault {
+                again: true,
+                ..fault
+            };
+        }
+        let tried = format!(
+            "{}, after it had refused {}",
+            fault.problem,
+            self.tried.join(", ")
+        );
+        HostFault {
+            problem: tried,
+            ..fault.fix(
+                "if a host closes the connection after a few keys (MaxAuthTries), have the right \
+                 one tried alone: IdentityFile with `IdentitiesOnly yes` in ssh_config, or \
+                 DGL_TOOLS_IDENTITY",
+            )
         }
     }
 
@@ -442,6 +474,9 @@ impl KeyAttempt<'_> {
                 let mut tried = format!("tried {}", self.tried.join(", "));
                 if self.tried.is_empty() {
                     tried = "there is no key to try".to_owned();
+                }
+                if let Some(problem) = ssh_agent::problem().filter(|_| !self.settings.no_agent) {
+                    tried += &format!("; {problem}");
                 }
                 if !methods.is_empty() {
                     tried += &format!("; the host offers {methods}");

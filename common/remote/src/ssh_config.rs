@@ -3,15 +3,20 @@
 //! The table in dgl-tools-connect(7) describes the effect of each setting.
 
 use super::options::{HostKey, RemoteOptions};
+use host::command;
 use record::Host;
 use session::HostFault;
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+/// How long `ssh -G` may take without configuration: it reads no file then.
+const OWN_LIMIT: Duration = Duration::from_secs(10);
+/// The most that is read of what `ssh` and `ssh-keygen` print; `ssh -G` prints about 4 KiB.
+pub const PRINTED_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct SshSettings {
@@ -73,11 +78,12 @@ pub fn openssh() -> Option<&'static OpenSsh> {
     let ask = |options: &[&str]| {
         let mut ssh = Command::new("ssh");
         ssh.args(["-G", "-F", "/dev/null"]).args(options);
-        ssh.arg("localhost").stdin(Stdio::null()).output().ok()
+        ssh.arg("localhost");
+        command::ask_apart(ssh, OWN_LIMIT, PRINTED_BYTES, || false).ok()
     };
     let find = || {
         let mut output = ask(&["-o", "StrictHostKeyChecking=accept-new"])?;
-        let knows_accept_new = output.status.success();
+        let knows_accept_new = output.status.is_some_and(|status| status.success());
         if !knows_accept_new {
             output = ask(&[])?;
         }
@@ -152,25 +158,45 @@ pub fn printed_settings(options: &RemoteOptions, target: &str) -> Result<String,
         fault.fix("correct ssh_config, or the file that DGL_TOOLS_SSH_CONFIG names")
     };
     let limit = options.connect_timeout;
-    let output = match output_within(ssh, limit, || options.is_stopped()) {
-        Ok(Some(output)) => output,
-        Ok(None) if options.is_stopped() => return Err(HostFault::stopped()),
-        Ok(None) => {
-            return Err(wrong(format!(
-                "it did not end within {} s; perhaps a `Match exec` does not end",
-                limit.as_secs_f32()
-            )));
-        }
+    let answer = command::ask_apart(ssh, limit, PRINTED_BYTES, || options.is_stopped());
+    let answer = match answer {
+        Ok(answer) => answer,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
         Err(error) => return Err(wrong(error.to_string())),
     };
-    if !output.status.success() {
-        // some of its lines end with a carriage return
-        let message = String::from_utf8_lossy(&output.stderr);
-        let lines: Vec<&str> = message.lines().map(str::trim).collect();
-        return Err(wrong(lines.join("; ")));
+    match answer.status {
+        Some(status) if status.success() => {
+            Ok(String::from_utf8_lossy(&answer.stdout).into_owned())
+        }
+        Some(_) => {
+            if let Some(fault) = without_user() {
+                return Err(fault);
+            }
+            // some of its lines end with a carriage return
+            let message = String::from_utf8_lossy(&answer.stderr);
+            let lines: Vec<&str> = message.lines().map(str::trim).collect();
+            Err(wrong(lines.join("; ")))
+        }
+        None if options.is_stopped() => Err(HostFault::stopped()),
+        None => Err(wrong(format!(
+            "it did not finish within {} s; perhaps a `Match exec` does not finish",
+            limit.as_secs_f32()
+        ))),
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The fault if this user has no name, as in a container that runs with any number: then no program
+/// of OpenSSH works.
+fn without_user() -> Option<HostFault> {
+    let user = nix::unistd::getuid();
+    if !matches!(nix::unistd::User::from_uid(user), Ok(None)) {
+        return None;
+    }
+    let problem = format!("user {user} has no entry in /etc/passwd, which OpenSSH needs");
+    Some(HostFault::for_all(problem).fix(format!(
+        "add one, such as `echo \"me:x:{user}:0::$HOME:/bin/sh\" >>/etc/passwd` in the \
+         container, or start the container as a user that its image has"
+    )))
 }
 
 pub fn settings(options: &RemoteOptions, host: &Host) -> Result<SshSettings, HostFault> {
@@ -200,30 +226,6 @@ pub fn settings(options: &RemoteOptions, host: &Host) -> Result<SshSettings, Hos
         settings.accepts_new_keys = how == HostKey::AcceptNew;
     }
     Ok(settings)
-}
-
-/// `None` at the limit or after a signal. The output on each stream has to fit into a pipe.
-fn output_within(
-    mut command: Command,
-    limit: Duration,
-    is_stopped: impl Fn() -> bool,
-) -> io::Result<Option<Output>> {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0);
-    let mut child = command.spawn()?;
-    let until = Instant::now() + limit;
-    while child.try_wait()?.is_none() {
-        if is_stopped() || Instant::now() >= until {
-            child.kill()?;
-            child.wait()?;
-            return Ok(None);
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    child.wait_with_output().map(Some)
 }
 
 /// OpenSSH's defaults.

@@ -4,10 +4,13 @@ use record::error::Fault;
 use record::exit::SignalNumber;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
+use signal_hook::iterator::Signals;
 use std::fs;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The signals that end a job: Ctrl-C, kill, a terminal that closes. One that was ignored when the
 /// tool started (nohup) stays ignored and is left out.
@@ -19,8 +22,13 @@ pub fn ending() -> io::Result<Vec<i32>> {
         .collect())
 }
 
-/// A shared number: that of the signal that asked for the end, or 0. The first signal ends a tool
-/// in order, the second one at once.
+/// Signals that arrive within this time of the first are the same request: a terminal that closes
+/// is announced by the shell and by the kernel, and wrappers pass Ctrl-C on to a process that has
+/// already had it.
+const ONE_REQUEST: Duration = Duration::from_millis(200);
+
+/// A shared number: that of the signal that asked for the end, or 0. The first request ends a tool
+/// in order, a second one at once.
 pub fn stop() -> Result<Arc<AtomicUsize>, Fault> {
     register_stop().map_err(|error| {
         Fault::unreachable("signals", error.to_string())
@@ -37,16 +45,23 @@ pub fn received(stop: &AtomicUsize) -> Option<SignalNumber> {
 
 fn register_stop() -> io::Result<Arc<AtomicUsize>> {
     let stop = Arc::new(AtomicUsize::new(0));
-    let again = Arc::new(AtomicBool::new(false));
-    for signal in ending()? {
-        flag::register_conditional_shutdown(signal, 128 + signal, again.clone())?;
-        flag::register(signal, again.clone())?;
-        flag::register_usize(
-            signal,
-            stop.clone(),
-            usize::try_from(signal).unwrap_or_default(),
-        )?;
+    let signals = ending()?;
+    for signal in &signals {
+        let number = usize::try_from(*signal).unwrap_or_default();
+        flag::register_usize(*signal, stop.clone(), number)?;
     }
+    let mut arriving = Signals::new(signals)?;
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            let mut first = None;
+            for signal in arriving.forever() {
+                let first = *first.get_or_insert_with(Instant::now);
+                if first.elapsed() >= ONE_REQUEST {
+                    signal_hook::low_level::exit(128 + signal);
+                }
+            }
+        })?;
     Ok(stop)
 }
 

@@ -25,7 +25,8 @@ use agent::job::DescribedJob;
 use agent::notes::{Note, WatcherLink};
 use agent::output::EventOutput;
 use agent::requests::{Next, Requests};
-use agent::signals::unblock_signals;
+use agent::signals::{asking_to_end, unblock_signals};
+use host::inherited::reset_signals;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use preflight::{Preflight, needs};
@@ -57,6 +58,10 @@ Example: echo '{\"do\":\"probe\",\"python\":{\"command\":\"python3\"}}' | host-a
 
 fn main() -> ExitCode {
     abort_on_panic();
+    if let Err(error) = reset_signals(&asking_to_end()) {
+        record::tell!("host-agent: signals: {error}");
+        return ExitCode::FAILURE;
+    }
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     let words: Vec<&str> = args
         .iter()

@@ -14,7 +14,8 @@
 //!   started, whether stdin has ended. It then kills the session, because a check that hangs must
 //!   not keep the claim.
 //! - **When it acts**: if the session was ended by a signal, or fails after it has become the
-//!   supervisor of a job. A session that ends by itself has cleaned up.
+//!   supervisor of a job. A session that ends by itself has cleaned up; only what programs that it
+//!   asked have left in the background, such as an ssh-agent of a setup text, is killed.
 //! - **What it ends**: all its descendants, by pidfd and start time. It is their subreaper, so it
 //!   adopts those whose parents have ended, whatever they did to their environment. For a job, also
 //!   all processes with its token: TERM, and KILL after the job's grace time; for other sessions,
@@ -32,6 +33,7 @@ use agent::output::EventOutput;
 use agent::signals::block_signals;
 use host::processes::{ProcessHandle, end_processes, find_below};
 use host::shm::{self, ShmFile};
+use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_child_subreaper;
@@ -54,6 +56,7 @@ pub fn watch(token: Option<&str>) -> ExitCode {
     let mut watcher = Watcher::default();
     let problem = match watcher.watch(token) {
         Ok(status) if !watcher.has_died(status) => {
+            end_below();
             let code = status.code().and_then(|code| u8::try_from(code).ok());
             return code.map_or(ExitCode::FAILURE, ExitCode::from);
         }
@@ -158,8 +161,7 @@ impl Watcher {
     fn end(&mut self) {
         let grace_ms = self.job.as_ref().map_or(0, |job| job.grace_ms);
         end_processes(Duration::from_millis(grace_ms), || {
-            let reap = || waitpid(None, Some(WaitPidFlag::WNOHANG));
-            while reap().is_ok_and(|status| status.pid().is_some()) {}
+            reap_ended();
             match &self.job {
                 Some(job) => members::of_job(&job.token).into_iter().collect(),
                 None => find_below(std::process::id().cast_signed()),
@@ -167,6 +169,29 @@ impl Watcher {
         });
         shm::remove_unmapped(&self.shm);
         self.push_folder.iter().for_each(agent_files::put_away);
+    }
+}
+
+/// Kills all descendants.
+fn end_below() {
+    end_processes(Duration::ZERO, || {
+        // orphans are adopted, so without children there are no descendants
+        if reap_ended() {
+            find_below(std::process::id().cast_signed())
+        } else {
+            Vec::new()
+        }
+    });
+}
+
+/// Waits for children that have ended; returns whether others are left.
+fn reap_ended() -> bool {
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(status) if status.pid().is_some() => {}
+            Ok(_) => return true,
+            Err(_) => return false,
+        }
     }
 }
 
@@ -179,8 +204,7 @@ fn is_tool_there(notes: &PipeReader) -> bool {
         PollFd::new(notes.as_fd(), PollFlags::POLLIN),
         PollFd::new(stdin.as_fd(), hangup),
     ];
-    // the watcher has no signal handlers, so that nothing interrupts this
-    let _ = poll(&mut fds, PollTimeout::NONE);
+    while poll(&mut fds, PollTimeout::NONE) == Err(Errno::EINTR) {}
     // an event without a name counts, too
     !fds[1].any().unwrap_or(true)
 }

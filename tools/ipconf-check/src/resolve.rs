@@ -4,8 +4,9 @@
 use crate::plan::Resolution;
 use remote::RemoteOptions;
 use std::collections::HashMap;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 use std::thread;
 
 /// Each look-up starts an ssh, which takes milliseconds, and may wait seconds for a name server.
@@ -53,11 +54,11 @@ fn resolve(target: &str, options: &RemoteOptions) -> Resolution {
         }
     }
     let host_name = resolution.host_name.as_str();
+    let is_stopped = || options.stop.load(Ordering::Relaxed) != 0;
     resolution.addresses = match host_name.parse::<IpAddr>() {
         Ok(ip) => Ok(vec![ip]),
-        Err(_) => (host_name, 0)
-            .to_socket_addrs()
-            .map(|addresses| addresses.map(|address| address.ip()).collect())
+        Err(_) => remote::addresses(host_name, 0, options.connect_timeout, is_stopped)
+            .map(|addresses| addresses.iter().map(SocketAddr::ip).collect())
             .map_err(|error| error.to_string()),
     };
     resolution

@@ -1,0 +1,45 @@
+//! Looks up the addresses of a name. getaddrinfo(3) has no limit of its own that counts: with several
+//! name servers that do not answer, it waits half a minute and longer.
+
+use super::options::STOP_CHECKED;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The addresses of a name, within a limit. A look-up that takes longer is left to its thread.
+pub fn addresses(
+    name: &str,
+    port: u16,
+    limit: Duration,
+    is_stopped: impl Fn() -> bool,
+) -> io::Result<Vec<SocketAddr>> {
+    // an address needs no name server, and no thread
+    if let Ok(ip) = name.parse() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    let (answer, answered) = channel();
+    let asked = name.to_owned();
+    thread::Builder::new().spawn(move || {
+        let found = (asked.as_str(), port).to_socket_addrs();
+        let _ = answer.send(found.map(Iterator::collect));
+    })?;
+    let until = Instant::now() + limit;
+    loop {
+        match answered.recv_timeout(STOP_CHECKED) {
+            Ok(found) => return found,
+            Err(RecvTimeoutError::Timeout) if is_stopped() => {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            Err(RecvTimeoutError::Timeout) if Instant::now() < until => {}
+            Err(_) => {
+                let problem = format!(
+                    "the name servers do not answer within {} s",
+                    limit.as_secs_f32()
+                );
+                return Err(io::Error::new(io::ErrorKind::TimedOut, problem));
+            }
+        }
+    }
+}

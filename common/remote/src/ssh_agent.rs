@@ -1,0 +1,57 @@
+//! Whether the user's ssh-agent answers. libssh2 and `ssh` wait without a limit for one that accepts
+//! a connection and never answers, as a forwarded agent behind a dead connection or a locked
+//! password manager does.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// An agent that must first ask its user does so for a signature, not for the list of its keys.
+const ANSWER_LIMIT: Duration = Duration::from_secs(3);
+/// SSH_AGENTC_REQUEST_IDENTITIES of draft-miller-ssh-agent, after its length.
+const LIST_KEYS: [u8; 5] = [0, 0, 0, 1, 11];
+/// The length of an answer, and its type.
+const ANSWER_BYTES: usize = 5;
+
+/// Whether there is an agent that answers, as found once.
+pub fn is_usable() -> bool {
+    matches!(state(), Ok(true))
+}
+
+/// Why the agent that SSH_AUTH_SOCK names cannot be used.
+pub fn problem() -> Option<&'static str> {
+    state().as_ref().err().map(String::as_str)
+}
+
+/// Whether there is an agent.
+fn state() -> &'static Result<bool, String> {
+    static STATE: OnceLock<Result<bool, String>> = OnceLock::new();
+    STATE.get_or_init(|| {
+        let Some(socket) = std::env::var_os("SSH_AUTH_SOCK").filter(|path| !path.is_empty()) else {
+            return Ok(false);
+        };
+        let socket = Path::new(&socket);
+        let name = socket.display();
+        ask(socket, ANSWER_LIMIT).map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => format!(
+                "the ssh-agent at {name} (SSH_AUTH_SOCK) does not answer, so its keys were not \
+                 tried"
+            ),
+            _ => format!(
+                "no ssh-agent answers at {name} (SSH_AUTH_SOCK: {error}); a session of tmux or \
+                 screen keeps the value of an earlier login"
+            ),
+        })?;
+        Ok(true)
+    })
+}
+
+fn ask(socket: &Path, limit: Duration) -> io::Result<()> {
+    let mut agent = UnixStream::connect(socket)?;
+    agent.set_read_timeout(Some(limit))?;
+    agent.set_write_timeout(Some(limit))?;
+    agent.write_all(&LIST_KEYS)?;
+    agent.read_exact(&mut [0; ANSWER_BYTES])
+}
