@@ -23,7 +23,6 @@ use crate::{FileCopy, Found, Graph, Host, Reaped, Record, Stack, Summary, TYPES}
 use crate::{stderr, term};
 use indexmap::IndexMap;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::value::{RawValue, Value, to_raw_value};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -159,34 +158,38 @@ impl Stream {
     }
 
     /// All records of a type by their ids, without those with `"ok":false`.
-    pub fn all<T: Record + DeserializeOwned>(&self) -> Result<Vec<T>, Report> {
+    pub fn all<T: Record>(&self) -> Result<Vec<T>, Report> {
         self.set_of(|line| line.ok != Some(false))
     }
 
     /// Like [`Stream::all`], including those with `"ok":false`.
-    pub fn all_including_failed<T: Record + DeserializeOwned>(&self) -> Result<Vec<T>, Report> {
+    pub fn all_including_failed<T: Record>(&self) -> Result<Vec<T>, Report> {
         self.set_of(|_| true)
     }
 
-    fn set_of<T: Record + DeserializeOwned>(
-        &self,
-        wanted: fn(&StreamLine) -> bool,
-    ) -> Result<Vec<T>, Report> {
-        let mut records = self.parse(|_, line| line.r#type == T::TYPE && wanted(line))?;
+    fn set_of<T: Record>(&self, wanted: fn(&StreamLine) -> bool) -> Result<Vec<T>, Report> {
+        let of_type = |_, line: &StreamLine| line.r#type == T::TYPE && wanted(line);
+        let mut records = self.parse(of_type, |_, text| T::from_json(text))?;
         records.sort_by_key(|(id, _)| *id);
         Ok(records.into_iter().map(|(_, record)| record).collect())
     }
 
-    /// All records of these types in input order, as an enum with the tag `type`.
-    pub fn in_order<T: DeserializeOwned>(&self, types: &[&str]) -> Result<Vec<T>, Report> {
-        let records = self.parse(|_, line| types.contains(&line.r#type))?;
+    /// All records of these types in input order, as `parse` reads the text of each.
+    pub fn in_order<T>(
+        &self,
+        types: &[&str],
+        parse: impl Fn(&str, &[u8]) -> serde_json::Result<T>,
+    ) -> Result<Vec<T>, Report> {
+        let records = self.parse(|_, line| types.contains(&line.r#type), parse)?;
         Ok(records.into_iter().map(|(_, record)| record).collect())
     }
 
-    /// The wanted records with their ids, in input order. `wanted` gets each line and its position.
-    fn parse<T: DeserializeOwned>(
+    /// The wanted records with their ids, in input order. `wanted` gets each line and its position,
+    /// `parse` the type and the text of a wanted one.
+    fn parse<T>(
         &self,
         wanted: impl Fn(usize, &StreamLine) -> bool,
+        parse: impl Fn(&str, &[u8]) -> serde_json::Result<T>,
     ) -> Result<Vec<(Option<u32>, T)>, Report> {
         let mut records = Vec::new();
         let mut report = Report::default();
@@ -196,7 +199,7 @@ impl Stream {
             .enumerate()
             .filter(|(position, line)| wanted(*position, line))
         {
-            match serde_json::from_slice(self.text_of(line)) {
+            match parse(line.r#type, self.text_of(line)) {
                 Ok(record) => records.push((line.id, record)),
                 Err(error) => {
                     let id = line.id.map_or(String::new(), |id| format!(" {id}"));
@@ -216,7 +219,7 @@ impl Stream {
 
     /// All records of a type of which at least one must be present. `from` names the tool that
     /// writes them.
-    pub fn require<T: Record + DeserializeOwned>(&self, from: &str) -> Result<Vec<T>, Report> {
+    pub fn require<T: Record>(&self, from: &str) -> Result<Vec<T>, Report> {
         let records = self.all()?;
         if records.is_empty() {
             let fault = Fault::data("stdin", format!("no {} record came in", T::TYPE));
@@ -228,7 +231,7 @@ impl Stream {
     }
 
     /// The only record of a type; `None` if there is none, a fault if there are several.
-    pub fn one<T: Record + DeserializeOwned>(&self) -> Result<Option<T>, Report> {
+    pub fn one<T: Record>(&self) -> Result<Option<T>, Report> {
         let mut records = self.all()?;
         match records.len() {
             0 | 1 => Ok(records.pop()),
@@ -246,12 +249,13 @@ impl Stream {
     /// before the summary.
     pub fn end(&self) -> Result<Option<Summary>, Report> {
         let answers = [Stack::TYPE, Found::TYPE, Reaped::TYPE];
-        let mut ends: Vec<(Option<u32>, Summary)> = self.parse(|position, line| {
+        let is_of_job = |position: usize, line: &StreamLine| {
             let before = position
                 .checked_sub(1)
                 .map(|before| self.lines[before].r#type);
             line.r#type == Summary::TYPE && before.is_none_or(|earlier| !answers.contains(&earlier))
-        })?;
+        };
+        let mut ends = self.parse(is_of_job, |_, text| Summary::from_json(text))?;
         ends.retain(|(_, summary)| summary.tool.is_none());
         Ok(ends.pop().map(|(_, summary)| summary))
     }
@@ -639,7 +643,7 @@ pub fn append<T: Record>(record: &T, lines: &mut Vec<u8>) {
     lines.extend_from_slice(T::TYPE.as_bytes());
     lines.push(b'"');
     let fields = lines.len();
-    if let Err(error) = serde_json::to_writer(&mut *lines, record) {
+    if let Err(error) = record.append_json(lines) {
         lines.truncate(fields);
         lines.extend_from_slice(format!("{{\"unwritable\":\"{error}\"}}").as_bytes());
     }

@@ -46,17 +46,36 @@ pub use reap::{Found, Reaped};
 pub use stacks::{Stack, Thread};
 pub use stalled::{Culprit, Resumed, Sign, Stalled};
 
-use serde::Serialize;
-
 /// A line of the stream: its `type` and, in Rust, its fields.
-pub trait Record: Serialize {
+///
+/// Reading and writing are functions of each type, so that their code, which is long, is compiled
+/// here once and not in each crate that uses the record.
+pub trait Record: Sized {
     /// The value of `type`.
     const TYPE: &'static str;
+
+    /// Reads the fields of a line.
+    fn from_json(text: &[u8]) -> serde_json::Result<Self>;
+
+    /// Appends an object of the fields.
+    fn append_json(&self, text: &mut Vec<u8>) -> serde_json::Result<()>;
 }
 
 macro_rules! records {
     ($($name:literal $record:ty),* $(,)?) => {
-        $(impl Record for $record { const TYPE: &'static str = $name; })*
+        $(impl Record for $record {
+            const TYPE: &'static str = $name;
+
+            #[inline(never)]
+            fn from_json(text: &[u8]) -> serde_json::Result<Self> {
+                serde_json::from_slice(text)
+            }
+
+            #[inline(never)]
+            fn append_json(&self, text: &mut Vec<u8>) -> serde_json::Result<()> {
+                serde_json::to_writer(text, self)
+            }
+        })*
         /// The types that these tools know.
         pub const TYPES: &[&str] = &[$($name),*];
 

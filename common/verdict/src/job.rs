@@ -8,7 +8,6 @@ use record::{
     Culprit, Dropped, Exited, FileCopy, Host, IpAddr, Listening, Output, Process, Profile, Pushed,
     Record, Resumed, Role, Stack, Stalled, Started, Summary,
 };
-use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 
 /// A run. The records of a set are in the order of their ids.
@@ -141,7 +140,10 @@ impl JobHistory {
             .map(|process| (process.id, ProcessHistory::new(process)))
             .collect();
         let recorded = histories.len();
-        let events = stream.in_order(&[Started::TYPE, Listening::TYPE, Exited::TYPE])?;
+        let events = stream.in_order(
+            &[Started::TYPE, Listening::TYPE, Exited::TYPE],
+            ProcessEvent::from_json,
+        )?;
         let failure = job.summary.clone().and_then(|end| end.first_failure);
         let failed = failure
             .as_ref()
@@ -290,8 +292,6 @@ impl JobHistory {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
 enum ProcessEvent {
     Started(Started),
     Listening(Listening),
@@ -299,6 +299,14 @@ enum ProcessEvent {
 }
 
 impl ProcessEvent {
+    fn from_json(kind: &str, text: &[u8]) -> serde_json::Result<ProcessEvent> {
+        Ok(match kind {
+            Started::TYPE => ProcessEvent::Started(Started::from_json(text)?),
+            Listening::TYPE => ProcessEvent::Listening(Listening::from_json(text)?),
+            _ => ProcessEvent::Exited(Exited::from_json(text)?),
+        })
+    }
+
     fn process(&self) -> (u32, u32, Role, u32) {
         match self {
             ProcessEvent::Started(started) => {
@@ -365,12 +373,12 @@ mod tests {
         let event = |word: &str| {
             let (what, id) = word.trim().split_once(' ').unwrap();
             let of = format!(r#""id":{id},"host":0,"role":"trainer","rank":{id}"#);
-            let text = match what {
-                "start" => format!(r#"{{"type":"started",{of},"pid":7,"time_ms":9}}"#),
-                "listen" => format!(r#"{{"type":"listening",{of},"port":1,"time_ms":9}}"#),
-                _ => format!(r#"{{"type":"exited",{of},"code":1,"elapsed_ms":9}}"#),
+            let (kind, text) = match what {
+                "start" => (Started::TYPE, format!(r#"{{{of},"pid":7,"time_ms":9}}"#)),
+                "listen" => (Listening::TYPE, format!(r#"{{{of},"port":1,"time_ms":9}}"#)),
+                _ => (Exited::TYPE, format!(r#"{{{of},"code":1,"elapsed_ms":9}}"#)),
             };
-            serde_json::from_str(&text).unwrap()
+            ProcessEvent::from_json(kind, text.as_bytes()).unwrap()
         };
         let known = |(id, life): (u32, Life)| {
             let (started, listening) = (life.started.is_some(), life.listening.is_some());

@@ -49,7 +49,7 @@ impl Run {
 
     pub fn record(&mut self, head: &Head, text: &[u8]) {
         if head.r#type == Output::TYPE
-            && let Ok(output) = serde_json::from_slice(text)
+            && let Ok(output) = Output::from_json(text)
         {
             return self.piece(&output);
         }
