@@ -13,8 +13,8 @@
 //!     before it          no room, a directory that is read-only; push: a host is down
 //!
 //! Ports that accept and say nothing, that reset, that answer with another key, and firewalls are
-//! in direct.rs; what goes wrong between the hosts of a chain in chains.rs; names, links and hosts
-//! that lie in push.rs, pull.rs and ../connect/hostile.rs.
+//! in direct.rs; what goes wrong between the hosts of a chain in chains.rs; links and
+//! hosts that lie in links.rs, turns.rs, pull.rs and ../connect/hostile.rs.
 
 use crate::lab::{disturb, of_size};
 use std::cell::Cell;

@@ -5,10 +5,16 @@
 // one cluster serves all steps of a test, and takes longer to start than they do
 #![allow(clippy::too_many_lines)]
 
+mod arrival;
 mod chains;
 mod direct;
 mod faults;
 mod fetch;
 mod lab;
+mod links;
+mod local;
 mod pull;
-mod push;
+mod sent;
+mod silence;
+mod turns;
+mod writing;

@@ -1,0 +1,328 @@
+//! part-push: names, modes, times and content arrive as they are, whatever a host has.
+
+use crate::lab::tree;
+use crate::local::{assert_arrived, busybox, map, ours, plan, push, pushed};
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use support::{Cluster, executable, make_folder, noise, scratch, sh, shells, write};
+
+#[test]
+fn slow_odd_names_arrive_as_they_are_and_are_never_run() {
+    let long = "l".repeat(240);
+    let names: Vec<OsString> = [
+        "two  words",
+        "it's",
+        "\"q\"",
+        "new\nline",
+        "ends\n",
+        "-rf",
+        "--",
+        "$(touch pwned)",
+        "`touch pwned`",
+        "a;b",
+        "*",
+        "back\\slash",
+        "~",
+        "ä",
+        &long,
+    ]
+    .into_iter()
+    .map(OsString::from)
+    .chain([OsString::from_vec(b"\xff\x81\x88\xfe".to_vec())])
+    .collect();
+    for host in ["", "busybox", "bare"] {
+        let folder = plan(&[]);
+        for (at, name) in names.iter().enumerate() {
+            let below = folder.join("src").join(&names[(at + 1) % names.len()]);
+            fs::create_dir_all(&below).unwrap();
+            write(&below, name, noise(at as u64, 100 + at));
+        }
+        map(&folder);
+        let connect = match host {
+            "busybox" => busybox(&folder, &[]),
+            // all that a host must have
+            "bare" => {
+                sh(
+                    &folder,
+                    "mkdir bin; for tool in sh cat chmod env head ls mkdir mv rm uname; do ln -s \
+                     \"$(command -v busybox)\" bin/$tool || exit; done",
+                )
+                .ends(0);
+                format!("--connect 'env PATH={}/bin'", folder.display())
+            }
+            _ => String::new(),
+        };
+        push(&folder, &connect).ends(0);
+        assert_arrived(&folder);
+        assert!(!folder.join("pwned").exists() && !folder.join("ws/pwned").exists());
+        assert_eq!(
+            fs::read_dir(folder.join("ws")).unwrap().count(),
+            2,
+            "nothing of ours stays"
+        );
+        for again in ["", "--verify"] {
+            let again = push(&folder, &format!("{again} {connect}"));
+            let records = pushed(&again.out);
+            assert!(
+                again.status == 0 && records.iter().all(|(ok, sent, _)| *ok && *sent == 0),
+                "{host}: {}{}",
+                again.out,
+                again.err
+            );
+        }
+    }
+}
+
+#[test]
+fn slow_sizes_times_and_modes_and_what_was_there() {
+    let folder = plan(&[
+        ("empty", vec![]),
+        ("one", noise(1, 1)),
+        ("block", noise(2, 512)),
+        ("large", noise(3, 17 << 20)),
+    ]);
+    sh(
+        &folder,
+        "chmod 750 src/one; touch -d '2001-02-03 04:05:06.123456789' src/large",
+    );
+    map(&folder);
+    push(&folder, "--dry-run")
+        .ends(0)
+        .out_has("5 files to send, 18 MB");
+    assert!(!folder.join("ws").exists());
+    assert_eq!(push(&folder, "--progress never").err, "");
+    let (ours, theirs) = (folder.join("src"), folder.join("ws/src"));
+    // before it is read
+    let large = fs::metadata(theirs.join("large")).unwrap();
+    assert!(large.atime() > large.mtime(), "it looks unused for years");
+    assert_eq!(tree(&ours), tree(&theirs));
+    for name in ["empty", "one", "block", "large"] {
+        let about = |folder: &Path| {
+            fs::metadata(folder.join(name))
+                .map(|meta| (meta.mode(), meta.mtime(), meta.mtime_nsec()))
+                .unwrap()
+        };
+        assert_eq!(about(&ours), about(&theirs), "{name}");
+    }
+    // same size and time, another content: only a checksum tells
+    sh(
+        &folder,
+        "printf x | dd of=ws/src/large conv=notrunc bs=1 seek=9 2>/dev/null; touch -r src/large \
+         ws/src/large",
+    );
+    push(&folder, "").err_has("0 files, 0 B; 5 there already");
+    push(&folder, "--verify")
+        .ends(0)
+        .err_has("1 file, 18 MB; 4 there already");
+    assert_eq!(tree(&ours), tree(&theirs));
+
+    // a source that changed is an error for that file, and what stood there stays
+    write(&ours, "one", "changed");
+    fs::remove_file(ours.join("block")).unwrap();
+    fs::remove_dir_all(folder.join("ws/src")).unwrap();
+    make_folder(&folder, "ws/src");
+    write(&theirs, "one", "as it was");
+    let changed = push(&folder, "");
+    let faults: Vec<_> = pushed(&changed.out)
+        .into_iter()
+        .filter(|(ok, ..)| !ok)
+        .map(|(.., error)| error)
+        .collect();
+    changed.ends(1);
+    assert!(faults.len() == 2);
+    assert!(
+        faults[0].contains("No such file") && faults[1].contains("changed since"),
+        "{faults:?}"
+    );
+    assert_eq!(fs::read(theirs.join("one")).unwrap(), b"as it was");
+    assert!(theirs.join("large").exists() && !theirs.join("block").exists());
+}
+
+#[test]
+fn new_directories_have_what_the_umask_of_the_login_allows() {
+    for (mask, mode) in [("002", 0o775), ("027", 0o750), ("077", 0o700)] {
+        let folder = plan(&[("a", noise(1, 1000))]);
+        make_folder(&folder, "src/empty");
+        map(&folder);
+        let login = format!("#!/bin/sh\numask {mask}\nexec \"$@\"\n");
+        executable(&folder, "login", &login);
+        push(&folder, "--connect './login env'").ends(0);
+        let mode_of = |path: &str| fs::metadata(folder.join(path)).unwrap().mode() & 0o777;
+        for new in ["ws", "ws/src", "ws/src/empty"] {
+            assert_eq!(mode_of(new), mode, "{mask}: {new}");
+        }
+        assert_eq!(mode_of("ws/src/a"), mode_of("src/a"), "{mask}");
+    }
+}
+
+#[test]
+fn slow_the_script_runs_in_every_shell_of_a_host() {
+    let folder = plan(&[
+        ("large", noise(1, 17 << 20)),
+        ("small", noise(2, 100)),
+        ("it's\none", b"x".repeat(3 << 20)),
+    ]);
+    make_folder(&folder, "bin");
+    for shell in shells().map(|shell| shell.trim_end_matches(" sh")) {
+        sh(&folder, &format!("ln -sf \"$(command -v {shell})\" bin/sh")).ends(0);
+        let connect = format!("--connect \"env PATH={}/bin:$PATH\"", folder.display());
+        for options in ["", "--compress always --verify"] {
+            let _ = fs::remove_dir_all(folder.join("ws"));
+            for sent in [4, 0] {
+                let ran = push(&folder, &format!("{connect} {options}"));
+                ran.ends(0);
+                let count = pushed(&ran.out)
+                    .iter()
+                    .filter(|(_, bytes, _)| *bytes > 0)
+                    .count();
+                assert_eq!(
+                    (count, ran.err.contains("; 4 there already")),
+                    (sent, sent == 0),
+                    "{shell} {options}: {}",
+                    ran.err
+                );
+            }
+            assert!(
+                tree(&folder.join("ws/src")) == tree(&folder.join("src"))
+                    && ours(&folder.join("ws")).is_empty(),
+                "{shell} {options}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_else_is_there_stays() {
+    let folder = plan(&[]);
+    for file in ["new/a", "new/deep/a", "old/a", "old/deep/new/a"] {
+        let file = folder.join("src").join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, "ours").unwrap();
+    }
+    let ws = folder.join("ws/src");
+    write(&ws, "old/deep/mine", "theirs");
+    write(&ws, "old/a", "theirs");
+    map(&folder);
+    push(&folder, "").ends(0);
+    let mut expected = tree(&folder.join("src"));
+    expected.insert("old/deep/mine".into(), b"theirs".to_vec());
+    assert_eq!(tree(&ws), expected);
+    let mode = |folder: &str| fs::metadata(ws.join(folder)).unwrap().mode() & 0o7777;
+    assert_eq!(
+        (mode("new"), mode("new/deep"), mode("old/deep/new")),
+        (0o755, 0o755, 0o755)
+    );
+    assert!(ours(&folder.join("ws")).is_empty());
+}
+
+/// Otherwise a host would put together a file from parts that nobody has compared.
+#[test]
+fn slow_a_file_that_is_written_on_its_host_while_it_is_compared_fails() {
+    let (first, second) = (noise(1, 6 << 20), noise(2, 4 << 20));
+    let folder = plan(&[("a", first), ("b", second.clone())]);
+    let there = folder.join("ws/src/b");
+    make_folder(&folder, "ws/src");
+    fs::write(&there, &second).unwrap();
+    sh(&folder, "touch -d 2001-02-03 ws/src/b");
+    std::thread::scope(|scope| {
+        let ran = scope.spawn(|| push(&folder, "--limit 2MB/s"));
+        sh(
+            &folder,
+            "for try in $(seq 1000); do ls ws/.part-push.*/part.* 2>/dev/null && break; \
+             sleep 0.02; done; dd if=/dev/zero of=ws/src/b conv=notrunc bs=100 count=1 seek=9999",
+        );
+        ran.join().unwrap()
+    })
+    .ends(1)
+    .err_has("ws/src/b: the file that is there changed while it was compared");
+    assert!(fs::read(folder.join("ws/src/a")).is_ok());
+    push(&folder, "").ends(0);
+    assert!(fs::read(&there).unwrap() == second);
+}
+
+/// An NFS client shows some time later what another host has written. Here the second host sees an
+/// empty directory until somebody takes away what is mounted over it there.
+#[test]
+fn slow_a_host_that_shows_late_what_another_one_put_on_shared_storage_has_it() {
+    let folder = scratch();
+    write(&folder, "ip.txt", "10.77.0.1\n10.77.0.2\n");
+    make_folder(&folder, "src");
+    make_folder(&folder, "ws/src");
+    write(&folder, "src/a", "a");
+    map(&folder);
+    executable(
+        &folder,
+        "way",
+        r#"#!/bin/sh
+        id=$1
+        shift
+        [ "$id" = 1 ] || exec "$@"
+        mount -t tmpfs none ws/src
+        { until [ -e there ]; do sleep 0.1; done; sleep 2; umount -l ws/src; } \
+            >&- 2>&- <&- &
+        exec "$@"
+        "#,
+    );
+    executable(
+        &folder,
+        "own",
+        "#!/bin/sh\n[ \"$1\" = 1 ] && exec unshare -m ./way \"$@\"\nexec ./way \"$@\"\n",
+    );
+    if sh(&folder, "unshare -m mount -t tmpfs none ws/src").status != 0 {
+        return println!("skipped: no right to mount");
+    }
+    let ran = std::thread::scope(|scope| {
+        let ran = scope.spawn(|| push(&folder, "--wire ssh --connect './own {id} env'"));
+        sh(
+            &folder,
+            "for try in $(seq 500); do [ -e ws/src/a ] && break; sleep 0.1; done; touch there",
+        );
+        ran.join().unwrap()
+    });
+    ran.ends(0);
+    let took = ran.out.matches("\"skipped\":true").count();
+    assert!(took > 0, "{}", ran.out);
+}
+
+#[test]
+fn real_hosts_on_shared_storage_behind_a_throttled_sshd() {
+    let folder = scratch();
+    let cluster = Cluster::up(2);
+    write(&folder, "src/small", noise(2, 5000));
+    // sixteen addresses of one host, whose sshd drops what comes beyond two logins at once
+    let ips: String = (101..117).map(|k| format!("10.77.0.{k}\n")).collect();
+    write(&folder, "ip.txt", ips);
+    let more = format!(
+        "for k in $(seq 101 116); do ip addr add 10.77.0.$k/24 dev eth0 || exit 9; done; \
+         PATH=$PATH:/usr/sbin; $(command -v sshd) -f '{}/h2/sshd_config' -p 2222 -o PidFile=none \
+         -o MaxStartups=2:100:2",
+        cluster.0.display()
+    );
+    let status = cluster.call(&["exec", "1", "ssh", "h2", &more]).status;
+    assert_eq!(status, 0);
+    let script = "ipconf-check ip.txt | part-map --workspace /srv/ws --extra src | \
+        DGL_TOOLS_HOST_KEY=accept-new DGL_TOOLS_SSH_PORT=2222 part-push";
+    let ran = cluster.sh(&folder, script);
+    ran.ends(0);
+    let records = pushed(&ran.out);
+    assert!(
+        records.len() == 32 && records.iter().all(|(ok, ..)| *ok),
+        "{}",
+        ran.out
+    );
+    assert_eq!(
+        records.iter().filter(|(_, sent, _)| *sent > 0).count(),
+        2,
+        "a file is sent once: {}",
+        ran.out
+    );
+    let ws = cluster.0.join("h2/srv/ws");
+    assert!(
+        tree(&ws.join("src")) == tree(&folder.join("src")) && ours(&ws).is_empty(),
+        "{:?}",
+        ours(&ws)
+    );
+}

@@ -1,0 +1,240 @@
+//! part-push: paths, links, directories and modes, where other users have accounts too.
+
+use crate::lab::tree;
+use crate::local::{begin, map, ours, plan, push, slow_way};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use support::{make_folder, noise, only_root_can, sh, soon, write};
+
+#[test]
+fn a_path_cannot_leave_the_workspace() {
+    let folder = plan(&[("a", b"new".to_vec()), ("b", b"new".to_vec())]);
+    let (ws, outside) = (folder.join("ws"), folder.join("outside"));
+    fs::create_dir_all(&ws).unwrap();
+    fs::create_dir_all(&outside).unwrap();
+    symlink(&outside, ws.join("src")).unwrap();
+    push(&folder, "").ends(1).err_has("leads out of");
+    assert!(tree(&outside).is_empty());
+    assert!(ws.join("ip_config.txt").exists(), "the others arrive");
+
+    // a link that stays inside is followed, one in the place of a file is replaced, a directory in
+    // its place stays
+    fs::remove_file(ws.join("src")).unwrap();
+    make_folder(&ws, "real/b");
+    symlink("real", ws.join("src")).unwrap();
+    symlink(&outside, ws.join("real/a")).unwrap();
+    push(&folder, "").ends(1).err_has("directory");
+    assert!(
+        fs::read(ws.join("real/a")).unwrap() == b"new"
+            && tree(&outside).is_empty()
+            && ws.join("real/b").is_dir()
+    );
+
+    // where not even root can write
+    for dst in ["/proc/x", "ws/../../x", "x"] {
+        let bad = sh(
+            &folder,
+            &format!(
+                "jq -c 'if .type == \"file\" then .dst = \"{dst}\" elif .type == \"workspace\" \
+                 then empty else . end' plan.jsonl | part-push --connect local"
+            ),
+        );
+        assert_eq!(
+            bad.status,
+            if dst == "/proc/x" { 1 } else { 65 },
+            "{dst}: {}",
+            bad.err
+        );
+        let graph = concat!(
+            r#"{"type":"graph","graph_name":"g","num_parts":1,"files":1,"#,
+            r#""workspace":"/w","part_config":"g.json","ip_config":"i"}"#
+        );
+        sh(
+            &folder,
+            &format!(
+                "(echo '{graph}'; jq -c 'if .type == \"file\" then .dst = \"{dst}\" else . end' \
+                 plan.jsonl) | part-push --connect local"
+            ),
+        )
+        .ends(65);
+    }
+}
+
+/// A workspace in which everybody can write, and what another user has put there before a push.
+#[test]
+fn slow_what_another_user_puts_into_a_workspace_leads_nowhere() {
+    if only_root_can("act as another user") {
+        return;
+    }
+    const OF_OTHER: &str = "is reached by a symbolic link that belongs to another user";
+    // of a push that is dead, as it seems
+    let old = "touch -h -d '2001-01-01' .part-push.evil.1";
+    let table = [
+        // old files in a directory of the user's are not taken for parts that were kept
+        ("ln -s ../home .part-push.kept", 0, ""),
+        // nor a directory of the user's itself, or for a stage
+        ("mv results .part-push.kept", 0, ""),
+        ("mv results .part-push.evil.1", 0, ""),
+        // and files there are not moved as parts of a stage
+        (&format!("ln -s ../home .part-push.evil.1; {old}"), 0, ""),
+        (
+            &format!(
+                "mkdir .part-push.evil.1; ln -s ../../home/part.1 .part-push.evil.1/owner; {old}"
+            ),
+            0,
+            "",
+        ),
+        (
+            &format!("mkdir .part-push.evil.1; mkfifo .part-push.evil.1/owner; {old}"),
+            0,
+            "",
+        ),
+        // what seems to be kept stays the other user's
+        (
+            "mkdir -m 777 .part-push.kept; cp ../src/large \
+             .part-push.kept/0123456789abcdef.0123456789abcdef; touch -d 2001-01-01 \
+             .part-push.kept/*",
+            0,
+            "",
+        ),
+        // its destination
+        ("mkdir -m 777 src; mkfifo -m 666 src/large src/small", 0, ""),
+        ("ln -s ../home src", 1, OF_OTHER),
+        ("mkdir -m 777 elsewhere; ln -s elsewhere src", 1, OF_OTHER),
+        // a file there is not taken for the one that was to come, although it is the same
+        ("ln -s ../src src", 1, OF_OTHER),
+    ];
+    for (lays, status, message) in table {
+        let folder = plan(&[("large", noise(1, 3 << 20)), ("small", noise(2, 9))]);
+        sh(
+            &folder,
+            "mkdir -m 777 ws; mkdir -m 700 home ws/results; head -c 2M src/large >home/part.1; \
+             for name in part.1 owner model.pt; do echo mine >ws/results/$name; done; \
+             touch -d 2001-01-01 home/part.1 home ws/results/* ws/results",
+        )
+        .ends(0);
+        let results = "grep -rslx mine ws | wc -l";
+        let home = tree(&folder.join("home"));
+        write(&folder, "lays", lays);
+        let laid = sh(
+            &folder,
+            "cd ws && setpriv --reuid 65534 --regid 65534 --clear-groups sh -e ../lays",
+        );
+        assert_eq!(laid.status, 0, "{lays}: {}", laid.err);
+        let theirs = "find ws -user 65534 ! -type p ! -type d | sort";
+        let before = sh(&folder, theirs).out;
+
+        let ran = sh(
+            &folder,
+            "DGL_TOOLS_CONNECT=local timeout 30 part-push <plan.jsonl",
+        );
+        assert_eq!(ran.status, status, "{lays}: {}", ran.err);
+        assert!(ran.err.contains(message), "{lays}: {}", ran.err);
+        let warning = format!("other users can write to {}", folder.join("ws").display());
+        assert!(ran.err.contains(&warning), "{lays}: {}", ran.err);
+        assert_eq!(tree(&folder.join("home")), home, "{lays}");
+        assert_eq!(sh(&folder, theirs).out, before, "{lays}");
+        assert_eq!(sh(&folder, results).out, "3\n", "{lays}");
+        if status == 0 {
+            let (ours, there) = (folder.join("src"), folder.join("ws/src"));
+            assert_eq!(tree(&ours), tree(&there), "{lays}");
+        }
+        let left = "cd ws; ls -d elsewhere/* .part-push.lock .part-push.[0-9a-d]* 2>/dev/null";
+        assert_eq!(sh(&folder, left).out, "", "{lays}");
+    }
+}
+
+/// The directories that commands name are reached as everything below them is.
+#[test]
+fn a_link_of_another_user_is_no_workspace_and_no_place_for_what_is_brought() {
+    if only_root_can("act as another user") {
+        return;
+    }
+    let folder = plan(&[("one", noise(1, 9))]);
+    push(&folder, "").ends(0);
+    let script = "mkdir -m 777 shared; mkdir -m 700 home; cd shared
+        setpriv --reuid 65534 --regid 65534 --clear-groups ln -s ../home ws
+        setpriv --reuid 65534 --regid 65534 --clear-groups ln -s ../home to; cd ..
+        sed 's|/ws|/shared/ws|g' plan.jsonl >led.jsonl; export DGL_TOOLS_CONNECT=local
+        part-push <led.jsonl >pushed; echo $?
+        part-pull --workspace \"$PWD/shared/ws\" --to . one <plan.jsonl >pulled; echo $?
+        part-pull --workspace \"$PWD/ws\" --to shared/to '*' <plan.jsonl >pulled; echo $?
+        ls -A home";
+    let ran = sh(&folder, script);
+    assert_eq!(ran.out, "1\n74\n1\n", "{}", ran.err);
+    let refusals = ran
+        .err
+        .matches("is reached by a symbolic link that belongs to another user");
+    assert_eq!(refusals.count(), 3, "{}", ran.err);
+}
+
+/// Links of the user's own lead to the workspace, and from one of its directories to another.
+#[test]
+fn links_of_the_users_own_are_followed() {
+    let folder = plan(&[("a", noise(1, 3 << 20)), ("b", noise(2, 9))]);
+    sh(
+        &folder,
+        "mkdir -p disk/real; ln -s disk ws; ln -s \"$PWD/ws/real\" disk/src",
+    )
+    .ends(0);
+    push(&folder, "").ends(0).err_lacks("other users");
+    assert_eq!(tree(&folder.join("src")), tree(&folder.join("disk/real")));
+    // what is there already may lie behind a link that leads out of the workspace
+    sh(
+        &folder,
+        "rm disk/src; mv disk/real .; ln -s ../real disk/src",
+    )
+    .ends(0);
+    for options in ["", "--verify"] {
+        push(&folder, options).ends(0).err_has("3 there already");
+    }
+}
+
+/// Nobody else may read a file of mode 0600 while it is on its way, nor what is kept of it.
+#[test]
+fn slow_what_is_secret_is_secret_on_its_way() {
+    let folder = plan(&[("secret", noise(1, 20 << 20))]);
+    sh(&folder, "chmod 600 src/secret");
+    map(&folder);
+    slow_way(&folder, 9 << 20);
+    let mut one = begin(&folder, "--connect './way env'");
+    soon("half of it is there", || folder.join("half").exists());
+    let modes = || {
+        let found = sh(
+            &folder,
+            "find ws -mindepth 1 ! -type l ! -name ip_config.txt ! -path \
+            ws/src -printf '%m %y %f\\n'",
+        )
+        .out;
+        found.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    soon("a part of it is there", || {
+        modes().iter().any(|line| line.contains("part."))
+    });
+    for line in modes() {
+        let open = u32::from_str_radix(line.split(' ').next().unwrap(), 8).unwrap() & 0o077;
+        assert_eq!(open, 0, "{line}");
+    }
+    let stage = ours(&folder.join("ws"))
+        .into_iter()
+        .find(|name| name.contains(".0"))
+        .unwrap();
+    assert_eq!(
+        fs::metadata(folder.join("ws").join(&stage)).unwrap().mode() & 0o777,
+        0o700
+    );
+    one.kill().unwrap();
+    one.wait().unwrap();
+    write(&folder, "on", "");
+    soon("it has gone", || {
+        ours(&folder.join("ws")) == [".part-push.kept"]
+    });
+    for line in modes() {
+        let open = u32::from_str_radix(line.split(' ').next().unwrap(), 8).unwrap() & 0o077;
+        assert_eq!(open, 0, "{line}");
+    }
+    let again = push(&folder, "");
+    let there = fs::metadata(folder.join("ws/src/secret")).unwrap();
+    again.ends(0);
+    assert!(there.mode() & 0o777 == 0o600);
+}

@@ -1,0 +1,219 @@
+//! part-push: what cannot be written, and what --fsync flushes.
+
+use crate::local::{assert_arrived, ours, plan, plan_in, push, pushed};
+use std::fs;
+use support::{OpenFolder, executable, make_folder, noise, read, sh, write};
+
+#[test]
+fn where_nothing_may_be_written() {
+    let OpenFolder(folder) = &OpenFolder::new("denied");
+    plan_in(folder, &[("a", noise(1, 10))]);
+    make_folder(folder, "ws");
+    // as root everything may be written, so this host is another user's
+    let other = "--connect 'setpriv --reuid=65534 --regid=65534 --clear-groups env'";
+    if sh(
+        folder,
+        "setpriv --reuid=65534 --regid=65534 --clear-groups true",
+    )
+    .status
+        != 0
+    {
+        println!("skipped: only root can become another user");
+        return;
+    }
+    sh(folder, "chmod 755 ws");
+    let denied = push(folder, other);
+    denied.ends(1).err_has("Permission denied");
+    let records = pushed(&denied.out);
+    assert!(
+        records.len() == 2
+            && records
+                .iter()
+                .all(|(ok, _, error)| !ok && error.contains("Permission denied")),
+        "{}",
+        denied.out
+    );
+    // only one directory is closed: the others arrive
+    sh(folder, "chmod 777 ws; mkdir ws/src; chmod 755 ws/src");
+    let denied = push(folder, other);
+    denied.ends(1);
+    assert!(
+        pushed(&denied.out).iter().filter(|(ok, ..)| *ok).count() == 1,
+        "{}{}",
+        denied.out,
+        denied.err
+    );
+    sh(folder, "chmod 777 ws/src");
+    push(folder, other).ends(0);
+}
+
+/// tar leaves half a file when it breaks off: that must not take the place of a whole one.
+#[test]
+fn slow_an_archive_that_breaks_off_replaces_nothing() {
+    let folder = plan(&[
+        ("a", noise(1, 100_000)),
+        ("b", noise(2, 3 << 20)),
+        ("c", noise(3, 1000)),
+    ]);
+    write(&folder, "ws/src/b", "what was there");
+    // no file may become larger than 1 MB, as on a disk that is full
+    executable(&folder, "full", "#!/bin/sh\nulimit -f 2000\nexec \"$@\"\n");
+    // host-agent itself is larger: the host has it already
+    push(&folder, "--dry-run --connect 'env A=b'").ends(0);
+    let full = push(&folder, "--connect './full env'");
+    full.ends(1);
+    let report = pushed(&full.out);
+    assert!(
+        report
+            .iter()
+            .any(|(ok, _, why)| !ok && why.contains("limit")),
+        "{report:?}"
+    );
+    assert_eq!(read(&folder, "ws/src/b"), "what was there");
+    assert!(
+        ours(&folder.join("ws"))
+            .iter()
+            .all(|name| name == ".part-push.kept"),
+        "{:?}",
+        ours(&folder.join("ws"))
+    );
+    // a tar that is killed; the files come one by one
+    executable(
+        &folder,
+        "bin/tar",
+        "#!/bin/sh\nhead -c 2000000 | /bin/tar \"$@\"\ncat >/dev/null\nexit 137\n",
+    );
+    let _ = fs::remove_dir_all(folder.join("ws"));
+    for options in ["", "--verify"] {
+        let ran = push(
+            &folder,
+            &format!("--connect \"env PATH=$PWD/bin:$PATH\" {options}"),
+        );
+        ran.ends(0);
+        assert!(pushed(&ran.out).len() == 4, "{}{}", ran.out, ran.err);
+        assert_arrived(&folder);
+        let _ = fs::remove_dir_all(folder.join("ws"));
+    }
+}
+
+/// What was reserved for the rest of it would be missing when that is to come.
+#[test]
+fn slow_what_is_kept_of_an_interrupted_push_takes_no_more_room_than_it_has() {
+    let folder = plan(&[("large", noise(1, 40 << 20))]);
+    let script = r#"mkdir ws && mount -t tmpfs -o size=60m none ws || exit 99
+        export DGL_TOOLS_CONNECT=local
+        part-push --limit 8MB/s <plan.jsonl >first 2>&1 &
+        for try in $(seq 1000); do
+            [ "$(stat -c %s ws/.part-push.*/part.* 2>/dev/null || echo 0)" -ge 4000000 ] && break
+            sleep 0.02
+        done
+        kill -TERM $!
+        wait $!
+        for try in $(seq 500); do ls -d ws/.part-push.*.* >/dev/null 2>&1 || break; sleep 0.02; done
+        stat -c '%b %s' ws/.part-push.kept/*
+        part-push <plan.jsonl >second && cmp src/large ws/src/large"#;
+    write(&folder, "script", script);
+    // without root there is no right to mount
+    let ran = sh(
+        &folder,
+        "unshare -m true && unshare -m sh script || exit $?",
+    );
+    if ran.status == 99 || ran.err.contains("unshare failed") {
+        return println!("skipped: no right to mount");
+    }
+    ran.ends(0);
+    let kept: Vec<u64> = ran
+        .out
+        .split_whitespace()
+        .map(|word| word.parse().unwrap())
+        .collect();
+    assert!(
+        kept[0] * 512 < kept[1] + (1 << 20) && kept[1] >= 4_000_000,
+        "{kept:?}"
+    );
+}
+
+#[test]
+fn slow_fsync_flushes_every_file_and_folder() {
+    let folder = plan(&[("small", noise(1, 10)), ("large", noise(2, 17 << 20))]);
+    if sh(&folder, "strace -o /dev/null true").status != 0 {
+        println!("skipped: no strace here");
+        return;
+    }
+    let run = |options: &str| {
+        let _ = fs::remove_dir_all(folder.join("ws"));
+        sh(
+            &folder,
+            &format!(
+                "strace -f -y -e trace=fsync,/^rename -o trace part-push --connect local {options} \
+                 <plan.jsonl"
+            ),
+        )
+        .ends(0);
+        let trace = read(&folder, "trace");
+        trace
+            .lines()
+            .filter(|line| line.contains("fsync(") || line.contains("rename"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert!(!run("").iter().any(|line| line.contains("fsync(")));
+    let synced = run("--fsync");
+    let at = |what: &str| {
+        synced
+            .iter()
+            .position(|line| line.contains(what))
+            .unwrap_or_else(|| panic!("no {what} in {synced:#?}"))
+    };
+    let ws = folder.join("ws").display().to_string();
+    // each file before it gets its name, its directory after that
+    assert!(
+        at("/one>)") < at("/ws/src>, \"small\"") && at("/part.") < at("/ws/src>, \"large\""),
+        "{synced:#?}"
+    );
+    assert_eq!(
+        synced
+            .iter()
+            .filter(|line| line.contains("fsync(") && line.contains(&format!("<{ws}/src>)")))
+            .count(),
+        2,
+        "{synced:#?}"
+    );
+}
+
+/// Whoever reads the records later must not take those that are there for all. A reader that goes
+/// away has seen what it needs.
+#[test]
+fn slow_results_that_cannot_be_written_make_the_status_of_every_tool_that_acts() {
+    let folder = plan(&[("a", noise(1, 1000))]);
+    sh(
+        &folder,
+        "ipconf-check ip.txt >hosts.jsonl; mkdir ws; echo b >ws/b",
+    );
+    let tools = [
+        "part-push <plan.jsonl",
+        "part-push --format human --dry-run --host 0 <plan.jsonl",
+        "part-pull --workspace \"$PWD/ws\" --to got b <hosts.jsonl",
+        "part-pull --dry-run --workspace \"$PWD/ws\" --to other b <hosts.jsonl",
+        "host-probe <hosts.jsonl",
+        "dgl-reap --list <hosts.jsonl",
+    ];
+    for tool in tools {
+        let run = |to: &str| {
+            let script =
+                format!("export DGL_TOOLS_CONNECT=local; {{ {tool}; echo $? >status; }} {to}");
+            let ran = sh(&folder, &script);
+            let status = read(&folder, "status");
+            (status.trim().to_owned(), ran.err)
+        };
+        let (usual, _) = run(">/dev/null");
+        let (full, words) = run(">/dev/full");
+        assert_eq!(full, "74", "{tool}: {words}");
+        assert!(
+            words.contains(": stdout: not all of it could be written"),
+            "{tool}: {words}"
+        );
+        let (closed, words) = run("| true");
+        assert_eq!(closed, usual, "{tool}: {words}");
+    }
+}
