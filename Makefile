@@ -40,7 +40,7 @@ check: need-check
 	mandoc -T lint -W warning $(PAGES:%=man/%.1) $(FORMATS:%=man/%.5) $(GUIDES:%=man/%.7)
 	@tests/weight.py sum
 
-# What tests/docs/architecture.rs cannot know of dependencies: the licence texts of what is linked in, yanked versions, and known faults from
+# What tests/docs/linked.rs cannot know of dependencies: the licence texts of what is linked in, yanked versions, and known faults from
 # the database of advisories.
 deny:
 	@cargo deny --version >/dev/null 2>&1 || { printf '%s\n' 'make deny: cargo-deny is not installed' \

@@ -1,14 +1,13 @@
-//! What documents promise: the manual pages, completions, recipes, ARCHITECTURE.md.
+//! What documents promise: the manual pages, completions, recipes, the schema, the site; and what
+//! is linked.
 
 // a test that cannot go on fails
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 // one cluster serves all steps of a test, and takes longer to start than they do
 #![allow(clippy::too_many_lines)]
 
-mod architecture;
 mod completions;
-mod flags;
-mod groups;
+mod linked;
 mod manual;
 mod options;
 mod readme;

@@ -98,11 +98,6 @@ pub fn commands() -> impl Iterator<Item = &'static str> {
     TOOLS.into_iter().chain(SCRIPTS)
 }
 
-/// The pages of section 1: a command each, and what they run on hosts.
-pub fn pages() -> impl Iterator<Item = &'static str> {
-    commands().chain(["host-agent"])
-}
-
 /// How a script ended and what it wrote.
 pub struct Ran {
     /// What ran, as far as it is known.
