@@ -7,6 +7,7 @@
 
 mod glt;
 mod graphstorm;
+mod host_swap;
 mod partitioning;
 mod servers;
 mod training;

@@ -1,12 +1,8 @@
-//! Which hosts of a longer list are taken: `host-probe --need`; which ports: `--port auto`.
+//! Which hosts of a longer list are taken: `host-probe --need`, `--min`.
 
 use serde_json::json;
-use std::net::TcpListener;
 use std::path::Path;
-use support::{
-    Cluster, PYTHON_WITH_STAND_IN, Ran, assert_has, executable, partition, read, scratch, sh, soon,
-    write,
-};
+use support::{Cluster, PYTHON_WITH_STAND_IN, executable, partition, read, scratch, soon, write};
 
 /// Hosts of this machine by the addresses of lo, of which DGL finds the first alone.
 fn hosts(folder: &Path, file: &str, addresses: &[&str], port: u16) {
@@ -16,26 +12,6 @@ fn hosts(folder: &Path, file: &str, addresses: &[&str], port: u16) {
     };
     let records: Vec<String> = addresses.iter().enumerate().map(host).collect();
     write(folder, file, records.join("\n") + "\n");
-}
-
-fn probe(folder: &Path, options: &str) -> Ran {
-    sh(folder, &format!("host-probe --connect local {options}"))
-}
-
-#[test]
-fn ports_that_are_in_use_are_passed_over() {
-    let folder = scratch();
-    hosts(&folder, "hosts", &["127.0.0.1"], 30050);
-    let port = |options: &str| {
-        let ran = probe(&folder, &format!("--port auto {options} <hosts"));
-        ran.ends(0);
-        ran.records("host")[0]["port"].as_u64().unwrap()
-    };
-    let first = u16::try_from(port("")).unwrap();
-    let _listener = TcpListener::bind(("127.0.0.1", first)).unwrap();
-    let next = port("--num-servers 3");
-    let its_own = next..next + 3;
-    assert!(!its_own.contains(&first.into()), "{next} and {first}");
 }
 
 /// In place of nvidia-smi on a host with two cards; the process that uses the second is this test.
@@ -51,96 +27,6 @@ case $1 in
 esac
 "
     )
-}
-
-/// Whether nvidia-smi counts the cards of this machine, as it does where no driver has any.
-fn nvidia_smi_counts() -> bool {
-    let counts = !Path::new("/proc/driver/nvidia/gpus").exists();
-    if !counts {
-        println!(
-            "skipped: how many GPUs there are, because the driver of this machine counts its own"
-        );
-    }
-    counts
-}
-
-#[test]
-fn slow_gpus_with_their_memory_and_who_uses_them() {
-    let folder = scratch();
-    executable(&folder, "bin/nvidia-smi", &nvidia_smi(41_000));
-    hosts(&folder, "hosts", &["127.0.0.1"], 30050);
-    let probe = |options: &str| {
-        let script = format!("PATH=$PWD/bin:$PATH host-probe --connect local {options} <hosts");
-        sh(&folder, &script)
-    };
-    let ran = probe("");
-    ran.ends(0);
-    let host = &ran.records("host")[0];
-    assert_eq!(host["gpu_cards"].as_array().map(Vec::len), Some(2));
-    let (first, second) = (&host["gpu_cards"][0], &host["gpu_cards"][1]);
-    assert_eq!(
-        first,
-        &json!({"index": 0, "mem_bytes": 81_920_u64 << 20, "mem_free_bytes": 81_000_u64 << 20})
-    );
-    let user = &second["users"][0];
-    assert_eq!(user["pid"], std::process::id());
-    assert_eq!(user["mem_used_bytes"], 39_936_u64 << 20);
-    assert!(user["user"].is_string(), "{user}");
-    let report = format!("GPU 1, 43 GB of 86 GB: process {}", std::process::id());
-    ran.err_has(&report);
-    let counts = nvidia_smi_counts();
-    if counts {
-        assert_eq!(host["gpus"], 2);
-        let in_use = "1 of its 2 GPUs is in use";
-        ran.err_has(in_use);
-    }
-    let table = probe("--format human").out;
-    assert_has(&table, "gpu free");
-    assert_has(&table, "43 GB");
-
-    // cards that are gone are in no record any more
-    write(&folder, "hosts", &ran.out);
-    let none = "#!/bin/sh\necho 'No devices were found'\nexit 6\n";
-    executable(&folder, "bin/nvidia-smi", none);
-    probe("").ends(0).out_lacks("gpu_cards");
-
-    // a driver that does not work is told; that no GPU is found then is no error of host-probe's
-    let broken = "#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'\n\
-        exit 18\n";
-    executable(&folder, "bin/nvidia-smi", broken);
-    let ran = probe("");
-    let problem = "nvidia-smi fails: Failed to initialize NVML: Driver/library version mismatch";
-    ran.ends(0).err_has(problem);
-    if counts {
-        assert_eq!(ran.records("host")[0]["gpus"], 0);
-    }
-}
-
-/// Where no further thread can be had, the host is not lost.
-#[test]
-fn cards_that_cannot_be_asked_for_are_told() {
-    let folder = scratch();
-    executable(&folder, "bin/nvidia-smi", &nvidia_smi(41_000));
-    hosts(&folder, "hosts", &["127.0.0.1"], 30050);
-    let script = "PATH=$PWD/bin:$PATH host-probe --connect 'env RUST_MIN_STACK=281474976710656' \
-                  <hosts";
-    sh(&folder, script).ends(0).err_has("nvidia-smi: ");
-}
-
-#[test]
-fn what_was_planned_for_all_hosts_is_not_for_some() {
-    let folder = scratch();
-    partition(&folder, 1);
-    hosts(&folder, "hosts", &["127.0.0.1"], 30953);
-    for option in ["--need 1", "--port auto"] {
-        let script = format!(
-            "<hosts part-map --part-config out/g.json --workspace \"$PWD/ws\" | \
-             host-probe --connect local {option}"
-        );
-        sh(&folder, &script)
-            .ends(65)
-            .err_has("in front of part-map");
-    }
 }
 
 #[test]
