@@ -1,8 +1,10 @@
-//! dgl-report: the records of real runs as a page, looked at by a real browser.
+//! dgl-report: the records of real runs as a page, looked at by a real browser;
+//! ../cases/slow_dgl_report.txt has what the page says.
 
+use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
-use support::{assert_has, partition, root, scratch, sh, write};
+use support::{host_record, partition, root, scratch, sh, write};
 
 /// A job of two trainers on this machine, of which the second fails with some words; its records in
 /// job.jsonl. Two jobs of one name do not run at the same time.
@@ -17,45 +19,6 @@ fn failed_job(folder: &Path, job: &str) {
         folder.join("ws").display()
     );
     sh(folder, &script).ends(7);
-}
-
-#[test]
-fn a_page_that_needs_nothing_beside_it() {
-    let folder = scratch();
-    failed_job(&folder, "try");
-    let page = sh(&folder, "dgl-report job.jsonl");
-    page.ends(0);
-    for part in [
-        "try: failed",
-        "exit status 7",
-        "trainer 1: exited with status 7",
-        "&lt;b&gt;loss 1",
-        "there already",
-    ] {
-        page.out_has(part);
-    }
-    for (role, is_there) in [("server", true), ("trainer", true), ("worker", false)] {
-        let legend = format!("<span class=\"{role}\">{role}</span>");
-        assert_eq!(page.out.contains(&legend), is_there, "{role}");
-    }
-    page.out_has("ended: trainer 1 failed");
-    for outside in ["http", "src=", "url(", "@import"] {
-        page.out_lacks(outside);
-    }
-    let links = page.out.matches("href=").count();
-    assert_eq!(
-        links,
-        page.out.matches("href=\"#").count(),
-        "each link leads to a place on the page"
-    );
-    sh(
-        &folder,
-        "head -n 7 job.jsonl | dgl-report | grep -c 'the records break off'",
-    )
-    .ends(0);
-    sh(&folder, "dgl-report --lines 0 job.jsonl").out_lacks("its last lines");
-    sh(&folder, "dgl-report </dev/null").ends(65);
-    sh(&folder, "dgl-report none.jsonl").ends(74);
 }
 
 /// What a script says of a page on a screen so wide, as a real browser has drawn it; none where
@@ -128,168 +91,34 @@ fn slow_a_browser_draws_every_process() {
     );
 }
 
-/// Records are edited, cut, joined, or come from a host whose clock is anywhere: there is a page
-/// all the same.
-#[test]
-fn slow_any_record_gets_a_page() {
-    let folder = scratch();
-    failed_job(&folder, "any");
-    let largest = u64::MAX;
-    let edits = [
-        "if .time_ms then .time_ms = 9007199254740992 else . end".to_owned(),
-        "if .time_ms then .time_ms = 253402300800000 else . end".to_owned(),
-        "if .type == \"started\" then .time_ms = 0 else . end".to_owned(),
-        "if .type == \"exited\" then .time_ms = 0 | .elapsed_ms = 9007199254740992 else . \
-         end"
-        .to_owned(),
-        "if .type == \"pushed\" then .sent_bytes = 9007199254740992 | .elapsed_ms = 0 else . \
-         end"
-        .to_owned(),
-        "if .type == \"summary\" then .elapsed_ms = 9007199254740992 | .first_failure = {host: \
-         99, id: 99} else . end"
-            .to_owned(),
-        "if .type == \"process\" then .host = 99 else . end".to_owned(),
-        "select(.type != \"host\")".to_owned(),
-        "select(.type != \"started\")".to_owned(),
-        "., if .type == \"started\" or .type == \"exited\" or .type == \"summary\" then . else \
-         empty end"
-            .to_owned(),
-    ];
-    for edit in edits {
-        write(&folder, "edit.jq", &edit);
-        let page = sh(&folder, "jq -c -f edit.jq job.jsonl | dgl-report");
-        assert!(
-            page.status == 0 && page.out.ends_with("</html>"),
-            "{edit}: {} {}",
-            page.status,
-            page.err
-        );
-    }
-    // jq would change it
-    let page = sh(
-        &folder,
-        &format!("sed -E 's/(_ms|_bytes)\":[0-9]+/\\1\":{largest}/' job.jsonl | dgl-report"),
-    );
-    page.ends(0);
-    assert!(
-        page.out.ends_with("</html>"),
-        "{} {}",
-        page.status,
-        page.err
-    );
-}
-
 const HOSTS: u32 = 64;
 
-/// The records of a run on many hosts that took over an hour: the trainer of host 41 fails first,
-/// that of host 5 then, host 7 lacks a file, and host K has taken 60 + K MB a second.
+/// The records of a run on many hosts that took over an hour, in which host K took 60 + K MB a
+/// second.
 fn large_run() -> String {
-    let mut records = Vec::new();
-    let processes: Vec<(u32, &str)> = (0..HOSTS)
-        .flat_map(|host| [(host, "server"), (host, "trainer")])
-        .collect();
-    let of = processes.len();
-    for host in 0..HOSTS {
-        records.push(format!(
-            r#"{{"type":"host","id":{host},"of":{HOSTS},"ip":"10.0.0.{}","port":30050}}"#,
-            host + 1
-        ));
-    }
-    for host in 0..HOSTS {
-        let end = if host == 7 {
-            r#""ok":false,"error":"No space left on device""#
-        } else {
-            r#""ok":true"#
+    let processes = (0..HOSTS).flat_map(|host| [(host, "server"), (host, "trainer")]);
+    let hosts = (0..HOSTS).map(|host| host_record(host, HOSTS, &format!("10.0.0.{}", host + 1)));
+    let pushed = (0..HOSTS).map(|host| {
+        json!({"type": "pushed", "id": host, "of": HOSTS, "file": host, "host": host, "ok": true,
+            "bytes": 5, "sent_bytes": (60 + host) * 1_000_000, "skipped": false,
+            "elapsed_ms": 1000})
+    });
+    let ran = processes.enumerate().flat_map(|(id, (host, role))| {
+        let of_it = json!({"id": id, "host": host, "role": role, "rank": host});
+        let record = |rest: Value| {
+            let mut record = of_it.as_object().unwrap().clone();
+            record.extend(rest.as_object().unwrap().clone());
+            Value::Object(record)
         };
-        records.push(format!(
-            "{{\"type\":\"pushed\",\"id\":{host},\"of\":{HOSTS},\"file\":{host},\
-                 \"host\":{host},\"bytes\":5,\"sent_bytes\":{},\"skipped\":false,\
-                 \"elapsed_ms\":1000,{end}}}",
-            (60 + host) * 1_000_000
-        ));
-    }
-    for (id, (host, role)) in processes.iter().enumerate() {
-        let rest = r#""env":{},"argv":["x"]"#;
-        records.push(format!(
-            "{{\"type\":\"process\",\"id\":{id},\"of\":{of},\"host\":{host},\
-                 \"ip\":\"10.0.0.{}\",\"role\":\"{role}\",\"rank\":{host},{rest}}}",
-            host + 1
-        ));
-    }
-    for (id, (host, role)) in processes.iter().enumerate() {
-        let of_it = format!(r#""id":{id},"host":{host},"role":"{role}","rank":{host}"#);
-        let end = if *role == "trainer" && [5, 41].contains(host) {
-            r#""code":1"#
-        } else {
-            r#""signal":"TERM""#
-        };
-        records.push(format!(
-            r#"{{"type":"started",{of_it},"pid":{},"time_ms":1000}}"#,
-            id + 2
-        ));
-        records.push(format!(
-            r#"{{"type":"exited",{of_it},{end},"elapsed_ms":5000000}}"#
-        ));
-    }
-    let first = r#"{"host":41,"id":83,"role":"trainer","rank":41,"code":1}"#;
-    records.push(format!(
-        "{{\"type\":\"summary\",\"ok\":false,\"code\":1,\"cause\":\"process\",\
-         \"first_failure\":{first},\"elapsed_ms\":5000000}}"
-    ));
-    records.join("\n") + "\n"
-}
-
-#[test]
-fn failures_of_many_hosts_are_led_to_from_the_top() {
-    let folder = scratch();
-    write(&folder, "run.jsonl", large_run());
-    let page = sh(&folder, "dgl-report run.jsonl").out;
-    let top = page.split("<h2>Processes</h2>").next().unwrap();
-    for (link, location) in [
-        (
-            r##"<a href="#process-83">host 41 10.0.0.42</a>, trainer 41: exited with status 1"##,
-            r#"id="process-83""#,
-        ),
-        (
-            r##"<a href="#process-11">host 5 10.0.0.6</a>, trainer 5: status 1"##,
-            r#"id="process-11""#,
-        ),
-        (
-            concat!(
-                r##"<a href="#copied-7">host 7 10.0.0.8</a>: 1 file not copied: No "##,
-                r##"space left on device"##
-            ),
-            r#"id="copied-7""#,
-        ),
-    ] {
-        assert!(top.contains(link), "{link}: {top}");
-        assert_eq!(page.matches(location).count(), 1, "{location}");
-    }
-    assert_eq!(
-        top.matches("href=").count(),
-        3,
-        "what dgl-spawn ended is not a failure: {top}"
-    );
-
-    // what fails everywhere is counted
-    let everywhere = large_run().replace(r#""signal":"TERM""#, r#""code":1"#);
-    write(&folder, "run.jsonl", everywhere);
-    let page = sh(&folder, "dgl-report run.jsonl").out;
-    assert_has(&page, "and 107 processes more");
-}
-
-#[test]
-fn a_host_that_was_lost_is_led_to() {
-    let folder = scratch();
-    let process = r#"{"host":41,"id":83,"role":"trainer","rank":41,"code":1}"#;
-    let lost = large_run().replace(process, r#"{"host":41,"error":"nothing was heard of it"}"#);
-    write(&folder, "run.jsonl", lost);
-    let page = sh(&folder, "dgl-report run.jsonl").out;
-    let link = r##"<a href="#host-41">host 41 10.0.0.42</a>: nothing was heard of it"##;
-    assert!(
-        page.contains(link) && page.matches(r#"id="host-41""#).count() == 1,
-        "{page}"
-    );
+        let ip = format!("10.0.0.{}", host + 1);
+        [
+            record(json!({"type": "process", "of": 2 * HOSTS, "ip": ip, "env": {}, "argv": ["x"]})),
+            record(json!({"type": "started", "pid": id + 2, "time_ms": 1000})),
+            record(json!({"type": "exited", "code": 1, "elapsed_ms": 5_000_000})),
+        ]
+    });
+    let lines = hosts.chain(pushed).chain(ran);
+    lines.map(|record| format!("{record}\n")).collect()
 }
 
 #[test]
@@ -357,37 +186,10 @@ fn slow_what_is_drawn_fits_wide_and_narrow_screens() {
     }
 }
 
-/// The large run with a stall, and with a record of a version before 0.5.0, which is passed over.
-fn stalled_run() -> String {
-    large_run()
-        + r#"{"type":"sample","host":0,"time_ms":9000,"interval_ms":5000,"cpu_s":5,"cpus":16}
-{"type":"stalled","since_ms":3001000,"silent_s":600,"reason":"Nobody moves.","time_ms":3601000}
-"#
-}
-
-#[test]
-fn the_verdict_stands_on_top_and_what_is_drawn_is_told_too() {
-    let folder = scratch();
-    write(&folder, "run.jsonl", stalled_run());
-    let page = sh(&folder, "dgl-report run.jsonl").out;
-    let why = page.find("<h2 id=\"verdict\">Why</h2>").unwrap();
-    assert!(why < page.find("First failure").unwrap());
-    let brief = sh(&folder, "dgl-why --brief run.jsonl").out;
-    let cause = brief.lines().next().unwrap();
-    assert!(page.contains(cause), "{cause}: {}", &page[why..why + 600]);
-    for report in [
-        "50 min 0 s to 1 h 0 min: stalled: Nobody moves",
-        "1 h 23 min: trainer 41 on host 41 failed: status 1",
-        "ran from 0.0 s to 1 h 23 min: ",
-    ] {
-        assert!(page.contains(report), "{report}");
-    }
-}
-
 #[test]
 fn slow_the_page_is_dark_where_the_reader_wants_it_so() {
     let folder = scratch();
-    write(&folder, "run.jsonl", stalled_run());
+    write(&folder, "run.jsonl", large_run());
     let page = sh(&folder, "dgl-report run.jsonl").out;
     // a browser without a screen has no wish: the rule itself is asked, and the colours it sets
     let script = r"getComputedStyle(document.documentElement).colorScheme + '|' +
@@ -455,23 +257,6 @@ fn slow_flame_graphs_are_drawn_searched_and_followed_by_keyboard() {
     assert_eq!(report, expected);
 }
 
-#[test]
-fn folded_stacks_for_other_tools() {
-    let folder = scratch();
-    write(&folder, "profile.jsonl", PROFILES);
-    let folded = sh(&folder, "dgl-report --format folded <profile.jsonl");
-    folded.ends(0);
-    let expected = "trainer 0;<module> (t.py:9);all_reduce (torch/distributed/c10d.py:7) 270\n\
-                    trainer 0;<module> (t.py:9);load</script> (t.py:4) 30\n\
-                    trainer 1;<module> (t.py:9);load</script> (t.py:4) 300\n\
-                    child 42 of trainer 1;sample (t.py:20) 300\n";
-    assert_eq!(folded.out, expected);
-    let without = "head -n 1 profile.jsonl | dgl-report --format folded";
-    sh(&folder, without)
-        .ends(65)
-        .err_has("no profile record came in\n  fix: record the job while it runs");
-}
-
 /// What a display in the recipe "Figures for Prometheus" shows.
 fn figures_recipe(display: usize) -> String {
     let manual = std::fs::read_to_string(root().join("man/dgl-tools-jobs.7")).unwrap();
@@ -481,80 +266,6 @@ fn figures_recipe(display: usize) -> String {
     let lines = shown.lines();
     let lines = lines.map(|line| line.strip_prefix("$ ").unwrap_or(line));
     lines.collect::<Vec<_>>().join("\n").replace("\\e", "\\")
-}
-
-/// Records of a job that stalls.
-fn records() -> String {
-    let lines = [
-        r#"{"type":"host","id":0,"of":1,"ip":"10.0.0.1","port":1,"name":"a\"b\\c\nd\te"}"#,
-        r#"{"type":"started","id":4,"host":0,"role":"trainer","rank":1,"pid":7,"time_ms":1}"#,
-        r#"{"type":"output","id":4,"line":"{\"type\":\"resumed\"}","time_ms":9}"#,
-        r#"{"type":"stalled","since_ms":1,"silent_s":9,"reason":"x","time_ms":9}"#,
-    ];
-    lines.join("\n") + "\n"
-}
-
-/// Prometheus' own promtool reads what the recipe makes of records.
-#[test]
-fn figures_for_prometheus() {
-    let folder = scratch();
-    write(&folder, "figures.jq", figures_recipe(1));
-    write(&folder, "run.jsonl", records());
-    let make = "jq -Rnr --arg job j -f figures.jq run.jsonl >job.prom && \
-                promtool check metrics <job.prom && cat job.prom";
-    let figures = |what: &str| {
-        let made = sh(&folder, what);
-        made.ends(0);
-        assert_eq!(made.err, "", "promtool complains of {}", made.out);
-        made.out
-    };
-    let expected = r#"# HELP dgl_job_stalled Whether the job stalls.
-# TYPE dgl_job_stalled gauge
-dgl_job_stalled{dgl_job="j"} 1
-# HELP dgl_process_up Whether the process runs.
-# TYPE dgl_process_up gauge
-dgl_process_up{PROCESS} 1
-# HELP dgl_process_failed Whether the process failed before the job was ended.
-# TYPE dgl_process_failed gauge
-dgl_process_failed{PROCESS} 0
-"#
-    .replace(
-        "PROCESS",
-        r#"dgl_job="j",host="a\"b\\c\nd	e",role="trainer",rank="1""#,
-    );
-    assert_eq!(figures(make), expected);
-
-    let has = |more: &str, lines: &[&str]| {
-        write(&folder, "run.jsonl", format!("{}{more}", records()));
-        let figures = figures(make);
-        for line in lines {
-            let values: Vec<&str> = figures
-                .lines()
-                .filter(|one| one.starts_with(line))
-                .collect();
-            assert_eq!(values.len(), 1, "{line} after {more}: {figures}");
-        }
-        figures
-    };
-    let exited = r#"{"type":"exited","id":4,"host":0,"role":"trainer","rank":1,"elapsed_ms":9"#;
-    let all = records();
-    let started = all.lines().nth(1).unwrap();
-    has(
-        r#"{"type":"resumed","since_ms":1,"time_ms":12}"#,
-        &[r#"dgl_job_stalled{dgl_job="j"} 0"#],
-    );
-    let killed = format!("{exited},\"signal\":\"KILL\"}}\n");
-    let failed = has(&killed, &[r#"dgl_job_stalled{dgl_job="j"} 1"#]);
-    assert!(failed.contains(r#"rank="1"} 0"#) && failed.contains(r#"rank="1"} 1"#));
-    let again = has(
-        &format!("{killed}{started}\n"),
-        &[r#"dgl_job_stalled{dgl_job="j"} 0"#],
-    );
-    assert_eq!(again.matches(r#"rank="1"} 1"#).count(), 1, "{again}");
-    // while it is ended, and with a line that is not complete yet
-    let ended = format!("{exited},\"code\":143,\"while_ending\":true}}\n{{\"type\":\"sta");
-    let ended = has(&ended, &[]);
-    assert!(!ended.contains(r#"rank="1"} 1"#), "{ended}");
 }
 
 /// The recipe as it stands in the manual, on a job that stalls and goes on.
