@@ -1,13 +1,12 @@
-//! part-pull: what it brings back, and from where.
+//! part-pull: hosts and other users that do harm, and real hosts; ../cases/slow_part_pull.txt has
+//! what it brings back.
 
 use serde_json::Value;
-use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use support::{
-    Cluster, OpenFolder, Ran, executable, make_folder, only_root_can, read, scratch, sh, write,
+    Cluster, OpenFolder, executable, make_folder, only_root_can, read, scratch, sh, write,
 };
 
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -24,16 +23,6 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     }
     found.sort();
     found
-}
-
-fn pull(folder: &Path, options: &str) -> Ran {
-    sh(
-        folder,
-        &format!(
-            "ipconf-check ip.txt | part-pull --connect local --workspace \"$PWD/ws\" --to got \
-             {options}"
-        ),
-    )
 }
 
 /// What host-agent says to requests that are typed by hand: the lines, and the content behind them.
@@ -216,28 +205,6 @@ fn slow_folders_that_cannot_be_read_are_told() {
 }
 
 #[test]
-fn empty_folders_come_too_and_only_what_is_of_part_push_does_not() {
-    let folder = scratch();
-    make_folder(&folder, "ws/out/empty/deep");
-    make_folder(&folder, "ws/out/.part-push.kept");
-    make_folder(&folder, "ws/out/.part-push.0123.4");
-    write(&folder, "ws/out/.part-pushed/a", "a");
-    write(&folder, "ws/out/.part-push.lock", "of the user's");
-    write(&folder, "ip.txt", "127.0.0.1\n");
-    let got = pull(&folder, "out");
-    got.ends(0);
-    assert!(folder.join("got/out/empty/deep").is_dir());
-    assert_eq!(
-        files(&folder.join("got/out")),
-        [".part-push.lock", ".part-pushed/a"].map(PathBuf::from)
-    );
-    got.out_has_times("\"type\":\"pulled\"", 3);
-    pull(&folder, "out --jobs 1")
-        .ends(0)
-        .out_has_times("\"skipped\":true", 3);
-}
-
-#[test]
 fn a_host_cannot_choose_hidden_names_modes_or_times() {
     let folder = scratch();
     let ws = PathBuf::from(format!(
@@ -287,30 +254,6 @@ fn a_host_cannot_choose_hidden_names_modes_or_times() {
     );
 }
 
-/// Nobody else may read a file of mode 0600 while it is on its way.
-#[test]
-fn what_is_secret_is_secret_on_its_way() {
-    let folder = scratch();
-    make_folder(&folder, "ws");
-    write(&folder, "ip.txt", "127.0.0.1\n");
-    write(&folder, "ws/secret", vec![7; 20 << 20]);
-    executable(
-        &folder,
-        "way",
-        "#!/bin/sh\n\"$@\" | { dd bs=4096 count=2000 2>&-; touch half; until [ -e on ]; do sleep \
-         0.1; done; cat; }\n",
-    );
-    let script = "chmod 600 ws/secret; ipconf-check ip.txt | part-pull --connect './way env' \
-        --workspace \"$PWD/ws\" --to got secret >out & \
-        until [ -e half ] && [ -s got/.part-pull.[0-9a-f]* ]; do sleep 0.1; done; stat -c %a \
-        got/.part-pull.[0-9a-f]*; touch on; wait $!";
-    sh(&folder, script).gives(0, "600\n");
-    assert_eq!(
-        fs::metadata(folder.join("got/secret")).unwrap().mode() & 0o777,
-        0o600
-    );
-}
-
 /// tmpfs gives a file with holes more space when they are read through a mapping.
 #[test]
 fn a_file_that_is_read_while_it_is_pulled_has_not_changed() {
@@ -338,65 +281,6 @@ fn a_file_that_is_read_while_it_is_pulled_has_not_changed() {
     assert_eq!(
         fs::metadata(folder.join("got/large")).unwrap().len(),
         6 << 20
-    );
-}
-
-/// They would take room for ever: nobody continues them.
-#[test]
-fn slow_what_came_of_another_version_is_removed_when_a_file_is_here() {
-    let folder = scratch();
-    make_folder(&folder, "ws");
-    write(&folder, "ip.txt", "127.0.0.1\n");
-    write(&folder, "ws/large", vec![7; 20 << 20]);
-    write(&folder, "ws/other", vec![7; 20 << 20]);
-    let killed = "ipconf-check ip.txt >hosts.jsonl; part-pull --connect local --limit 8MB/s \
-        --workspace \"$PWD/ws\" --to got FILE <hosts.jsonl & for try in $(seq 1000); do \
-        [ \"$(ls got/.part-pull.*.???????????????? 2>/dev/null | wc -l)\" -ge COUNT ] && break; \
-        sleep 0.02; done; sleep 0.5; kill -KILL $!";
-    sh(
-        &folder,
-        &killed.replace("FILE", "other").replace("COUNT", "1"),
-    );
-    sh(
-        &folder,
-        &killed.replace("FILE", "large").replace("COUNT", "2"),
-    );
-    let left = |folder: &Path| {
-        let names = files(folder).into_iter();
-        let names = names.filter(|name| name.to_string_lossy().starts_with(".part-pull."));
-        names
-            .filter(|name| !name.ends_with(".part-pull.lock"))
-            .collect::<Vec<_>>()
-    };
-    let got = folder.join("got");
-    let before = left(&got);
-    assert!(
-        before.len() >= 2 && !got.join("large").exists(),
-        "{before:?}"
-    );
-    write(&folder, "ws/large", vec![8; 20 << 20]);
-    pull(&folder, "large").ends(0);
-    assert!(fs::read(got.join("large")).unwrap() == vec![8; 20 << 20]);
-    // the other file is still to be continued, without the room for its rest
-    let after = left(&got);
-    assert!(
-        !after.is_empty() && after.len() < before.len(),
-        "{before:?} {after:?}"
-    );
-    for name in after {
-        let meta = fs::metadata(got.join(name)).unwrap();
-        assert!(
-            meta.blocks() * 512 < meta.len() + (1 << 20),
-            "{}",
-            meta.blocks()
-        );
-    }
-    let ran = pull(&folder, "other");
-    assert!(
-        ran.status == 0 && left(&got).is_empty(),
-        "{}{:?}",
-        ran.err,
-        left(&got)
     );
 }
 
@@ -498,235 +382,6 @@ fn slow_what_another_user_puts_into_a_folder_leads_nowhere() {
             "{lays}"
         );
     }
-}
-
-#[test]
-fn slow_results_come_back_as_they_are() {
-    let folder = scratch();
-    write(&folder, "ip.txt", "127.0.0.1\n");
-    let ws = folder.join("ws");
-    make_folder(&ws, "logs/deep");
-    let odd = OsStr::from_bytes(b"two  words\n$(touch pwned) it's \xff");
-    for (name, content) in [
-        ("logs/a.log", "a"),
-        ("logs/deep/b.log", ""),
-        ("logs/-c.log", "c"),
-        ("secret", "s"),
-    ] {
-        write(&ws, name, content);
-    }
-    fs::write(ws.join("logs").join(odd), "odd").unwrap();
-    let large: Vec<u8> = (0..20_000_000u32)
-        .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
-        .take(40 << 20)
-        .collect();
-    write(&ws, "model.pt", &large);
-    symlink("/etc/passwd", ws.join("logs/link.log")).unwrap();
-    sh(
-        &folder,
-        "chmod 640 ws/logs/a.log; touch -d '2001-02-03 04:05:06.123456789' ws/logs/a.log",
-    );
-
-    pull(&folder, "--dry-run 'logs/*.log'")
-        .ends(0)
-        .out_has("logs/a.log");
-    assert!(!folder.join("got").exists());
-    let got = pull(&folder, "'logs/*.log'");
-    got.ends(0);
-    assert_eq!(
-        files(&folder.join("got")),
-        ["logs/-c.log", "logs/a.log"].map(PathBuf::from)
-    );
-    let (there, here) = (
-        fs::metadata(ws.join("logs/a.log")).unwrap(),
-        fs::metadata(folder.join("got/logs/a.log")).unwrap(),
-    );
-    assert_eq!(
-        (there.mode(), there.mtime(), there.mtime_nsec()),
-        (here.mode(), here.mtime(), here.mtime_nsec())
-    );
-
-    pull(&folder, "logs model.pt").ends(0);
-    let expected = ["logs/-c.log", "logs/a.log", "logs/deep/b.log"]
-        .map(PathBuf::from)
-        .into_iter();
-    let expected: Vec<PathBuf> = expected
-        .chain([Path::new("logs").join(odd), "model.pt".into()])
-        .collect();
-    assert_eq!(
-        files(&folder.join("got")),
-        expected,
-        "no link is followed, nothing else is brought"
-    );
-    assert!(
-        fs::read(folder.join("got/model.pt")).unwrap() == large
-            && fs::read(folder.join("got/logs").join(odd)).unwrap() == b"odd"
-    );
-    assert!(!folder.join("pwned").exists() && !ws.join("pwned").exists());
-    let again = pull(&folder, "logs model.pt");
-    again.ends(0).out_has_times("\"skipped\":true", 5);
-
-    // a large file that broke off goes on there at a whole block; what is here and differs comes
-    // again
-    let rest = (40 << 20) - 5_000_000 / 65_536 * 65_536;
-    for (flip, received) in [(0u8, rest), (1, rest + 65_536)] {
-        let fault = sh(
-            &folder,
-            "rm got/model.pt; ulimit -f 10000; ipconf-check ip.txt | part-pull --connect local \
-             --workspace \"$PWD/ws\" --to got model.pt",
-        );
-        assert_ne!(fault.status, 0);
-        // one that was killed leaves its lock too, which nobody holds
-        let ours = |name: &PathBuf| {
-            name.to_string_lossy().starts_with(".part-pull") && name != Path::new(".part-pull.lock")
-        };
-        let begun: Vec<_> = files(&folder.join("got"))
-            .into_iter()
-            .filter(ours)
-            .collect();
-        assert_eq!(begun.len(), 1, "{}", fault.err);
-        let begun = folder.join("got").join(&begun[0]);
-        let mut content = large[..5_000_000].to_vec();
-        content[77] ^= flip;
-        fs::write(&begun, content).unwrap();
-        pull(&folder, "model.pt")
-            .ends(0)
-            .out_has(&format!("\"received_bytes\":{received}"));
-        assert!(fs::read(folder.join("got/model.pt")).unwrap() == large && !begun.exists());
-    }
-
-    for (options, status, why) in [
-        (
-            "nothing",
-            1,
-            "that matches nothing\n  fix: perhaps the job ended before it wrote",
-        ),
-        ("../x", 2, "is not a path below the workspace"),
-        (
-            "--workspace /no/such/folder x",
-            2,
-            "cannot be used multiple times",
-        ),
-    ] {
-        pull(&folder, options).ends(status).err_has(why);
-    }
-    sh(
-        &folder,
-        "ipconf-check ip.txt | part-pull --connect local --workspace /no/such/folder --to got x",
-    )
-    .ends(74)
-    .err_has("there is no directory")
-    .out_has("\"ok\":false");
-}
-
-#[test]
-fn slow_only_what_differs_comes() {
-    let folder = scratch();
-    make_folder(&folder, "ws");
-    write(&folder, "ip.txt", "127.0.0.1\n");
-    let mut content: Vec<u8> = (0..5_000_000u32)
-        .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
-        .collect();
-    let there = folder.join("ws/model.pt");
-    fs::write(&there, &content).unwrap();
-    pull(&folder, "model.pt").ends(0);
-    // where something changes, and how much comes
-    for (at, received) in [(7 << 20, 65_536), ((9 << 20) - 5, 131_072)] {
-        content[at..at + 10].fill(1);
-        fs::write(&there, &content).unwrap();
-        let again = pull(&folder, "model.pt");
-        let expected = format!("\"received_bytes\":{received}");
-        again.ends(0).out_has(&expected);
-        assert!(fs::read(folder.join("got/model.pt")).unwrap() == content);
-        assert_eq!(files(&folder.join("got")), [PathBuf::from("model.pt")]);
-    }
-}
-
-#[test]
-fn slow_a_large_file_that_breaks_off_is_resumed() {
-    let folder = scratch();
-    make_folder(&folder, "ws");
-    write(&folder, "ip.txt", "127.0.0.1\n");
-    let large: Vec<u8> = (0..20_000_000u32)
-        .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
-        .take((40 << 20) + 12_345)
-        .collect();
-    write(&folder, "ws/model.pt", &large);
-    write(&folder, "ws/first", "small");
-    // breaks off in the middle of the large file
-    executable(
-        &folder,
-        "cut",
-        "#!/bin/sh\n\"$@\" 2>&- | { dd bs=4096 count=4000; kill $$; }\n",
-    );
-    let pull = |route: &str| {
-        // the home of the host
-        let ran = format!(
-            "ipconf-check ip.txt | HOME=$PWD part-pull --connect '{route}' \
-             --workspace '~/ws' --to got first model.pt"
-        );
-        sh(&folder, &ran)
-    };
-    let begun = || {
-        let names = files(&folder.join("got"))
-            .into_iter()
-            .map(|name| name.into_os_string().into_string().unwrap());
-        names
-            .filter(|name| name.starts_with(".part-pull."))
-            .collect::<Vec<_>>()
-    };
-    let broken = pull("./cut env");
-    broken.out_has("\"dst\":\"got/first\",\"ok\":true");
-    assert!(folder.join("got/first").exists());
-    broken
-        .ends(74)
-        .out_has("\"ok\":false")
-        .err_has("connection lost");
-    assert!(
-        !folder.join("got/model.pt").exists() && begun().len() == 1,
-        "{:?}",
-        files(&folder.join("got"))
-    );
-    // as after a loss of power: what is whole, and behind that whatever there is
-    let [part] = begun().try_into().unwrap();
-    let mut content = large.clone();
-    content[4_194_304..].fill(7);
-    fs::write(folder.join("got").join(part), content).unwrap();
-    let rest = pull("env A=b");
-    let received = format!("\"received_bytes\":{}", large.len() - 4_194_304);
-    rest.ends(0).out_has(&received);
-    assert!(fs::read(folder.join("got/model.pt")).unwrap() == large && begun().is_empty());
-}
-
-#[test]
-fn slow_two_that_bring_files_to_one_folder_take_turns() {
-    let folder = scratch();
-    make_folder(&folder, "ws");
-    make_folder(&folder, "got");
-    write(&folder, "ip.txt", "127.0.0.1\n");
-    write(&folder, "ws/a", "a");
-    // one that is ended while it waits touches nothing; without --foreground the signal comes
-    // twice, and the second one ends it at once
-    let ended = "sh -c 'exec 9>got/.part-pull.lock; flock 9; : >held; exec sleep 30' & holder=$!; \
-        until [ -e held ]; do sleep 0.1; done
-        ipconf-check ip.txt | timeout --foreground -s TERM 5 part-pull --connect local \
-            --workspace \"$PWD/ws\" --to got a; echo $?; kill $holder";
-    let ran = sh(&folder, ended);
-    ran.out_has("\"ok\":false").err_has("waiting for its end");
-    assert!(ran.out.ends_with("\n124\n"), "{}{}", ran.out, ran.err);
-    let held = "flock -x got/.part-pull.lock sh -c 'echo; sleep 5; [ ! -e got/a ] && echo alone \
-        >&2' | { read _;";
-    sh(
-        &folder,
-        &format!(
-            "{held} ipconf-check ip.txt | part-pull --connect local --workspace \"$PWD/ws\" --to \
-             got a; }}"
-        ),
-    )
-    .ends(0)
-    .err_has("waiting for its end")
-    .err_has("alone");
-    assert_eq!(files(&folder.join("got")), [PathBuf::from("a")]);
 }
 
 #[test]
