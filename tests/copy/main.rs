@@ -13,6 +13,7 @@ mod fetch;
 mod lab;
 mod links;
 mod local;
+mod odd_files;
 mod pull;
 mod sent;
 mod silence;

@@ -198,7 +198,7 @@ fn slow_folders_that_cannot_be_read_are_told() {
         assert_eq!(ran.err.contains(&report), !ok, "{name}: {}", ran.err);
     }
     // a directory in which nothing is wanted does no harm
-    pull("logs/open '*.pt' logs/open/a.log").ends(0);
+    pull("logs/open '[l]ogs/open/*.log' logs/open/a.log").ends(0);
     pull("missing")
         .ends(1)
         .err_has("host 0 (127.0.0.1) has no file in ");

@@ -10,7 +10,9 @@ use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use transfer::folder::{Folder, Links};
@@ -39,10 +41,11 @@ impl Giver {
     pub fn begin(give: &Give, output: Arc<EventOutput>) -> Result<Giver, Failure> {
         let base = Folder::open(&at_home(give.base.path())).map_err(|fault| match fault {
             FileFault::LinkOfOther(_) => Failure::new(fault.to_string()),
-            _ => Failure::new(format!(
+            FileFault::System(libc::ENOENT | libc::ENOTDIR) => Failure::new(format!(
                 "there is no directory {}",
                 give.base.path().display()
             )),
+            _ => Failure::new(format!("{}: {fault}", give.base.path().display())),
         })?;
         output.send(FileEvent::Ready(FolderReport::default()));
         Ok(Giver {
@@ -66,9 +69,10 @@ impl Giver {
         Ok((folder, name))
     }
 
-    /// Lists files and empty directories at the roots and below. Symbolic links are not followed,
-    /// and part-push's own directories are left out. What does not exist is omitted; what cannot
-    /// be read is reported, because files that are wanted may be there.
+    /// Lists files and empty directories at the roots and below, without part-push's own
+    /// directories. A symbolic link counts as what it leads to, and has to lead into the workspace
+    /// or into the root, unless it is a root. What does not exist is omitted. What cannot be read
+    /// is reported, because files that are wanted may be there, and so is what is no file.
     fn find(&mut self, roots: &[Text]) {
         let output = Arc::clone(&self.output);
         let mut found = Listing {
@@ -77,7 +81,7 @@ impl Giver {
             unreadable: Vec::new(),
         };
         for root in roots {
-            self.walk(root.path().to_owned(), &mut found);
+            self.walk(root.path(), roots, &mut found);
         }
         output.send(FileEvent::Found {
             entries: found.entries,
@@ -86,44 +90,88 @@ impl Giver {
         });
     }
 
-    fn walk(&mut self, root: PathBuf, found: &mut Listing<'_>) {
-        let mut waiting = vec![root.clone()];
-        while let Some(path) = waiting.pop() {
-            let is_ours = path.file_name().is_some_and(push_folder::is_ours) && path != root;
-            let (meta, names) = match self.list(&path) {
-                Ok((meta, _)) if is_ours && meta.is_dir() => continue,
-                Ok(listed) => listed,
+    fn walk(&mut self, root: &Path, roots: &[Text], found: &mut Listing<'_>) {
+        let root_folder = self.base.descend(root, Links::Anywhere, false).ok();
+        let mut waiting = vec![(root.to_owned(), None)];
+        while let Some((path, above)) = waiting.pop() {
+            let is_root = path == root;
+            let is_ours = path.file_name().is_some_and(push_folder::is_ours) && !is_root;
+            let within = root_folder.as_ref().filter(|_| !is_root);
+            let Named { meta, names } = match self.list(&path, within, above.as_deref()) {
+                Ok(named) if is_ours && named.meta.is_dir() => continue,
+                Ok(named) => named,
                 Err(_) if is_ours => continue,
                 Err(fault) => {
-                    found.add_unreadable(path, fault);
+                    if is_root || !roots.iter().any(|root| root.path() == path) {
+                        found.add_unreadable(path, fault);
+                    }
                     continue;
                 }
             };
-            if meta.is_file() || names.as_ref().is_some_and(Vec::is_empty) {
+            let Some(names) = names.filter(|names| !names.is_empty()) else {
                 found.add(path, &meta);
                 continue;
-            }
-            waiting.extend(names.into_iter().flatten().map(|name| path.join(name)));
+            };
+            let id = (meta.dev(), meta.ino());
+            let above = Some(Rc::new(Above { id, above }));
+            waiting.extend(
+                names
+                    .into_iter()
+                    .map(|name| (path.join(name), above.clone())),
+            );
         }
     }
 
-    /// The attributes of a file or directory, and all names in a directory.
-    fn list(&mut self, path: &Path) -> Result<(fs::Metadata, Option<Vec<OsString>>), FileFault> {
+    /// The attributes of a file or directory, and all names in a directory. With `within`, a link
+    /// must not lead out of the workspace and of that directory.
+    fn list(
+        &mut self,
+        path: &Path,
+        within: Option<&Folder>,
+        above: Option<&Above>,
+    ) -> Result<Named, FileFault> {
         let (folder, name) = self.split(path)?;
         let meta = folder.stat(name)?;
-        let names = if meta.is_dir() {
-            Some(folder.names_in(name)?)
-        } else {
-            None
+        if !meta.is_symlink() {
+            return Named::of(&folder, name, meta);
+        }
+        let broken = |fault| match fault {
+            FileFault::System(libc::ENOENT | libc::ENOTDIR) => FileFault::BrokenLink,
+            fault => fault,
         };
-        Ok((meta, names))
+        let (end, name) = self.base.end_of_link(path, &folder).map_err(broken)?;
+        let meta = end.stat(&name).map_err(|error| broken(error.into()))?;
+        if meta.is_dir() {
+            let is_above = above.is_some_and(|above| above.has((meta.dev(), meta.ino())));
+            if is_above || end.folder(&name)?.contains(&folder)? {
+                return Err(FileFault::System(libc::ELOOP));
+            }
+        }
+        let leads_out = |within: &Folder| {
+            let is_inside = self.base.contains(&end)? || within.contains(&end)?;
+            Ok::<_, FileFault>(!is_inside)
+        };
+        if within.map(leads_out).transpose()? == Some(true) {
+            return Err(FileFault::LeadsOut(path.into()));
+        }
+        Named::of(&end, &name, meta)
+    }
+
+    /// The directory and the name of a file to send: a link that was listed as what it leads to is
+    /// read as that.
+    fn source(&mut self, path: &Path) -> Result<(Folder, OsString), FileFault> {
+        let (folder, name) = self.split(path)?;
+        if folder.is_link(name) {
+            return self.base.end_of_link(path, &folder);
+        }
+        Ok((folder, name.to_owned()))
     }
 
     /// Sends files, apart from what the tool has of a single one.
     fn send(&mut self, wanted: &FilesToSend, their_sums: &[u8], requests: &mut Requests) {
         let file = |wanted| GivenFile {
             wanted,
-            place: self.split(wanted.path.path()),
+            place: self.source(wanted.path.path()),
         };
         let files: Vec<GivenFile<'_>> = wanted.files.iter().map(file).collect();
         let files: Vec<&GivenFile<'_>> = files.iter().collect();
@@ -141,7 +189,40 @@ impl Giver {
 struct GivenFile<'w> {
     wanted: &'w FileToSend,
     /// Its directory and name.
-    place: Result<(Folder, &'w OsStr), FileFault>,
+    place: Result<(Folder, OsString), FileFault>,
+}
+
+/// A file or directory on this host.
+struct Named {
+    meta: fs::Metadata,
+    /// All names in a directory.
+    names: Option<Vec<OsString>>,
+}
+
+impl Named {
+    fn of(folder: &Folder, name: &OsStr, meta: fs::Metadata) -> Result<Named, FileFault> {
+        let names = if meta.is_dir() {
+            Some(folder.names_in(name)?)
+        } else if meta.is_file() {
+            None
+        } else {
+            return Err(FileFault::NoFile);
+        };
+        Ok(Named { meta, names })
+    }
+}
+
+/// The directories on a path, by device and inode. A link to one of them has no end.
+struct Above {
+    id: (u64, u64),
+    above: Option<Rc<Above>>,
+}
+
+impl Above {
+    fn has(&self, id: (u64, u64)) -> bool {
+        std::iter::successors(Some(self), |above| above.above.as_deref())
+            .any(|above| above.id == id)
+    }
 }
 
 impl SourceFile for &GivenFile<'_> {
@@ -174,7 +255,7 @@ impl SourceFile for &GivenFile<'_> {
     fn check(&self, source: &File, read: io::Result<()>) -> Result<(), FileFault> {
         read.map_err(|error| fault(&error))?;
         let (folder, name) = self.place.as_ref().map_err(Clone::clone)?;
-        // its name must still stand for it
+        // its name, or that of what its link led to, must still stand for it
         let now = [source.metadata(), folder.stat(name)];
         let is_listed = |meta: &io::Result<fs::Metadata>| {
             let meta = meta.as_ref().map(source::meta);

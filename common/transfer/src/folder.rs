@@ -110,6 +110,16 @@ impl<'a> Walk<'a> {
     }
 
     fn follow(&mut self, folder: &Folder, name: &OsStr) -> Result<Folder, FileFault> {
+        let target = self.target(folder, name)?;
+        // missing directories behind a link are not made
+        let make = std::mem::take(&mut self.make);
+        let next = self.to(folder, &target);
+        self.make = make;
+        next
+    }
+
+    /// Where the link of this name leads.
+    fn target(&mut self, folder: &Folder, name: &OsStr) -> Result<PathBuf, FileFault> {
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let link = openat(folder, name, flags, Mode::empty()).map_err(fault)?;
         let meta = fstat(&link).map_err(fault)?;
@@ -124,12 +134,7 @@ impl<'a> Walk<'a> {
             return Err(fault(Errno::ELOOP));
         }
         // the target of this very link, whatever has its name by now
-        let target = readlinkat(&link, "").map_err(fault)?;
-        // missing directories behind a link are not made
-        let make = std::mem::take(&mut self.make);
-        let next = self.to(folder, Path::new(&target));
-        self.make = make;
-        next
+        Ok(readlinkat(&link, "").map_err(fault)?.into())
     }
 }
 
@@ -167,12 +172,7 @@ impl Folder {
     /// Opens the directory of a relative path, and with `make` makes what is missing of it, as the
     /// umask allows.
     pub fn descend(&self, path: &Path, links: Links, make: bool) -> Result<Folder, FileFault> {
-        let mut walk = Walk {
-            path,
-            owners: [0, geteuid().as_raw(), fstat(self).map_err(fault)?.st_uid],
-            make,
-            links: 0,
-        };
+        let mut walk = self.walk(path, make)?;
         let mut folder = self.clone();
         for part in path.components() {
             let name = match part {
@@ -181,15 +181,53 @@ impl Folder {
                 _ => return Err(FileFault::LeadsOut(path.into())),
             };
             let (next, is_link) = walk.enter(&folder, name)?;
-            if is_link
-                && links == Links::Inside
-                && !next.real_path()?.starts_with(self.real_path()?)
-            {
+            if is_link && links == Links::Inside && !self.contains(&next)? {
                 return Err(FileFault::LeadsOut(path.into()));
             }
             folder = next;
         }
         Ok(folder)
+    }
+
+    /// Follows links below this directory, also those of its owner.
+    fn walk<'p>(&self, path: &'p Path, make: bool) -> Result<Walk<'p>, FileFault> {
+        Ok(Walk {
+            path,
+            owners: [0, geteuid().as_raw(), fstat(self).map_err(fault)?.st_uid],
+            make,
+            links: 0,
+        })
+    }
+
+    /// The directory and the name of what a link leads to. The link is the last component of a
+    /// path below this directory, in `folder`.
+    pub fn end_of_link(
+        &self,
+        path: &Path,
+        folder: &Folder,
+    ) -> Result<(Folder, OsString), FileFault> {
+        let mut walk = self.walk(path, false)?;
+        let mut folder = folder.clone();
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        while folder.is_link(&name) {
+            let target = walk.target(&folder, &name)?;
+            (folder, name) = match (target.parent(), target.file_name()) {
+                (Some(parent), Some(name)) => (walk.to(&folder, parent)?, name.to_owned()),
+                // it ends with .. or is /
+                _ => (walk.to(&folder, &target)?, ".".into()),
+            };
+        }
+        Ok((folder, name))
+    }
+
+    /// Whether this name is that of a link.
+    pub fn is_link(&self, name: impl AsRef<OsStr>) -> bool {
+        readlinkat(self, name.as_ref()).is_ok()
+    }
+
+    /// Whether a directory is this one or below it.
+    pub fn contains(&self, folder: &Folder) -> io::Result<bool> {
+        Ok(folder.real_path()?.starts_with(self.real_path()?))
     }
 
     /// The path of the directory without links.

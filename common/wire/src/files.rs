@@ -382,7 +382,7 @@ pub enum FileEvent {
     Found {
         /// The files and empty directories.
         entries: Vec<FoundFile>,
-        /// The files and directories that cannot be read.
+        /// The files and directories that cannot be read, and what is neither.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unreadable: Vec<Unreadable>,
         /// Whether no more follow.
@@ -489,8 +489,8 @@ pub struct FoundFile {
     pub meta: Meta,
 }
 
-/// A directory on a host whose names cannot be read, or a file or directory whose attributes
-/// cannot.
+/// A directory on a host whose names cannot be read, a file or directory whose attributes cannot,
+/// or what has no content that could be copied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unreadable {
     /// The path, relative to the directory of [`Give`].
@@ -528,6 +528,8 @@ pub enum FileFault {
     Changed,
     /// It is not a regular file.
     NoFile,
+    /// It is a symbolic link to nothing.
+    BrokenLink,
     /// The file to be replaced, of which parts should be kept, has changed since its checksums were
     /// computed.
     EarlierChanged,
@@ -541,6 +543,16 @@ impl From<std::io::Error> for FileFault {
 }
 
 impl FileFault {
+    /// Whether the name has no content that could be copied: a special file, or a link that is
+    /// broken or leads back to a directory above it.
+    pub fn is_of_no_file(&self) -> bool {
+        const ELOOP: i32 = 40;
+        matches!(
+            self,
+            FileFault::NoFile | FileFault::BrokenLink | FileFault::System(ELOOP)
+        )
+    }
+
     /// The message for a fault on this machine.
     pub fn here(&self) -> String {
         match self {
@@ -578,6 +590,7 @@ impl fmt::Display for FileFault {
             FileFault::OutOfOrder => f.write_str("its parts came out of order"),
             FileFault::Changed => f.write_str("it changed on the host while it was read"),
             FileFault::NoFile => f.write_str("it is not a regular file"),
+            FileFault::BrokenLink => f.write_str("it is a broken symbolic link"),
             FileFault::EarlierChanged => f.write_str(
                 "the file that is there changed while it was compared; run this again, which \
                  compares it again",

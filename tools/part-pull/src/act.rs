@@ -1,7 +1,7 @@
 //! Lists the files of every host first, then fetches them from several hosts at once.
 
 use crate::args::Args;
-use crate::listing::{self, Listed};
+use crate::listing::{self, HostListing, Listed};
 use crate::local::{self, Local};
 use crate::plan::{PulledFile, SelectedFiles};
 use crate::pull::{self, PullResults, Received};
@@ -11,19 +11,21 @@ use rayon::prelude::*;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{Out, Stream};
-use record::{Host, Pulled, path_fields};
+use record::{Host, Pulled, path_fields, term};
 use remote::HostFault;
 use remote::direct::WireOptions;
 use remote::host_link::HostLink;
 use remote::{self, Remote, Session};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use transfer::fates::{Fate, Fates};
 use transfer::lock::LockAttempt;
-use wire::files::{FileRequest, Give};
+use wire::files::{FileFault, FileRequest, Give};
 
+const MAX_NAMES: usize = 3;
 const AGAIN: &str = "run this again: what is here already is not fetched again";
 
 /// A host with the files that it gives.
@@ -32,6 +34,11 @@ struct PullTask<'a> {
     /// The connection, or why there is none.
     link: Result<HostLink, HostFault>,
     items: Vec<PulledFile>,
+    /// The patterns that match something.
+    matched: BTreeSet<usize>,
+    /// How many special files and broken links match, and the first of them.
+    left_out: u64,
+    first_left_out: Option<(PathBuf, FileFault)>,
     /// Their destination.
     local: Local,
     /// What becomes of each.
@@ -69,6 +76,7 @@ pub fn run(
     let mut tasks: Vec<PullTask<'_>> = pool.install(|| pairs.into_par_iter().map(list).collect());
     let of = number(&mut tasks);
     pool.install(|| tasks.par_iter_mut().for_each(|task| task.find_present()));
+    tell_missing(&tasks, wanted);
     report.0.extend(unmatched(&tasks, workspace, wanted));
     if args.copy.dry_run {
         report.0.extend(print_plan(&tasks));
@@ -214,30 +222,62 @@ fn number(tasks: &mut [PullTask<'_>]) -> u32 {
     of
 }
 
-/// The fault of patterns that match nothing on the hosts that were asked.
+/// The fault of patterns that match nothing on any host that was asked.
 fn unmatched(tasks: &[PullTask<'_>], workspace: &Path, wanted: &SelectedFiles) -> Option<Fault> {
-    let asked: Vec<&Host> = tasks
-        .iter()
-        .filter(|task| task.link.is_ok())
-        .map(|task| task.host)
+    let asked: Vec<&PullTask<'_>> = tasks.iter().filter(|task| task.link.is_ok()).collect();
+    let is_unmatched = |pattern: &usize| {
+        let mut tasks = tasks.iter();
+        !tasks.any(|task| task.matched.contains(pattern))
+    };
+    let patterns: Vec<&str> = (0..wanted.patterns.len())
+        .filter(is_unmatched)
+        .map(|pattern| wanted.patterns[pattern].as_str())
         .collect();
-    if tasks.iter().any(|task| !task.items.is_empty()) {
-        return None;
-    }
     let who = match asked[..] {
+        _ if patterns.is_empty() => return None,
         [] => return None,
-        [host] => format!("{} has no file", host.location()),
+        [task] => format!("{} has no file", task.host.location()),
         _ => format!("none of {} hosts has a file", asked.len()),
     };
     let problem = format!(
         "{who} in {} that matches {}",
         workspace.display(),
-        wanted.patterns.join(" ")
+        patterns.join(" or ")
     );
     Some(Fault::item("pattern", problem).fix(
         "perhaps the job ended before it wrote the file; otherwise write the pattern relative to \
          the workspace, and in quotes: 'model-*.pt', or '**/*.pt' for any directory",
     ))
+}
+
+/// Says for each pattern on which hosts it matches nothing, if it matches on others; and what was
+/// left out because it has no content.
+fn tell_missing(tasks: &[PullTask<'_>], wanted: &SelectedFiles) {
+    let asked: Vec<&PullTask<'_>> = tasks.iter().filter(|task| task.link.is_ok()).collect();
+    for (index, pattern) in wanted.patterns.iter().enumerate() {
+        let without = asked.iter().filter(|task| !task.matched.contains(&index));
+        let without: Vec<String> = without.map(|task| task.host.location()).collect();
+        if !without.is_empty() && without.len() < asked.len() {
+            let hosts = term::first_few(without, MAX_NAMES);
+            record::tell!("part-pull: no file matches {pattern} on {hosts}");
+        }
+    }
+    let count: u64 = asked.iter().map(|task| task.left_out).sum();
+    let first = asked
+        .iter()
+        .find_map(|task| Some((task.host, task.first_left_out.as_ref()?)));
+    if let Some((host, (path, fault))) = first {
+        let path = path.to_string_lossy();
+        let more = match count {
+            1 => String::new(),
+            _ => format!(" (and {} more that have no content)", count - 1),
+        };
+        record::tell!(
+            "part-pull: left out {} on {}: {fault}{more}",
+            term::plain(&path),
+            host.location()
+        );
+    }
 }
 
 /// The progress display for all files that are not here yet.
@@ -283,7 +323,7 @@ impl<'a> PullTask<'a> {
             Ok((link, listed))
         });
         let (link, listed) = listed.map_or_else(
-            |broken| (Err(broken), Vec::new()),
+            |broken| (Err(broken), HostListing::default()),
             |(link, listed)| (Ok(link), listed),
         );
         let item = |(src, there): Listed| PulledFile {
@@ -297,7 +337,10 @@ impl<'a> PullTask<'a> {
         PullTask {
             host,
             link,
-            items: listed.into_iter().map(item).collect(),
+            items: listed.chosen.into_iter().map(item).collect(),
+            matched: listed.matched,
+            left_out: listed.left_out,
+            first_left_out: listed.first_left_out,
             local: Local::new(folder.to_owned()),
             fates: Fates::new(0, 0),
         }
@@ -391,7 +434,10 @@ fn pull_by_wire(
 fn file_fault(host: &Host, item: &PulledFile, why: &str) -> Fault {
     let location = format!("{}: {}", host.location(), item.src.display());
     Fault::item(location, why).fix(match item.unreadable {
-        Some(_) => "let the login read it there, or write patterns that leave it out",
+        Some(_) => {
+            "let the login read it there, or write patterns that leave it out; a link that a \
+             pattern names without a wildcard is followed"
+        }
         None => AGAIN,
     })
 }

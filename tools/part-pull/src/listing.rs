@@ -3,8 +3,9 @@
 use crate::plan::SelectedFiles;
 use remote::HostFault;
 use remote::host_link::HostLink;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
-use wire::files::{FileEvent, FileRequest, Meta};
+use wire::files::{FileEvent, FileFault, FileRequest, FoundFile, Meta, Unreadable};
 
 /// The most files of a host that are listed, wanted or not; more are a mistake in the pattern, or
 /// of the host.
@@ -18,12 +19,28 @@ const MOST_LISTED: usize = 64 << 20;
 const BESIDE_PATH: usize = 128;
 
 const HIDDEN: &str = "what is there cannot be read";
+const LEADS_OUT: &str = "this symbolic link leads out of the workspace";
 
 /// A path on the host, with its attributes, or why the host cannot read them.
 pub type Listed = (PathBuf, Result<Meta, String>);
 
-/// The wanted files and empty directories, and unreadable paths that may contain some.
-pub fn list(link: &mut HostLink, wanted: &SelectedFiles) -> Result<Vec<Listed>, HostFault> {
+/// What a host has.
+#[derive(Default)]
+pub struct HostListing {
+    /// The wanted files and empty directories, and unreadable paths that may contain some.
+    pub chosen: Vec<Listed>,
+    /// The patterns that match something, or may match something that cannot be read.
+    pub matched: BTreeSet<usize>,
+    /// How many special files and broken links match.
+    pub left_out: u64,
+    /// The first of them, and what it is.
+    pub first_left_out: Option<(PathBuf, FileFault)>,
+    /// What `chosen` takes of this machine's memory.
+    bytes: usize,
+}
+
+/// Lists what a host has.
+pub fn list(link: &mut HostLink, wanted: &SelectedFiles) -> Result<HostListing, HostFault> {
     link.send(FileRequest::Find {
         roots: wanted
             .roots
@@ -31,7 +48,7 @@ pub fn list(link: &mut HostLink, wanted: &SelectedFiles) -> Result<Vec<Listed>, 
             .map(|root| root.as_str().into())
             .collect(),
     });
-    let (mut chosen, mut listed, mut bytes) = (Vec::new(), 0, 0);
+    let (mut listing, mut listed) = (HostListing::default(), 0);
     loop {
         let FileEvent::Found {
             entries,
@@ -42,27 +59,27 @@ pub fn list(link: &mut HostLink, wanted: &SelectedFiles) -> Result<Vec<Listed>, 
             return Err(HostFault::reported("it listed no files"));
         };
         listed += (entries.len() + unreadable.len()).max(1);
-        let found = entries
-            .into_iter()
-            .filter(|found| found.meta.is_file() || found.meta.is_folder())
-            .map(|found| (PathBuf::from(found.path.0), Ok(found.meta)))
-            .filter(|(path, _)| wanted.takes(path));
-        let hidden = unreadable.into_iter().map(|hidden| {
-            let why = format!("{HIDDEN}: {}", hidden.fault);
-            (PathBuf::from(hidden.path.0), Err(why))
-        });
-        let hidden = hidden.filter(|(path, _)| wanted.may_be_at(path));
-        for (path, meta) in found.chain(hidden) {
-            let length = path.as_os_str().len();
-            if length > MAX_PATH {
-                return Err(HostFault::reported(format!(
-                    "it tells of a path of more than {MAX_PATH} bytes"
-                )));
+        for FoundFile { path, meta } in entries {
+            if meta.is_file() || meta.is_folder() {
+                let path = PathBuf::from(path.0);
+                let patterns = wanted.matching(&path);
+                listing.add(path, Ok(meta), patterns)?;
             }
-            bytes += length + meta.as_ref().err().map_or(0, String::len) + BESIDE_PATH;
-            chosen.push((path, meta));
         }
-        if listed > MOST_FILES || bytes > MOST_LISTED {
+        for Unreadable { path, fault } in unreadable {
+            let path = PathBuf::from(path.0);
+            if fault.is_of_no_file() {
+                listing.leave_out(path, fault, wanted);
+            } else {
+                let why = match &fault {
+                    FileFault::LeadsOut(_) => LEADS_OUT.to_owned(),
+                    fault => format!("{HIDDEN}: {fault}"),
+                };
+                let patterns = wanted.matching_below(&path);
+                listing.add(path, Err(why), patterns)?;
+            }
+        }
+        if listed > MOST_FILES || listing.bytes > MOST_LISTED {
             return Err(HostFault::reported(format!(
                 "it tells of more than {MOST_FILES} files, or of wanted ones with {} MB of \
                  names: write a pattern that names fewer folders",
@@ -73,7 +90,43 @@ pub fn list(link: &mut HostLink, wanted: &SelectedFiles) -> Result<Vec<Listed>, 
             break;
         }
     }
-    chosen.sort_by(|(a, _), (b, _)| a.cmp(b));
-    chosen.dedup_by(|(a, _), (b, _)| a == b);
-    Ok(chosen)
+    listing.chosen.sort_by(|(a, _), (b, _)| a.cmp(b));
+    listing.chosen.dedup_by(|(a, _), (b, _)| a == b);
+    Ok(listing)
+}
+
+impl HostListing {
+    /// Takes a path, if any pattern selects it.
+    fn add(
+        &mut self,
+        path: PathBuf,
+        meta: Result<Meta, String>,
+        patterns: Vec<usize>,
+    ) -> Result<(), HostFault> {
+        if patterns.is_empty() {
+            return Ok(());
+        }
+        let length = path.as_os_str().len();
+        if length > MAX_PATH {
+            return Err(HostFault::reported(format!(
+                "it tells of a path of more than {MAX_PATH} bytes"
+            )));
+        }
+        self.bytes += length + meta.as_ref().err().map_or(0, String::len) + BESIDE_PATH;
+        self.matched.extend(patterns);
+        self.chosen.push((path, meta));
+        Ok(())
+    }
+
+    /// Counts a special file or a broken link.
+    fn leave_out(&mut self, path: PathBuf, fault: FileFault, wanted: &SelectedFiles) {
+        if wanted.matching(&path).is_empty() || path.as_os_str().len() > MAX_PATH {
+            return;
+        }
+        self.left_out += 1;
+        let is_first = |(first, _): &(PathBuf, FileFault)| path < *first;
+        if self.first_left_out.as_ref().is_none_or(is_first) {
+            self.first_left_out = Some((path, fault));
+        }
+    }
 }

@@ -14,13 +14,19 @@ pub struct SelectedFiles {
     pub roots: Vec<String>,
     /// The patterns.
     pub patterns: Vec<String>,
-    globs: GlobSet,
     /// For each pattern, which names with a leading dot it allows.
     dots: Vec<DotFiles>,
+    files: Globs,
     /// The directories in which something may match: the beginnings of each pattern.
-    above: GlobSet,
-    /// For each of these, which names with a leading dot its pattern allows.
-    dots_above: Vec<DotFiles>,
+    above: Globs,
+}
+
+/// The globs of all patterns.
+#[derive(Debug)]
+struct Globs {
+    set: GlobSet,
+    /// The index of the pattern of each glob.
+    pattern: Vec<usize>,
 }
 
 /// The names with a leading dot that a pattern allows. A host chooses the names that a wildcard
@@ -70,12 +76,10 @@ const QUOTE: &str = "[*] stands for a star, [[] for a bracket, [{] for a brace";
 /// Parses the patterns.
 pub fn wanted(patterns: &[String]) -> Result<SelectedFiles, Report> {
     let mut report = Report::default();
-    let mut globs = GlobSetBuilder::new();
+    let (mut files, mut above) = (Vec::new(), Vec::new());
     let mut dots = Vec::new();
-    let mut above = GlobSetBuilder::new();
-    let mut dots_above = Vec::new();
     let mut roots = Vec::new();
-    for pattern in patterns {
+    for (index, pattern) in patterns.iter().enumerate() {
         let clean = pattern.trim_start_matches("./").trim_end_matches('/');
         if !is_below(Path::new(clean)) || clean.is_empty() {
             let fault = Fault::usage(
@@ -88,36 +92,27 @@ pub fn wanted(patterns: &[String]) -> Result<SelectedFiles, Report> {
         // the file or directory itself, and everything in it
         for text in [clean.to_owned(), format!("{clean}/**")] {
             match glob(&text) {
-                Ok(glob) => {
-                    globs.add(glob);
-                    dots.push(self::dots(clean));
-                }
+                Ok(glob) => files.push((index, glob)),
                 Err(error) => {
                     report.push(Fault::usage("pattern", error.to_string()).fix(QUOTE));
                     break;
                 }
             }
         }
-        for glob in beginnings(clean).filter_map(|text| glob(&text).ok()) {
-            above.add(glob);
-            dots_above.push(self::dots(clean));
-        }
+        let beginnings = beginnings(clean).filter_map(|text| glob(&text).ok());
+        above.extend(beginnings.map(|glob| (index, glob)));
+        dots.push(self::dots(clean));
         roots.push(root(clean));
     }
     report.check()?;
     roots.sort();
     roots.dedup();
-    let build = |globs: GlobSetBuilder| {
-        let built = globs.build();
-        built.map_err(|error| Fault::usage("pattern", error.to_string()).fix(QUOTE))
-    };
     Ok(SelectedFiles {
         roots,
         patterns: patterns.to_vec(),
-        globs: build(globs)?,
         dots,
-        above: build(above)?,
-        dots_above,
+        files: Globs::of(files)?,
+        above: Globs::of(above)?,
     })
 }
 
@@ -181,31 +176,51 @@ fn is_below(path: &Path) -> bool {
         .all(|part| matches!(part, Component::Normal(_)))
 }
 
-impl SelectedFiles {
-    /// Whether a file or an empty directory of a host is wanted. A host cannot name anything
-    /// outside the workspace.
-    pub fn takes(&self, path: &Path) -> bool {
-        path.strip_prefix(".").is_ok_and(|path| {
-            path.file_name().is_some()
-                && is_below(path)
-                && is_matched(path, &self.globs, &self.dots)
-        })
+impl Globs {
+    fn of(globs: Vec<(usize, Glob)>) -> Result<Globs, Fault> {
+        let mut set = GlobSetBuilder::new();
+        let pattern = globs.into_iter().map(|(pattern, glob)| {
+            set.add(glob);
+            pattern
+        });
+        let pattern = pattern.collect();
+        let set = set.build();
+        let set = set.map_err(|error| Fault::usage("pattern", error.to_string()).fix(QUOTE))?;
+        Ok(Globs { set, pattern })
     }
 
-    /// Whether wanted files may be at or below a path that a host cannot read.
-    pub fn may_be_at(&self, path: &Path) -> bool {
-        let is_above = |path: &Path| {
-            let is_workspace = path.as_os_str().is_empty();
-            is_below(path) && (is_workspace || is_matched(path, &self.above, &self.dots_above))
-        };
-        self.takes(path) || path.strip_prefix(".").is_ok_and(is_above)
+    /// The patterns that match and allow the names with a leading dot in the path.
+    fn matching(&self, path: &Path, dots: &[DotFiles]) -> Vec<usize> {
+        let globs = self.set.matches(path).into_iter();
+        let patterns = globs.map(|glob| self.pattern[glob]);
+        patterns
+            .filter(|pattern| dots[*pattern].allow(path))
+            .collect()
     }
 }
 
-/// Whether a pattern matches that allows the names with a leading dot in the path.
-fn is_matched(path: &Path, globs: &GlobSet, dots: &[DotFiles]) -> bool {
-    let mut matching = globs.matches(path).into_iter();
-    matching.any(|glob| dots[glob].allow(path))
+impl SelectedFiles {
+    /// The patterns that select a file or an empty directory of a host. A host cannot name anything
+    /// outside the workspace.
+    pub fn matching(&self, path: &Path) -> Vec<usize> {
+        match path.strip_prefix(".") {
+            Ok(path) if path.file_name().is_some() && is_below(path) => {
+                self.files.matching(path, &self.dots)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The patterns that may select files at or below a path that a host cannot read.
+    pub fn matching_below(&self, path: &Path) -> Vec<usize> {
+        let mut patterns = self.matching(path);
+        patterns.extend(match path.strip_prefix(".") {
+            Ok(path) if path.as_os_str().is_empty() => (0..self.patterns.len()).collect(),
+            Ok(path) if is_below(path) => self.above.matching(path, &self.dots),
+            _ => Vec::new(),
+        });
+        patterns
+    }
 }
 
 #[cfg(test)]
@@ -240,7 +255,7 @@ mod tests {
         ];
         for (pattern, may, may_not) in table {
             let wanted = wanted(&[pattern.to_owned()]).unwrap();
-            let there = |path: &&&str| wanted.may_be_at(Path::new(path));
+            let there = |path: &&&str| !wanted.matching_below(Path::new(path)).is_empty();
             assert!(may.iter().all(|path| there(&path)), "{pattern}");
             assert!(!may_not.iter().any(|path| there(&path)), "{pattern}");
         }
@@ -252,7 +267,9 @@ mod tests {
             .split(|byte| *byte == 0)
             .filter(|name| !name.is_empty());
         let paths = names.map(|name| PathBuf::from(std::ffi::OsStr::from_bytes(name)));
-        let mut chosen: Vec<PathBuf> = paths.filter(|path| wanted.takes(path)).collect();
+        let mut chosen: Vec<PathBuf> = paths
+            .filter(|path| !wanted.matching(path).is_empty())
+            .collect();
         chosen.sort();
         chosen
     }
