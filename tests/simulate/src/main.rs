@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         number("--first", 0),
         words.iter().any(|word| word == "--trace"),
     );
-    // the launcher's loop for each host has a descriptor
+    // the launcher's executor of each host has a descriptor
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
     let begun = Instant::now();

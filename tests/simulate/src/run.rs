@@ -9,8 +9,8 @@ use launcher::output::queue::Queue;
 use launcher::output::sink::OutputSink;
 use launcher::plan;
 use launcher::run::event_loop::EventLoop;
-use launcher::run::hosts::ConnectedHosts;
-use launcher::run::inbox::{Inbox, RunEvent};
+use launcher::run::events::{Inbox, RunEvent};
+use launcher::run::executor::ConnectedHosts;
 use launcher::run::launcher::NextAttempt;
 use launcher::run::outcome::JobOutcome;
 use launcher::spec;
@@ -167,8 +167,8 @@ fn one_attempt(
             }
             (host, members, session)
         });
-    let (mut connected, mut loops) =
-        ConnectedHosts::with_loops(sessions.collect(), plan.host_timeout, Arc::clone(&inbox))
+    let (mut connected, mut executors) =
+        ConnectedHosts::with_executors(sessions.collect(), plan.host_timeout, Arc::clone(&inbox))
             .unwrap();
     let start = Start {
         stall_ms: plan
@@ -179,8 +179,8 @@ fn one_attempt(
     };
     // as in the checks before the start
     let (now, uptime) = world.launcher_clocks();
-    for host_loop in &mut loops {
-        host_loop.turn(Vec::new(), now, uptime);
+    for executor in &mut executors {
+        executor.turn(Vec::new(), now, uptime);
     }
     connected.send_all(&Request::Start(start));
     let main = EventLoop::begin(
@@ -190,11 +190,11 @@ fn one_attempt(
         &mut sink,
         world.launcher_time(),
     );
-    world.begin_loops(loops);
+    world.begin_executors(executors);
     let ran = run_event_loop(world, main, &inbox);
     drop(connected);
     if world.launcher_lives {
-        world.close_all_loops();
+        world.close_all_executors();
     }
     sink.flush();
     queue.close();
@@ -229,7 +229,7 @@ fn run_event_loop(world: &mut World, mut main: EventLoop<'_, '_>, inbox: &Inbox)
         let latest = check::latest_end(world, decided);
         let turn = world.next_launcher_turn(latest);
         match turn {
-            Some(Actor::Loop(host)) => world.turn_loop(host),
+            Some(Actor::Executor(host)) => world.turn_executor(host),
             Some(_) => {
                 for number in std::mem::take(&mut world.signals) {
                     inbox.push_first(RunEvent::Signal(SignalNumber(number)));
@@ -277,7 +277,7 @@ fn turn_event_loop(world: &mut World, main: &mut EventLoop<'_, '_>, inbox: &Inbo
         may_send |= note_event(world, &event);
         main.handle(event, now);
     }
-    world.wake_loops(may_send || had_begun != main.ending().is_some());
+    world.wake_executors(may_send || had_begun != main.ending().is_some());
     let limit = micros(main.limit(now)).max(1);
     world.wake(Actor::Launcher, world.now + limit);
     true

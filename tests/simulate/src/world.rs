@@ -7,7 +7,7 @@ use crate::random::Random;
 use crate::schedule::{Fault, Part, Schedule};
 use crate::time::{Clock, FOREVER, MS, Micros, SECOND};
 use job::{Supervision, Termination, TerminationStep};
-use launcher::run::host_loop::{HostLoop, LoopStep};
+use launcher::run::executor::{Executor, ExecutorStep};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signal::Signal;
 use record::exit::{ProcessEnd, SignalNumber};
@@ -37,8 +37,8 @@ const WATCHER_PACE: Micros = 100 * MS;
 pub enum Actor {
     /// The launcher's event loop.
     Launcher,
-    /// The launcher's loop for a host.
-    Loop(usize),
+    /// The launcher's executor of a host.
+    Executor(usize),
     /// The agent of a host.
     Agent(usize),
 }
@@ -77,7 +77,7 @@ pub struct Host {
     sleeps_until: Micros,
     pub wake_at: Micros,
     loop_wake_at: Micros,
-    /// What the launcher's loop had read when it was stopped between that and its turn.
+    /// What the launcher's executor had read when it was stopped between that and its turn.
     unhandled: Option<Vec<SessionEvent>>,
     happening: Vec<(u32, ProcessEvent)>,
     /// Whether a fault came to it, or its way to the launcher, that may end the job.
@@ -111,8 +111,8 @@ pub enum Truth {
     Paused(Micros),
 }
 
-/// In a job with at most this many hosts, all loops turn after the event loop has, also those that
-/// were not woken, and all processes are peers: more can go wrong then.
+/// In a job with at most this many hosts, all executors turn after the event loop has, also those
+/// that were not woken, and all processes are peers: more can go wrong then.
 const FEW_HOSTS: usize = 64;
 
 pub struct World {
@@ -143,11 +143,11 @@ pub struct World {
     launcher_wake_at: Micros,
     pub launcher_lives: bool,
     /// When its machine was restarted or it was killed.
-    pub loops: Vec<Option<HostLoop>>,
-    /// Which loops the event loop has woken, in jobs with many hosts.
+    pub executors: Vec<Option<Executor>>,
+    /// Which executors the event loop has woken, in jobs with many hosts.
     woken: Option<Epoll>,
-    /// Loops of attempts that are over, with the time until which they send what is left.
-    closing: Vec<(usize, HostLoop, Shared, Micros)>,
+    /// Executors of attempts that are over, with the time until which they send what is left.
+    closing: Vec<(usize, Executor, Shared, Micros)>,
     pub signals: Vec<i32>,
     pub truths: Vec<(Micros, Truth)>,
     pub faults_end: Micros,
@@ -215,7 +215,7 @@ impl World {
             launcher_runs_from: 0,
             launcher_wake_at: FOREVER,
             launcher_lives: true,
-            loops: Vec::new(),
+            executors: Vec::new(),
             woken: None,
             closing: Vec::new(),
             signals: Vec::new(),
@@ -245,33 +245,33 @@ impl World {
         self.are_clients_over = false;
     }
 
-    /// Takes the loops of an attempt, which all have something to send.
-    pub fn begin_loops(&mut self, loops: Vec<HostLoop>) {
-        self.woken = (loops.len() > FEW_HOSTS).then(|| {
+    /// Takes the executors of an attempt, which all have something to send.
+    pub fn begin_executors(&mut self, executors: Vec<Executor>) {
+        self.woken = (executors.len() > FEW_HOSTS).then(|| {
             let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
-            for (host, host_loop) in (0..).zip(&loops) {
+            for (host, executor) in (0..).zip(&executors) {
                 let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
                 let event = EpollEvent::new(flags, host);
-                epoll.add(host_loop.waker(), event).unwrap();
+                epoll.add(executor.waker(), event).unwrap();
             }
             epoll
         });
-        self.loops = loops.into_iter().map(Some).collect();
-        self.wake_all_loops();
+        self.executors = executors.into_iter().map(Some).collect();
+        self.wake_all_executors();
     }
 
-    fn wake_all_loops(&mut self) {
-        for host in 0..self.loops.len() {
-            self.wake(Actor::Loop(host), self.now);
+    fn wake_all_executors(&mut self) {
+        for host in 0..self.executors.len() {
+            self.wake(Actor::Executor(host), self.now);
         }
         self.wake(Actor::Launcher, self.now);
     }
 
     /// The event loop has turned, and may have sent something.
-    pub fn wake_loops(&mut self, may_have_sent: bool) {
+    pub fn wake_executors(&mut self, may_have_sent: bool) {
         let Some(epoll) = self.woken.take() else {
             if may_have_sent {
-                self.wake_all_loops();
+                self.wake_all_executors();
             }
             return;
         };
@@ -280,7 +280,7 @@ impl World {
             let count = epoll.wait(&mut events, EpollTimeout::ZERO).unwrap();
             for event in &events[..count] {
                 self.wake(
-                    Actor::Loop(usize::try_from(event.data()).unwrap()),
+                    Actor::Executor(usize::try_from(event.data()).unwrap()),
                     self.now,
                 );
             }
@@ -413,7 +413,7 @@ impl World {
     fn wake_slot(&mut self, actor: Actor) -> &mut Micros {
         match actor {
             Actor::Launcher => &mut self.launcher_wake_at,
-            Actor::Loop(host) => &mut self.hosts[host].loop_wake_at,
+            Actor::Executor(host) => &mut self.hosts[host].loop_wake_at,
             Actor::Agent(host) => &mut self.hosts[host].wake_at,
         }
     }
@@ -440,7 +440,7 @@ impl World {
     /// Until when somebody does not run.
     fn runs_from(&self, actor: Actor) -> Micros {
         match actor {
-            Actor::Launcher | Actor::Loop(_) => self.launcher_runs_from,
+            Actor::Launcher | Actor::Executor(_) => self.launcher_runs_from,
             Actor::Agent(host) => self.hosts[host]
                 .runs_from
                 .max(self.hosts[host].sleeps_until),
@@ -499,70 +499,69 @@ impl World {
 
     // ---- the launcher
 
-    /// Turns the loop of a host; returns whether anything may have come for the event loop.
-    pub fn turn_loop(&mut self, host: usize) {
+    /// Turns the executor of a host; returns whether anything may have come for the event loop.
+    pub fn turn_executor(&mut self, host: usize) {
         let (now, uptime) = self.launcher_clocks();
-        let Some(host_loop) = &mut self.loops[host] else {
+        let Some(executor) = &mut self.executors[host] else {
             return;
         };
         self.hosts[host].connection.lock().now = self.now;
-        let mut next = LoopStep::Exchange(Duration::ZERO);
+        let mut next = ExecutorStep::Exchange(Duration::ZERO);
         let mut is_first = true;
         let mut unhandled = self.hosts[host].unhandled.take();
         // as long as something comes, it goes on at once
         loop {
             let events = match next {
                 _ if unhandled.is_some() => unhandled.take().unwrap_or_default(),
-                LoopStep::Exchange(_) => host_loop.session().step(None, Duration::ZERO),
+                ExecutorStep::Exchange(_) => executor.session().step(None, Duration::ZERO),
                 _ => Vec::new(),
             };
             if !is_first && events.is_empty() {
                 break;
             }
             is_first = false;
-            next = host_loop.turn(events, now, uptime);
-            if !matches!(next, LoopStep::Exchange(_)) {
+            next = executor.turn(events, now, uptime);
+            if !matches!(next, ExecutorStep::Exchange(_)) {
                 break;
             }
         }
         match next {
-            LoopStep::Exchange(limit) => {
+            ExecutorStep::Exchange(limit) => {
                 let at = self.now + crate::time::micros(limit);
-                self.wake(Actor::Loop(host), at.max(self.now + 1));
+                self.wake(Actor::Executor(host), at.max(self.now + 1));
             }
-            LoopStep::WaitForRoom => self.wake(Actor::Loop(host), self.now + MS),
-            LoopStep::End => drop(self.loops[host].take()),
-            LoopStep::SendTheRest => self.close_loop(host),
+            ExecutorStep::WaitForRoom => self.wake(Actor::Executor(host), self.now + MS),
+            ExecutorStep::End => drop(self.executors[host].take()),
+            ExecutorStep::SendTheRest => self.close_executor(host),
         }
         self.look_at_connection(host);
         self.wake_soon(Actor::Launcher);
     }
 
-    fn close_loop(&mut self, host: usize) {
-        if let Some(host_loop) = self.loops[host].take() {
+    fn close_executor(&mut self, host: usize) {
+        if let Some(executor) = self.executors[host].take() {
             let connection = self.hosts[host].connection.clone();
             self.closing
-                .push((host, host_loop, connection, self.now + LAST_REQUESTS));
+                .push((host, executor, connection, self.now + LAST_REQUESTS));
             self.wake(Actor::Agent(host), self.now);
         }
     }
 
-    /// Sends what the loops of an ended attempt have left.
+    /// Sends what the executors of an ended attempt have left.
     fn flush_closing(&mut self) {
         let now = self.now;
-        self.closing
-            .retain_mut(|(_, host_loop, connection, until)| {
-                connection.lock().now = now;
-                host_loop.session().flush();
-                host_loop.session().pending() > 0 && now < *until
-            });
+        self.closing.retain_mut(|(_, executor, connection, until)| {
+            connection.lock().now = now;
+            executor.session().flush();
+            executor.session().pending() > 0 && now < *until
+        });
     }
 
     /// The attempt is over: nobody is interested in its hosts any longer.
-    pub fn close_all_loops(&mut self) {
-        for host in 0..self.loops.len() {
-            self.turn_loop(host);
-            self.close_loop(host);
+    pub fn close_all_executors(&mut self) {
+        for host in 0..self.executors.len() {
+            self.turn_executor(host);
+            self.close_executor(host);
         }
         self.flush_closing();
         for host in 0..self.hosts.len() {
@@ -576,7 +575,7 @@ impl World {
         for host in 0..self.hosts.len() {
             self.hosts[host].connection.lock().now = self.now;
         }
-        self.loops.clear();
+        self.executors.clear();
         self.closing.clear();
         for host in 0..self.hosts.len() {
             self.look_at_connection(host);
@@ -600,8 +599,8 @@ impl World {
         if reads {
             self.wake(Actor::Agent(host), to_agent);
         }
-        if host < self.loops.len() && self.loops[host].is_some() {
-            self.wake(Actor::Loop(host), to_launcher);
+        if host < self.executors.len() && self.executors[host].is_some() {
+            self.wake(Actor::Executor(host), to_launcher);
         }
     }
 
@@ -1037,10 +1036,10 @@ impl World {
     }
 
     fn stop_launcher(&mut self, time: Micros) {
-        // before their first turn, loops have started nothing
+        // before their first turn, executors have started nothing
         let have_turned = self.now > self.begun;
         if self.schedule.is_later && have_turned && self.launcher_runs_from <= self.now {
-            self.interrupt_loops();
+            self.interrupt_executors();
         }
         let until = self.now + time;
         self.launcher_runs_from = self.launcher_runs_from.max(until);
@@ -1052,17 +1051,17 @@ impl World {
         }
     }
 
-    /// Some loops have just read from their hosts and not handled it.
-    fn interrupt_loops(&mut self) {
-        for host in 0..self.loops.len() {
-            let Some(host_loop) = &mut self.loops[host] else {
+    /// Some executors have just read from their hosts and not handled it.
+    fn interrupt_executors(&mut self) {
+        for host in 0..self.executors.len() {
+            let Some(executor) = &mut self.executors[host] else {
                 continue;
             };
             if self.hosts[host].unhandled.is_none() && self.random.percent(30) {
                 self.hosts[host].connection.lock().now = self.now;
-                let events = host_loop.session().step(None, Duration::ZERO);
+                let events = executor.session().step(None, Duration::ZERO);
                 self.hosts[host].unhandled = Some(events);
-                self.wake(Actor::Loop(host), self.now);
+                self.wake(Actor::Executor(host), self.now);
             }
         }
     }

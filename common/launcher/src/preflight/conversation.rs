@@ -1,8 +1,8 @@
 //! Requests to the agents of all hosts, and their answers, before the job starts.
 
 use super::diagnosis::lost;
-use crate::run::hosts::ConnectedHosts;
-use crate::run::inbox::RunEvent;
+use crate::run::events::RunEvent;
+use crate::run::executor::ConnectedHosts;
 use crate::run::outcome::Stopped;
 use record::error::{Fault, Report};
 use session::ANSWER_LIMIT;

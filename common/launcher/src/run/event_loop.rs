@@ -3,9 +3,9 @@
 //! accepted only once. Only [`EventLoop::run`] waits and reads the clock.
 
 use super::end_times::EndTimes;
+use super::events::RunEvent;
+use super::executor::{ConnectedHosts, HostSession};
 use super::host_states::HostStates;
-use super::hosts::{ConnectedHosts, HostSession};
-use super::inbox::RunEvent;
 use super::multiplexer::Multiplexer;
 use super::outcome::{JobOutcome, cause_label};
 use super::process_table::{ProcessTable, ProtocolBreach};

@@ -2,7 +2,7 @@
 //! end; a job that failed may be restarted.
 
 use super::event_loop::EventLoop;
-use super::hosts::ConnectedHosts;
+use super::executor::ConnectedHosts;
 use super::outcome::{JobOutcome, Stopped, conclude, explain};
 use super::signals::Signals;
 use crate::output::sink::OutputSink;

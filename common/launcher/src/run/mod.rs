@@ -3,10 +3,9 @@
 
 mod end_times;
 pub mod event_loop;
-pub mod host_loop;
+pub mod events;
+pub mod executor;
 mod host_states;
-pub mod hosts;
-pub mod inbox;
 pub mod launcher;
 mod multiplexer;
 pub mod outcome;

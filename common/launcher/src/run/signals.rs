@@ -1,6 +1,6 @@
 //! Puts signals into the inbox of the job.
 
-use super::inbox::{Inbox, RunEvent};
+use super::events::{Inbox, RunEvent};
 use record::exit::SignalNumber;
 use signal_hook::consts::SIGUSR1;
 use std::io;

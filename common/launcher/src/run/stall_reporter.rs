@@ -1,7 +1,7 @@
 //! Reports that a job stalls or is active again, where its processes are, and which of them have
 //! raised an exception and do not end.
 
-use super::hosts::HostSession;
+use super::executor::HostSession;
 use super::stall::{self, StallReports};
 use crate::output::sink::OutputSink;
 use record::stacks;

@@ -1,21 +1,32 @@
-//! The inbox of a job, where signals and the events of all hosts wait to be handled.
+//! The events between the dispatcher of a job, which decides, and the executors, each of which
+//! talks to one host:
 //!
-//! It is bounded for each host, and the hosts take turns. A host that never stops sending only
-//! blocks itself: it neither fills the memory nor delays signals, deadlines or other hosts.
+//! ```text
+//!     host-agent <──> Executor ── RunEvent ──> Inbox ──> Dispatcher ──> records, status, verdict
+//!     (each host)     (a thread)                 ↑           │
+//!                        ↑            signals ───┘           │
+//!                        └────────── HostRequest ────────────┘
+//! ```
+//!
+//! The inbox is bounded for each host, and the hosts take turns. A host that never stops sending
+//! only blocks itself: it neither fills the memory nor delays signals, deadlines or other hosts.
 
 use parking_lot::{Condvar, Mutex};
 use record::exit::SignalNumber;
 use session::SessionEvent;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
+use wire::Request;
 
-/// How many bytes of a host's events may wait before no more is read from the host.
+/// How many events of a host may wait before no more is read from the host.
 const MAX_WAITING_EVENTS: usize = 1024;
+/// The same in bytes.
 const MAX_WAITING_BYTES: u64 = 1 << 20;
 /// How long to wait for room in a full inbox before the clock is checked again.
 const ROOM_PAUSE: Duration = Duration::from_millis(50);
 
-/// An event of the job.
+/// What the dispatcher handles.
 #[derive(Debug)]
 pub enum RunEvent {
     /// A host, by its index, sent an event or is lost.
@@ -26,6 +37,15 @@ pub enum RunEvent {
     StatusAsked,
     /// This launcher did not run for so long that hosts may have considered it lost.
     Paused(Duration),
+}
+
+/// What an executor does for the dispatcher.
+#[derive(Debug)]
+pub enum HostRequest {
+    /// Send this to the host's agent.
+    Send(Request),
+    /// End the conversation after the requests before; the agent then ends its part of the job.
+    Close,
 }
 
 /// The signals and events that wait to be handled. Each attempt of a job is a round with its own
@@ -90,35 +110,6 @@ impl Inbox {
         self.state.lock().signals.clear();
     }
 
-    /// Adds an event of a host after its others.
-    pub fn push(&self, round: u32, host_index: usize, event: SessionEvent, bytes: u64) {
-        let mut state = self.state.lock();
-        if state.round == round {
-            let host = &mut state.hosts[host_index];
-            let was_empty = host.events.is_empty();
-            host.bytes += bytes;
-            host.events.push_back((event, bytes));
-            if was_empty {
-                state.turns.push_back(host_index);
-            }
-            self.arrived.notify_one();
-        }
-    }
-
-    /// Whether there is no room for more events of a host.
-    pub fn is_full(&self, round: u32, host_index: usize) -> bool {
-        let state = self.state.lock();
-        state.round == round && state.hosts[host_index].is_full()
-    }
-
-    /// Waits a moment for room for one more event of a host.
-    pub fn wait_for_room(&self, round: u32, host_index: usize) {
-        let is_full =
-            |state: &mut Queues| state.round == round && state.hosts[host_index].is_full();
-        let mut state = self.state.lock();
-        self.room.wait_while_for(&mut state, is_full, ROOM_PAUSE);
-    }
-
     /// The next event, signals first; `None` if none arrives within the limit.
     pub fn next(&self, limit: Duration) -> Option<RunEvent> {
         let mut state = self.state.lock();
@@ -139,6 +130,46 @@ impl Inbox {
             self.room.notify_all();
         }
         Some(RunEvent::Host(host_index, event))
+    }
+}
+
+/// The end of the inbox at which the executor of one host puts its events.
+pub struct EventSender {
+    pub inbox: Arc<Inbox>,
+    pub round: u32,
+    pub host_index: usize,
+}
+
+impl EventSender {
+    /// Adds an event of the host after its others.
+    pub fn send(&self, event: SessionEvent, bytes: u64) {
+        let mut state = self.inbox.state.lock();
+        if state.round == self.round {
+            let host = &mut state.hosts[self.host_index];
+            let was_empty = host.events.is_empty();
+            host.bytes += bytes;
+            host.events.push_back((event, bytes));
+            if was_empty {
+                state.turns.push_back(self.host_index);
+            }
+            self.inbox.arrived.notify_one();
+        }
+    }
+
+    /// Whether there is no room for more events of the host.
+    pub fn is_full(&self) -> bool {
+        self.is_full_in(&self.inbox.state.lock())
+    }
+
+    /// Waits a moment for room for one more event of the host.
+    pub fn wait_for_room(&self) {
+        let mut state = self.inbox.state.lock();
+        let is_full = |state: &mut Queues| self.is_full_in(state);
+        (self.inbox.room).wait_while_for(&mut state, is_full, ROOM_PAUSE);
+    }
+
+    fn is_full_in(&self, state: &Queues) -> bool {
+        state.round == self.round && state.hosts[self.host_index].is_full()
     }
 }
 
@@ -166,35 +197,44 @@ mod tests {
         }
     }
 
+    fn senders<const N: usize>(inbox: &Arc<Inbox>) -> [EventSender; N] {
+        let round = inbox.begin_round(N);
+        std::array::from_fn(|host_index| EventSender {
+            inbox: Arc::clone(inbox),
+            round,
+            host_index,
+        })
+    }
+
     #[test]
     fn signals_come_first_and_hosts_take_turns() {
-        let inbox = Inbox::default();
-        let round = inbox.begin_round(3);
-        ["a", "b", "c"]
-            .iter()
-            .for_each(|why| inbox.push(round, 1, lost(why), 1));
-        inbox.push(round, 2, lost("x"), 1);
+        let inbox = Arc::<Inbox>::default();
+        let hosts: [EventSender; 3] = senders(&inbox);
+        for why in ["a", "b", "c"] {
+            hosts[1].send(lost(why), 1);
+        }
+        hosts[2].send(lost("x"), 1);
         inbox.push_first(RunEvent::Signal(SignalNumber::INT));
         let got: Vec<String> = (0..5).map(|_| events(inbox.next(Duration::ZERO))).collect();
         assert_eq!(got, ["signal INT", "1a", "2x", "1b", "1c"]);
         assert!(inbox.next(Duration::ZERO).is_none());
         inbox.begin_round(3);
-        inbox.push(round, 1, lost("late"), 1);
+        hosts[1].send(lost("late"), 1);
         assert!(inbox.next(Duration::ZERO).is_none());
     }
 
     #[test]
     fn a_host_that_talks_without_end_waits_and_others_do_not() {
-        let inbox = Inbox::default();
-        let round = inbox.begin_round(2);
-        (0..2).for_each(|_| inbox.push(round, 0, lost(""), MAX_WAITING_BYTES / 2));
-        assert!(inbox.is_full(round, 0) && !inbox.is_full(round, 1));
+        let inbox = Arc::<Inbox>::default();
+        let [talker, other] = senders(&inbox);
+        (0..2).for_each(|_| talker.send(lost(""), MAX_WAITING_BYTES / 2));
+        assert!(talker.is_full() && !other.is_full());
         assert!(matches!(
             inbox.next(Duration::ZERO),
             Some(RunEvent::Host(0, _))
         ));
-        assert!(!inbox.is_full(round, 0));
-        (0..MAX_WAITING_EVENTS).for_each(|_| inbox.push(round, 1, lost(""), 0));
-        assert!(inbox.is_full(round, 1));
+        assert!(!talker.is_full());
+        (0..MAX_WAITING_EVENTS).for_each(|_| other.send(lost(""), 0));
+        assert!(other.is_full());
     }
 }
