@@ -1,7 +1,7 @@
 //! Every schedule of faults: a launcher and its agents on simulated hosts, by simulated clocks, in
 //! one thread. A seed decides the job, the faults, and the order of all that happens.
 //!
-//! What runs is the real code: the launcher's event loop and its executors, with the sessions
+//! What runs is the real code: the launcher's dispatcher and its executors, with the sessions
 //! and the encoding of messages below them; the supervision of a host's processes, its outbox, and
 //! how processes are ended. README.md says what is simulated, and what is not.
 //!

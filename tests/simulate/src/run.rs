@@ -8,7 +8,7 @@ use crate::world::{Actor, World, trace};
 use launcher::output::queue::Queue;
 use launcher::output::sink::OutputSink;
 use launcher::plan;
-use launcher::run::event_loop::EventLoop;
+use launcher::run::dispatcher::Dispatcher;
 use launcher::run::events::{Inbox, RunEvent};
 use launcher::run::executor::ConnectedHosts;
 use launcher::run::launcher::NextAttempt;
@@ -167,7 +167,7 @@ fn one_attempt(
             }
             (host, members, session)
         });
-    let (mut connected, mut executors) =
+    let (connected, mut executors) =
         ConnectedHosts::with_executors(sessions.collect(), plan.host_timeout, Arc::clone(&inbox))
             .unwrap();
     let start = Start {
@@ -183,15 +183,15 @@ fn one_attempt(
         executor.turn(Vec::new(), now, uptime);
     }
     connected.send_all(&Request::Start(start));
-    let main = EventLoop::begin(
+    let dispatcher = Dispatcher::new(
         plan,
         processes,
-        &mut connected,
+        &connected,
         &mut sink,
         world.launcher_time(),
     );
     world.begin_executors(executors);
-    let ran = run_event_loop(world, main, &inbox);
+    let ran = run_dispatcher(world, dispatcher, &inbox);
     drop(connected);
     if world.launcher_lives {
         world.close_all_executors();
@@ -223,7 +223,7 @@ struct Ran {
     waits: bool,
 }
 
-fn run_event_loop(world: &mut World, mut main: EventLoop<'_, '_>, inbox: &Inbox) -> Ran {
+fn run_dispatcher(world: &mut World, mut dispatcher: Dispatcher<'_, '_>, inbox: &Inbox) -> Ran {
     let mut decided = None;
     loop {
         let latest = check::latest_end(world, decided);
@@ -234,9 +234,9 @@ fn run_event_loop(world: &mut World, mut main: EventLoop<'_, '_>, inbox: &Inbox)
                 for number in std::mem::take(&mut world.signals) {
                     inbox.push_first(RunEvent::Signal(SignalNumber(number)));
                 }
-                let had_begun = main.ending().is_some();
-                if !turn_event_loop(world, &mut main, inbox) {
-                    let outcome = main.end();
+                let had_begun = dispatcher.ending().is_some();
+                if !turn_dispatcher(world, &mut dispatcher, inbox) {
+                    let outcome = dispatcher.end();
                     trace!(world, "the attempt ends: {}", check::words(&outcome));
                     return Ran {
                         outcome: Some(outcome),
@@ -244,9 +244,9 @@ fn run_event_loop(world: &mut World, mut main: EventLoop<'_, '_>, inbox: &Inbox)
                         waits: false,
                     };
                 }
-                if !had_begun && main.ending().is_some() {
+                if !had_begun && dispatcher.ending().is_some() {
                     decided = Some(world.now);
-                    trace!(world, "the job is ended: {:?}", main.ending());
+                    trace!(world, "the job is ended: {:?}", dispatcher.ending());
                 }
             }
             // a fault has come meanwhile
@@ -262,23 +262,23 @@ fn run_event_loop(world: &mut World, mut main: EventLoop<'_, '_>, inbox: &Inbox)
     }
 }
 
-/// A turn of the event loop; returns whether the job goes on.
-fn turn_event_loop(world: &mut World, main: &mut EventLoop<'_, '_>, inbox: &Inbox) -> bool {
+/// A turn of the dispatcher; returns whether the job goes on.
+fn turn_dispatcher(world: &mut World, dispatcher: &mut Dispatcher<'_, '_>, inbox: &Inbox) -> bool {
     let now = world.launcher_time();
-    let had_begun = main.ending().is_some();
+    let had_begun = dispatcher.ending().is_some();
     let mut may_send = false;
     loop {
-        if !main.tick(now) {
+        if !dispatcher.tick(now) {
             return false;
         }
         let Some(event) = inbox.next(Duration::ZERO) else {
             break;
         };
         may_send |= note_event(world, &event);
-        main.handle(event, now);
+        dispatcher.handle(event, now);
     }
-    world.wake_executors(may_send || had_begun != main.ending().is_some());
-    let limit = micros(main.limit(now)).max(1);
+    world.wake_executors(may_send || had_begun != dispatcher.ending().is_some());
+    let limit = micros(dispatcher.wait_limit(now)).max(1);
     world.wake(Actor::Launcher, world.now + limit);
     true
 }

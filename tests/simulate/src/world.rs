@@ -35,7 +35,7 @@ const WATCHER_PACE: Micros = 100 * MS;
 /// Who acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Actor {
-    /// The launcher's event loop.
+    /// The launcher's dispatcher.
     Launcher,
     /// The launcher's executor of a host.
     Executor(usize),
@@ -111,7 +111,7 @@ pub enum Truth {
     Paused(Micros),
 }
 
-/// In a job with at most this many hosts, all executors turn after the event loop has, also those
+/// In a job with at most this many hosts, all executors turn after the dispatcher has, also those
 /// that were not woken, and all processes are peers: more can go wrong then.
 const FEW_HOSTS: usize = 64;
 
@@ -144,7 +144,7 @@ pub struct World {
     pub launcher_lives: bool,
     /// When its machine was restarted or it was killed.
     pub executors: Vec<Option<Executor>>,
-    /// Which executors the event loop has woken, in jobs with many hosts.
+    /// Which executors the dispatcher has woken, in jobs with many hosts.
     woken: Option<Epoll>,
     /// Executors of attempts that are over, with the time until which they send what is left.
     closing: Vec<(usize, Executor, Shared, Micros)>,
@@ -267,7 +267,7 @@ impl World {
         self.wake(Actor::Launcher, self.now);
     }
 
-    /// The event loop has turned, and may have sent something.
+    /// The dispatcher has turned, and may have sent something.
     pub fn wake_executors(&mut self, may_have_sent: bool) {
         let Some(epoll) = self.woken.take() else {
             if may_have_sent {
@@ -499,7 +499,7 @@ impl World {
 
     // ---- the launcher
 
-    /// Turns the executor of a host; returns whether anything may have come for the event loop.
+    /// Turns the executor of a host; returns whether anything may have come for the dispatcher.
     pub fn turn_executor(&mut self, host: usize) {
         let (now, uptime) = self.launcher_clocks();
         let Some(executor) = &mut self.executors[host] else {

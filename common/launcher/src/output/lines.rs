@@ -1,18 +1,24 @@
-//! Splits the output of a process into lines. A complete line is passed on at once. An unfinished
-//! line is passed on after a moment: a progress bar becomes visible, but a line that is written in
-//! two calls remains one line.
+//! Splits the output of all processes, which arrives in pieces, into lines. A complete line is
+//! passed on at once. An unfinished line is passed on after a moment: a progress bar becomes
+//! visible, but a line that is written in two calls remains one line.
 
+use super::queue::OutputLines;
+use super::sink::OutputSink;
+use record::Process;
+use record::term::now_ms;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
+use wire::supervise::ProcessStream;
 
 /// How long an unfinished line waits: Python writes a line and its newline in two calls, but a
 /// progress bar should be visible.
-pub const HOLD: Duration = Duration::from_millis(200);
+const HOLD: Duration = Duration::from_millis(200);
 /// The longest line, so that a program without newlines does not fill the memory.
 const MAX_LINE: usize = 64 << 10;
 
 /// The unfinished line of a stream.
 #[derive(Debug, Default)]
-pub struct LineBuffer {
+struct LineBuffer {
     /// The unfinished line, from its beginning.
     line: Vec<u8>,
     /// How many bytes of it were passed on.
@@ -24,7 +30,7 @@ pub struct LineBuffer {
 /// The output to pass on: bytes for a reader who wants to see everything at once, and whole lines
 /// for a reader who wants no pieces.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Split {
+struct Split {
     /// Lines, or a piece of a line that continues what was passed on before.
     pub pieces: Vec<u8>,
     /// The lines that ended, from their beginning; a line that was cut at the limit has ended.
@@ -35,7 +41,7 @@ pub struct Split {
 
 impl LineBuffer {
     /// Adds output of the stream; returns what to pass on now.
-    pub fn push(&mut self, piece: &[u8], now: Instant) -> Split {
+    fn push(&mut self, piece: &[u8], now: Instant) -> Split {
         self.line.extend_from_slice(piece);
         let end = match self.line.iter().rposition(|byte| *byte == b'\n') {
             Some(newline) => newline + 1,
@@ -57,12 +63,12 @@ impl LineBuffer {
     }
 
     /// When to pass on the waiting bytes.
-    pub fn due_at(&self) -> Option<Instant> {
+    fn due_at(&self) -> Option<Instant> {
         self.since.map(|since| since + HOLD)
     }
 
     /// The waiting bytes, if they are due.
-    pub fn take_due(&mut self, now: Instant) -> Split {
+    fn take_due(&mut self, now: Instant) -> Split {
         if self.due_at().is_none_or(|due| now < due) {
             return Split::default();
         }
@@ -76,11 +82,153 @@ impl LineBuffer {
     }
 
     /// Ends the stream; an unfinished line gets a newline.
-    pub fn finish(&mut self) -> Split {
+    fn finish(&mut self) -> Split {
         if self.line.is_empty() {
             return Split::default();
         }
         self.push(b"\n", Instant::now())
+    }
+}
+
+/// How often unfinished lines are checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The two streams of a process.
+#[derive(Default)]
+struct ProcessOutput {
+    id: u32,
+    lines: [LineBuffer; 2],
+    drained: [bool; 2],
+    /// When the process last wrote something.
+    wrote: Option<Instant>,
+    /// Whether it exited before the end of the job had begun. Its output that arrives later is not
+    /// that of a process that is being ended.
+    exited_before_end: bool,
+}
+
+/// The output of all processes.
+pub struct OutputJoiner {
+    processes: Vec<ProcessOutput>,
+    /// Unfinished lines that wait, by process and stream.
+    waiting: BTreeSet<(usize, usize)>,
+    /// When to check them next.
+    check_at: Instant,
+    /// Whether the end of the job has begun.
+    is_ending: bool,
+}
+
+impl OutputJoiner {
+    /// Begins with processes that have not written anything.
+    pub fn new(processes: &[Process], now: Instant) -> OutputJoiner {
+        let output = |process: &Process| ProcessOutput {
+            id: process.id,
+            ..ProcessOutput::default()
+        };
+        OutputJoiner {
+            processes: processes.iter().map(output).collect(),
+            waiting: BTreeSet::new(),
+            check_at: now,
+            is_ending: false,
+        }
+    }
+
+    /// Notes that the end of the job has begun, which may cause output from now on.
+    pub fn begin_end(&mut self) {
+        self.is_ending = true;
+    }
+
+    /// Notes that a process has exited.
+    pub fn exited(&mut self, process: usize) {
+        self.processes[process].exited_before_end = !self.is_ending;
+    }
+
+    /// When a process last wrote something.
+    pub fn wrote(&self, process: usize) -> Option<Instant> {
+        self.processes[process].wrote
+    }
+
+    /// Handles output of a process.
+    pub fn write(
+        &mut self,
+        process: usize,
+        stream: ProcessStream,
+        piece: &[u8],
+        now: Instant,
+        sink: &mut OutputSink,
+    ) -> Result<(), &'static str> {
+        let output = &mut self.processes[process];
+        if output.drained[stream as usize] {
+            return Err("a process writes to a stream that is at its end");
+        }
+        output.wrote = Some(now);
+        let taken = output.lines[stream as usize].push(piece, now);
+        self.show(process, stream as usize, taken, sink);
+        Ok(())
+    }
+
+    /// Handles the end of a stream.
+    pub fn drain(
+        &mut self,
+        process: usize,
+        stream: ProcessStream,
+        sink: &mut OutputSink,
+    ) -> Result<(), &'static str> {
+        let drained = &mut self.processes[process].drained[stream as usize];
+        if std::mem::replace(drained, true) {
+            return Err("a stream ended twice");
+        }
+        self.finish_line(process, stream as usize, sink);
+        Ok(())
+    }
+
+    /// Ends both streams of a process.
+    pub fn finish(&mut self, process: usize, sink: &mut OutputSink) {
+        (0..2).for_each(|stream| self.finish_line(process, stream, sink));
+    }
+
+    fn finish_line(&mut self, process: usize, stream: usize, sink: &mut OutputSink) {
+        let taken = self.processes[process].lines[stream].finish();
+        self.show(process, stream, taken, sink);
+    }
+
+    /// When to check unfinished lines next, if there are any.
+    pub fn due_at(&self) -> Option<Instant> {
+        (!self.waiting.is_empty()).then_some(self.check_at)
+    }
+
+    /// Passes on unfinished lines that are due.
+    pub fn pass_on_due(&mut self, now: Instant, sink: &mut OutputSink) {
+        if now < self.check_at {
+            return;
+        }
+        self.check_at = now + CHECK_INTERVAL;
+        for (process, stream) in self.waiting.clone() {
+            let taken = self.processes[process].lines[stream].take_due(now);
+            self.show(process, stream, taken, sink);
+        }
+    }
+
+    fn show(&mut self, process: usize, stream: usize, taken: Split, sink: &mut OutputSink) {
+        let output = &self.processes[process];
+        match output.lines[stream].due_at() {
+            Some(_) => self.waiting.insert((process, stream)),
+            None => self.waiting.remove(&(process, stream)),
+        };
+        let lines = |text: Vec<u8>| OutputLines {
+            id: output.id,
+            stderr: stream == ProcessStream::Stderr as usize,
+            time_ms: now_ms(),
+            text,
+            continues: taken.continues,
+            while_ending: self.is_ending && !output.exited_before_end,
+            lossy: false,
+        };
+        if !taken.whole.is_empty() {
+            sink.log_lines(&lines(taken.whole));
+        }
+        if !taken.pieces.is_empty() {
+            sink.output(lines(taken.pieces));
+        }
     }
 }
 

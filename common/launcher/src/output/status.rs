@@ -13,68 +13,64 @@ pub enum EndPhase {
     Ending { kill_in: Option<Duration> },
 }
 
-/// Further facts for the status line.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct StatusFacts<'a> {
+/// The shortest silence that is mentioned.
+const SILENCE_SHOWN: Duration = Duration::from_secs(60);
+
+/// What the status line shows.
+#[derive(Clone, Copy, Debug)]
+pub struct JobStatus<'a> {
+    pub name: &'a str,
+    pub hosts_up: usize,
+    pub hosts: usize,
+    pub progress: Progress,
+    pub age: Duration,
     /// Why the job stalls, if it does; empty if that is not known.
     pub stalls: Option<&'a str>,
     /// For how long no trainer or worker has written output.
     pub silent: Option<Duration>,
+    pub phase: EndPhase,
 }
 
-/// The shortest silence that is mentioned.
-const SILENCE_SHOWN: Duration = Duration::from_secs(60);
-
-/// The status line.
-pub fn line(
-    name: &str,
-    (up, hosts): (usize, usize),
-    progress: Progress,
-    age: Duration,
-    state: StatusFacts<'_>,
-    phase: EndPhase,
-) -> String {
-    let Progress {
-        listening,
-        servers,
-        running,
-        others,
-    } = progress;
-    let mut text = format!("job {name}: {up}/{hosts} hosts up");
-    if servers > 0 {
-        text += &format!(", {listening}/{servers} servers listening");
-    }
-    if others > 0 {
-        text += &format!(
-            ", {running}/{others} {} running",
-            if servers > 0 { "trainers" } else { "processes" }
+impl JobStatus<'_> {
+    pub fn line(&self) -> String {
+        let Progress {
+            listening,
+            servers,
+            running,
+            others,
+        } = self.progress;
+        let mut text = format!(
+            "job {}: {}/{} hosts up",
+            self.name, self.hosts_up, self.hosts
         );
-    }
-    text += &format!(", {}", whole_seconds(age));
-    if phase == EndPhase::Running {
-        text += &state_text(state);
-    }
-    match phase {
-        EndPhase::Running => text,
-        EndPhase::Ending { kill_in: None } => text + ", ending",
-        EndPhase::Ending {
-            kill_in: Some(left),
-        } => text + &format!(", ending: {}", kill_notice(left)),
-    }
-}
-
-fn state_text(state: StatusFacts<'_>) -> String {
-    let mut text = String::new();
-    match (state.stalls, state.silent) {
-        (Some(""), _) => text += ", stalls",
-        (Some(why), _) => text += &format!(", stalls: {}", term::plain(why)),
-        // in most scripts only one process writes, so only the silence of all is worth showing
-        (None, Some(time)) if time >= SILENCE_SHOWN => {
-            text += &format!(", no output for {}", term::seconds(time));
+        if servers > 0 {
+            text += &format!(", {listening}/{servers} servers listening");
         }
-        (None, _) => {}
+        if others > 0 {
+            text += &format!(
+                ", {running}/{others} {} running",
+                if servers > 0 { "trainers" } else { "processes" }
+            );
+        }
+        text += &format!(", {}", whole_seconds(self.age));
+        text += &match (self.phase, self.stalls, self.silent) {
+            (EndPhase::Ending { kill_in: None }, ..) => ", ending".to_owned(),
+            (
+                EndPhase::Ending {
+                    kill_in: Some(left),
+                },
+                ..,
+            ) => format!(", ending: {}", kill_notice(left)),
+            (EndPhase::Running, Some(""), _) => ", stalls".to_owned(),
+            (EndPhase::Running, Some(why), _) => format!(", stalls: {}", term::plain(why)),
+            // in most scripts only one process writes, so only the silence of all is worth showing
+            (EndPhase::Running, None, Some(time)) if time >= SILENCE_SHOWN => {
+                format!(", no output for {}", term::seconds(time))
+            }
+            (EndPhase::Running, None, _) => String::new(),
+        };
+        text
     }
-    text
 }
 
 /// The next step of the end, and what the user can do.
@@ -98,60 +94,71 @@ fn whole_seconds(time: Duration) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn how_far_a_job_is() {
-        let progress = Progress {
+    const RUNNING: JobStatus<'static> = JobStatus {
+        name: "try7",
+        hosts_up: 2,
+        hosts: 3,
+        progress: Progress {
             listening: 1,
             servers: 2,
             running: 3,
             others: 4,
-        };
-        let seconds = Duration::from_secs;
-        let state = StatusFacts::default();
-        let job = |state, phase| line("try7", (2, 3), progress, seconds(9), state, phase);
-        let shown = |phase| job(state, phase);
-        let with = |state| job(state, EndPhase::Running);
-        let writes = with(StatusFacts {
-            silent: Some(seconds(59)),
-            ..state
-        });
-        assert!(writes.ends_with("running, 9 s"), "{writes}");
-        let silent = StatusFacts {
-            silent: Some(seconds(245)),
-            ..state
-        };
+        },
+        age: Duration::from_secs(9),
+        stalls: None,
+        silent: None,
+        phase: EndPhase::Running,
+    };
+    const SHOWN: &str = "job try7: 2/3 hosts up, 1/2 servers listening, 3/4 trainers running, 9 s";
+
+    #[test]
+    fn the_progress_of_a_job_is_shown() {
+        let stalls = "worker 3 is in load (ddp.py:9)";
         let table = [
-            (None, "running, 9 s, no output for 4 min 5 s"),
-            (Some(""), "running, 9 s, stalls"),
+            (None, 59, ""),
+            (None, 245, ", no output for 4 min 5 s"),
+            (Some(""), 245, ", stalls"),
             (
-                Some("worker 3 is in load (ddp.py:9)"),
-                "running, 9 s, stalls: worker 3 is in load (ddp.py:9)",
+                Some(stalls),
+                245,
+                ", stalls: worker 3 is in load (ddp.py:9)",
             ),
         ];
-        for (stalls, expected) in table {
-            let shown = with(StatusFacts { stalls, ..silent });
-            assert!(shown.ends_with(expected), "{shown}");
+        for (stalls, silent_s, end) in table {
+            let status = JobStatus {
+                stalls,
+                silent: Some(Duration::from_secs(silent_s)),
+                ..RUNNING
+            };
+            assert_eq!(status.line(), format!("{SHOWN}{end}"));
         }
-        assert_eq!(
-            shown(EndPhase::Running),
-            "job try7: 2/3 hosts up, 1/2 servers listening, 3/4 trainers running, 9 s"
-        );
-        assert!(shown(EndPhase::Ending { kill_in: None }).ends_with(", 9 s, ending"));
-        let left = Duration::from_millis(6500);
-        assert!(
-            shown(EndPhase::Ending {
-                kill_in: Some(left)
-            })
-            .ends_with("9 s, ending: KILL in 7 s, or at once with Ctrl-C")
-        );
-        let alone = Progress {
-            running: 1,
-            others: 1,
-            ..Progress::default()
+        let alone = JobStatus {
+            progress: Progress {
+                running: 1,
+                others: 1,
+                ..Progress::default()
+            },
+            age: Duration::from_secs(75),
+            ..RUNNING
         };
-        assert_eq!(
-            line("a", (1, 1), alone, seconds(75), state, EndPhase::Running),
-            "job a: 1/1 hosts up, 1/1 processes running, 1 min 15 s"
-        );
+        let shown = "job try7: 2/3 hosts up, 1/1 processes running, 1 min 15 s";
+        assert_eq!(alone.line(), shown);
+    }
+
+    #[test]
+    fn while_a_job_ends_its_next_step_is_shown() {
+        let left = Duration::from_millis(6500);
+        let table = [
+            (None, ", ending"),
+            (Some(left), ", ending: KILL in 7 s, or at once with Ctrl-C"),
+        ];
+        for (kill_in, end) in table {
+            let status = JobStatus {
+                phase: EndPhase::Ending { kill_in },
+                stalls: Some(""),
+                ..RUNNING
+            };
+            assert_eq!(status.line(), format!("{SHOWN}{end}"));
+        }
     }
 }

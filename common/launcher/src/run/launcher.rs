@@ -1,7 +1,7 @@
 //! Connects to the hosts of a job, checks whether it can start, starts it and runs it until its
 //! end; a job that failed may be restarted.
 
-use super::event_loop::EventLoop;
+use super::dispatcher::Dispatcher;
 use super::executor::ConnectedHosts;
 use super::outcome::{JobOutcome, Stopped, conclude, explain};
 use super::signals::Signals;
@@ -178,9 +178,9 @@ impl<'a> Launcher<'a> {
         sink: &mut OutputSink,
     ) -> JobOutcome {
         match self.start(plan, processes, sink) {
-            Ok(mut hosts) => {
+            Ok(hosts) => {
                 sink.notice(&begun_notice(plan, processes, &hosts));
-                EventLoop::begin(plan, processes, &mut hosts, sink, Instant::now()).run()
+                Dispatcher::new(plan, processes, &hosts, sink, Instant::now()).run()
             }
             Err(stopped) => stopped.outcome(),
         }

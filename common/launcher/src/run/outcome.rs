@@ -4,11 +4,11 @@ use super::signals::Signals;
 use crate::output::fold::telling;
 use crate::output::sink::{OutputSink, on_terminal};
 use crate::plan;
-use job::{Cause, Limit};
+use job::{Cause, Ending, JobFailure, Limit, Loss, Reason};
 use record::error::Report;
-use record::exit::{Exit, SignalNumber};
+use record::exit::{Exit, ProcessEnd, SignalNumber};
 use record::term::{self, millis};
-use record::{FirstFailure, Host, Role, Summary};
+use record::{FirstFailure, Host, Process, Role, Summary};
 use std::time::{Duration, Instant};
 use verdict::{Conclusion, JobFinding};
 
@@ -55,6 +55,61 @@ pub fn cause_label(cause: &Cause) -> &'static str {
         Cause::Stalled(_) => "stalled",
         Cause::Servers => "servers",
         Cause::Paused(_) => "paused",
+    }
+}
+
+/// The record of what failed first, with the last lines if it was a process.
+pub fn first_failure(
+    failure: &JobFailure,
+    process: Option<&Process>,
+    last_lines: Vec<String>,
+) -> FirstFailure {
+    let mut first = FirstFailure {
+        host: failure.host,
+        id: process.map(|process| process.id),
+        role: process.map(|process| process.role),
+        rank: process.map(|process| process.rank),
+        last_lines,
+        ..FirstFailure::default()
+    };
+    match &failure.reason {
+        Reason::Ended(end) => first.end = *end,
+        Reason::NotListening(time) => {
+            first.error = Some(format!("does not listen after {} s", time.as_secs_f32()));
+        }
+        Reason::EndedEarly => {
+            first.end = ProcessEnd::exited(0);
+            first.error = Some("is a service, and ended before the other programs".to_owned());
+        }
+        Reason::Raised(exception) => {
+            first.error = Some(format!("raised {exception} and did not end"));
+        }
+        Reason::Lost(loss) => first.error = Some(loss_label(loss)),
+    }
+    first
+}
+
+/// Why a host was lost, as it follows "lost: " in messages.
+fn loss_label(loss: &Loss) -> String {
+    match loss {
+        Loss::Silent(time) => format!("no message from it for {} s", time.as_secs_f32()),
+        Loss::SupervisorGone => {
+            "the agent that supervised graph servers there has ended".to_owned()
+        }
+        Loss::Other(why) => why.clone(),
+    }
+}
+
+/// The exit status of a job that ended like this.
+pub fn exit(ending: &Ending) -> Exit {
+    let reason = ending.failure.as_ref().map(|failure| &failure.reason);
+    match (&ending.cause, reason) {
+        (None, _) => Exit::Done,
+        (Some(Cause::Signal(signal)), _) => Exit::Signal(*signal),
+        (Some(Cause::Host | Cause::Servers | Cause::Paused(_)), _) => Exit::Unreachable,
+        (Some(Cause::Time(_) | Cause::Stalled(_)), _) => Exit::TimeLimit,
+        (Some(Cause::Process), Some(Reason::Ended(end))) => Exit::Process(end.shell_code()),
+        (Some(Cause::Process), _) => Exit::Process(1),
     }
 }
 
@@ -272,5 +327,125 @@ fn reason(cause: Option<&Cause>) -> Option<String> {
             ))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    fn processes() -> Vec<Process> {
+        let text = |role: &str, rank: u32, port: &str| {
+            format!(
+                "{{\"id\":{rank},\"of\":2,\"host\":{rank},\"ip\":\"10.0.0.1\",\
+                     \"role\":\"{role}\",\"rank\":{rank},\"argv\":[\"t\"]{port}}}"
+            )
+        };
+        [
+            text("server", 0, r#","port":30050"#),
+            text("trainer", 1, ""),
+        ]
+        .map(|text| serde_json::from_str(&text).unwrap())
+        .into()
+    }
+
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
+    #[test]
+    fn each_cause_has_its_exit_status_and_its_fields() {
+        let minute = Duration::from_secs(60);
+        let process = |reason| {
+            Some(JobFailure {
+                host: 1,
+                index: Some(0),
+                reason,
+            })
+        };
+        let lost = Some(JobFailure {
+            host: 0,
+            index: None,
+            reason: Reason::Lost("silent".into()),
+        });
+        let late = Some(JobFailure {
+            host: 0,
+            index: Some(0),
+            reason: Reason::NotListening(minute),
+        });
+        let none = ProcessEnd::default();
+        let (exited, killed) = (
+            ProcessEnd::exited(3),
+            ProcessEnd::killed(SignalNumber::KILL),
+        );
+        let table = [
+            (None, None, 0, (None, none, None)),
+            (
+                Some(Cause::Process),
+                process(Reason::Ended(exited)),
+                3,
+                (Some(1), exited, None),
+            ),
+            (
+                Some(Cause::Process),
+                process(Reason::Ended(killed)),
+                137,
+                (Some(1), killed, None),
+            ),
+            (Some(Cause::Host), lost, 74, (None, none, Some("silent"))),
+            (
+                Some(Cause::Signal(SignalNumber::INT)),
+                None,
+                130,
+                (None, none, None),
+            ),
+            (
+                Some(Cause::Process),
+                process(Reason::Raised("KeyError: 7".to_owned())),
+                1,
+                (Some(1), none, Some("raised KeyError: 7 and did not end")),
+            ),
+            (Some(Cause::Stalled(minute)), None, 124, (None, none, None)),
+            (
+                Some(Cause::Time(Limit::Job(minute))),
+                None,
+                124,
+                (None, none, None),
+            ),
+            (
+                Some(Cause::Time(Limit::Start(minute))),
+                late,
+                124,
+                (Some(0), none, Some("does not listen after 60 s")),
+            ),
+        ];
+        let processes = processes();
+        let last_lines = |failure: &JobFailure| match failure.host {
+            1 => vec!["its last".to_owned()],
+            _ => Vec::new(),
+        };
+        for (cause, failure, code, (id, end, error)) in table {
+            let ending = Ending {
+                cause: cause.clone(),
+                failure: failure.clone(),
+            };
+            assert_eq!(exit(&ending).code(), code, "{cause:?}");
+            let Some(failure) = failure else { continue };
+            let (process, lines) = match failure.index {
+                Some(_) => (
+                    Some(&processes[failure.host as usize]),
+                    last_lines(&failure),
+                ),
+                None => (None, Vec::new()),
+            };
+            let first = first_failure(&failure, process, lines);
+            assert_eq!((first.host, first.id), (failure.host, id), "{cause:?}");
+            assert_eq!(
+                (first.end, first.error.as_deref()),
+                (end, error),
+                "{cause:?}"
+            );
+            assert_eq!(
+                first.last_lines.len(),
+                usize::from(id == Some(1)),
+                "{cause:?}"
+            );
+        }
     }
 }

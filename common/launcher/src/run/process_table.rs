@@ -1,7 +1,6 @@
 //! The states of a job's processes as their hosts report them, and the records of these events.
 //! Each event is accepted only once.
 
-use crate::output::sink::OutputSink;
 use record::term::{millis, now_ms};
 use record::{Exited, Listening, Process, Started};
 use std::time::{Duration, Instant};
@@ -10,7 +9,6 @@ use wire::supervise;
 /// The state of a process.
 #[derive(Default)]
 struct ProcessState {
-    /// When it was started.
     started: Option<Instant>,
     listens: bool,
     exited: bool,
@@ -20,7 +18,6 @@ struct ProcessState {
 pub struct ProcessTable<'a> {
     processes: &'a [Process],
     states: Vec<ProcessState>,
-    /// How many were started.
     started_count: usize,
 }
 
@@ -34,12 +31,10 @@ impl<'a> ProcessTable<'a> {
         }
     }
 
-    /// Whether all processes were started.
     pub fn are_all_started(&self) -> bool {
         self.started_count == self.states.len()
     }
 
-    /// Whether a process has exited.
     pub fn has_exited(&self, process: usize) -> bool {
         self.states[process].exited
     }
@@ -66,64 +61,48 @@ impl<'a> ProcessTable<'a> {
         process: usize,
         pid: u32,
         now: Instant,
-        sink: &mut OutputSink,
-    ) -> Result<(), &'static str> {
+    ) -> Result<Started, &'static str> {
         let state = &mut self.states[process];
         if state.started.replace(now).is_some() || state.exited {
             return Err("a process started twice");
         }
         self.started_count += 1;
-        let Process {
-            id,
-            host,
-            role,
-            rank,
-            ..
-        } = self.processes[process];
-        sink.record(&Started {
-            id,
-            host,
-            role,
-            rank,
+        let process = &self.processes[process];
+        Ok(Started {
+            id: process.id,
+            host: process.host,
+            role: process.role,
+            rank: process.rank,
             pid,
             time_ms: now_ms(),
-        });
-        Ok(())
+        })
     }
 
     /// Notes that a server listens.
-    pub fn listening(&mut self, process: usize, sink: &mut OutputSink) -> Result<(), &'static str> {
-        let Process {
-            id,
-            host,
-            role,
-            rank,
-            port,
-            ..
-        } = self.processes[process];
+    pub fn listening(&mut self, process: usize) -> Result<Listening, &'static str> {
         let listens = &mut self.states[process].listens;
-        let Some(port) = port.filter(|_| !std::mem::replace(listens, true)) else {
+        let process = &self.processes[process];
+        let Some(port) = process.port.filter(|_| !std::mem::replace(listens, true)) else {
             return Err("a process listens that has no port, or twice");
         };
-        sink.record(&Listening {
-            id,
-            host,
-            role,
-            rank,
+        Ok(Listening {
+            id: process.id,
+            host: process.host,
+            role: process.role,
+            rank: process.rank,
             port,
             time_ms: now_ms(),
-        });
-        Ok(())
+        })
     }
 
-    /// Notes that a process has ended.
+    /// Notes that a process has exited; `while_ending` is whether the end of the job had begun.
     pub fn exited(
         &mut self,
         process: usize,
         exited: &supervise::Exited,
-        (while_ending, now): (bool, Instant),
-        sink: &mut OutputSink,
-    ) -> Result<(), &'static str> {
+        while_ending: bool,
+        now: Instant,
+    ) -> Result<Exited, &'static str> {
         let state = &mut self.states[process];
         if std::mem::replace(&mut state.exited, true) {
             return Err("a process ended twice");
@@ -131,33 +110,17 @@ impl<'a> ProcessTable<'a> {
         let ran = state
             .started
             .map_or(Duration::ZERO, |start| now.saturating_duration_since(start));
-        let Process {
-            id,
-            host,
-            role,
-            rank,
-            ..
-        } = self.processes[process];
-        sink.record(&Exited {
-            id,
-            host,
-            role,
-            rank,
+        let process = &self.processes[process];
+        Ok(Exited {
+            id: process.id,
+            host: process.host,
+            role: process.role,
+            rank: process.rank,
             end: exited.end,
             elapsed_ms: millis(ran),
             cpu_s: Some(exited.cpu_s).filter(|seconds| seconds.is_finite() && *seconds >= 0.0),
             max_rss_bytes: Some(exited.max_rss_bytes),
             while_ending,
-        });
-        Ok(())
-    }
-}
-
-/// An event that a host must not send, or not now.
-pub struct ProtocolBreach(pub String);
-
-impl<T: Into<String>> From<T> for ProtocolBreach {
-    fn from(breach: T) -> ProtocolBreach {
-        ProtocolBreach(breach.into())
+        })
     }
 }

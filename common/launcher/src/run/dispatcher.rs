@@ -1,0 +1,491 @@
+//! What decides while a job runs. The [`Dispatcher`] handles the events of all hosts: it writes
+//! their records and sends the requests that the state machine of the crate `job` decides on. A
+//! host is trusted only about its own processes, and each event is accepted only once. Only
+//! [`Dispatcher::run`] waits and reads the clock.
+
+use super::events::RunEvent;
+use super::executor::ConnectedHosts;
+use super::outcome::{JobOutcome, cause_label, exit, first_failure};
+use super::process_table::ProcessTable;
+use super::stall::StallReporter;
+use crate::output::lines::OutputJoiner;
+use crate::output::sink::OutputSink;
+use crate::output::status::{self, EndPhase, JobStatus};
+use crate::plan;
+use job::{Cause, Ending, JobAction, JobLife, JobMember, STACKS_TIME, Step};
+use record::error::{Fault, Report};
+use record::term::{millis, now_ms};
+use record::{Process, Role};
+use session::SessionEvent;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use wire::reap::Pick;
+use wire::stacks::RecordStacks;
+use wire::supervise::End;
+use wire::{Event, Request};
+
+/// How often to check time limits and to update the status line.
+const TICK: Duration = Duration::from_millis(500);
+/// If the dispatcher has not run for this long, the program was stopped. For as long again it
+/// checks no time limits, so that what hosts have reported meanwhile is handled first.
+const STOPPED: Duration = Duration::from_secs(2);
+/// How long the end may take on a host after the grace time, for KILL and the removal of shared
+/// memory.
+const END_LIMIT: Duration = Duration::from_secs(15);
+/// After this time, a message reports what the end of the job waits for.
+const NOTICE_AFTER: Duration = Duration::from_secs(2);
+/// How many times per second the stacks are read for a profile.
+const PROFILE_RATE: u32 = 10;
+
+/// Runs a job whose processes were requested, until it has ended on all hosts.
+pub struct Dispatcher<'a, 'h> {
+    plan: &'a plan::JobPlan,
+    processes: &'a [Process],
+    hosts: &'a ConnectedHosts<'h>,
+    sink: &'a mut OutputSink,
+    job: JobLife,
+    table: ProcessTable<'a>,
+    output: OutputJoiner,
+    stalls: StallReporter<'a>,
+    begun: Instant,
+    /// The time of the current event.
+    now: Instant,
+    /// When time limits are checked again.
+    checks_from: Instant,
+    /// When the status line is due.
+    status_at: Instant,
+    /// The hosts, by their indices, on which not everything has ended, and which are not lost.
+    up: BTreeSet<usize>,
+    /// The faults of what could not be ended.
+    faults: Report,
+    /// The times of the end, once it has begun.
+    end_times: Option<EndTimes>,
+    /// When all processes were started, if a profile is wanted.
+    all_started_at: Option<Instant>,
+    is_profile_requested: bool,
+    /// Whether the graph servers that the job uses have ended.
+    servers_ended: bool,
+    /// Whether dgl-reap has ended the whole job.
+    reaped: bool,
+}
+
+/// The times of the steps of a job's end.
+struct EndTimes {
+    /// When KILL is sent to processes that have not ended.
+    kill_at: Instant,
+    /// When the launcher gives up hosts that still send messages, but have not reported their end.
+    /// Silent hosts are lost earlier.
+    give_up_at: Instant,
+    /// When to report that the end takes long; `None` after the report.
+    notice_at: Option<Instant>,
+}
+
+impl EndTimes {
+    /// The time left until KILL.
+    fn kill_in(&self, now: Instant) -> Option<Duration> {
+        let left = self.kill_at.saturating_duration_since(now);
+        Some(left).filter(|left| !left.is_zero())
+    }
+}
+
+impl<'a, 'h> Dispatcher<'a, 'h> {
+    /// Begins with processes whose start has been requested.
+    pub fn new(
+        plan: &'a plan::JobPlan,
+        processes: &'a [Process],
+        hosts: &'a ConnectedHosts<'h>,
+        sink: &'a mut OutputSink,
+        now: Instant,
+    ) -> Dispatcher<'a, 'h> {
+        let on_hosts = hosts.sessions.iter().map(|session| {
+            let members = session.members.iter();
+            let members = members.map(|process| job_member(&processes[*process]));
+            (session.host.id, members.collect())
+        });
+        Dispatcher {
+            job: JobLife::new(on_hosts, plan.rules.clone(), plan.host_timeout, now),
+            table: ProcessTable::new(processes),
+            output: OutputJoiner::new(processes, now),
+            stalls: StallReporter::new(&plan.name, processes, &hosts.sessions),
+            plan,
+            processes,
+            hosts,
+            sink,
+            begun: now,
+            now,
+            checks_from: now,
+            status_at: now,
+            up: (0..hosts.sessions.len()).collect(),
+            faults: Report::default(),
+            end_times: None,
+            all_started_at: None,
+            is_profile_requested: false,
+            servers_ended: false,
+            reaped: false,
+        }
+    }
+
+    /// Runs until all hosts have ended.
+    pub fn run(mut self) -> JobOutcome {
+        while self.tick(Instant::now()) {
+            let mut event = self.hosts.next_event(Duration::ZERO);
+            if event.is_none() {
+                self.sink.flush();
+                event = self.hosts.next_event(self.wait_limit(Instant::now()));
+            }
+            if let Some(event) = event {
+                self.handle(event, Instant::now());
+            }
+        }
+        self.end()
+    }
+
+    /// Does everything that is due at this time; returns whether the job continues.
+    pub fn tick(&mut self, now: Instant) -> bool {
+        let last = std::mem::replace(&mut self.now, now);
+        // not twice in a row, so that a loop that is always slow checks limits, too
+        if now.saturating_duration_since(last) > STOPPED && last >= self.checks_from {
+            self.checks_from = now + STOPPED;
+        }
+        let checks_limits = now >= self.checks_from;
+        let is_over = |times: &EndTimes| now >= times.give_up_at;
+        if self.up.is_empty() || checks_limits && self.end_times.as_ref().is_some_and(is_over) {
+            return false;
+        }
+        if now >= self.status_at {
+            self.status_at = now + TICK;
+            self.sink.status(&self.status());
+        }
+        self.output.pass_on_due(now, self.sink);
+        if let Some(times) = &mut self.end_times
+            && let Some(left) = times.kill_in(now)
+            && times.notice_at.take_if(|at| now >= *at).is_some()
+        {
+            let (job, next) = (&self.plan.name, status::kill_notice(left));
+            self.sink
+                .notice(&format!("dgl-spawn: job {job} is ending: {next}"));
+        }
+        self.request_profile();
+        if checks_limits {
+            let action = self.job.tick(now);
+            self.act(action);
+        }
+        true
+    }
+
+    /// Requests the profile of the job once, when it is due.
+    fn request_profile(&mut self) {
+        let Some(times) = self.plan.profile else {
+            return;
+        };
+        if self.table.are_all_started() {
+            self.all_started_at.get_or_insert(self.now);
+        }
+        let is_due = self
+            .all_started_at
+            .is_some_and(|start| self.now.saturating_duration_since(start) >= times.after);
+        if !is_due || self.is_profile_requested || self.job.ending().is_some() {
+            return;
+        }
+        self.is_profile_requested = true;
+        self.hosts.send_all(&Request::RecordStacks(RecordStacks {
+            pick: Pick {
+                job: Some(self.plan.name.clone()),
+                ..Pick::default()
+            },
+            time_ms: millis(times.time),
+            rate: PROFILE_RATE,
+        }));
+    }
+
+    /// How long to wait for events at most.
+    pub fn wait_limit(&self, now: Instant) -> Duration {
+        self.output.due_at().map_or(TICK, |due| {
+            let left = due.saturating_duration_since(now);
+            TICK.min(left)
+        })
+    }
+
+    /// Why the job ends, once its end has begun.
+    pub fn ending(&self) -> Option<&Ending> {
+        self.job.ending()
+    }
+
+    /// Handles an event that arrived at this time.
+    pub fn handle(&mut self, event: RunEvent, now: Instant) {
+        self.now = now;
+        match event {
+            RunEvent::Signal(number) => {
+                let action = self.job.signal(number, now);
+                self.act(action);
+            }
+            RunEvent::StatusAsked => self.sink.notice(&format!("dgl-spawn: {}", self.status())),
+            RunEvent::Paused(time) => self.job.paused(time, now),
+            RunEvent::Host(host_index, _) if !self.up.contains(&host_index) => {}
+            RunEvent::Host(host_index, SessionEvent::Lost(why)) => self.lost(host_index, why),
+            RunEvent::Host(host_index, SessionEvent::Event(Event::Failed(failure), _)) => {
+                self.hosts.sessions[host_index].close();
+                self.lost(host_index, failure.problem);
+            }
+            RunEvent::Host(host_index, SessionEvent::Event(event, body)) => {
+                let session = &self.hosts.sessions[host_index];
+                match self.report(host_index, &event, &body) {
+                    Ok(()) => {
+                        let steps = self.job.event(session.host.id, &event, now);
+                        self.take(steps);
+                    }
+                    Err(breach) => {
+                        session.close();
+                        self.lost(host_index, format!("protocol error: {breach}"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes the records of an event of a host; an error is what the host must not send, or not
+    /// now.
+    #[expect(clippy::too_many_lines, reason = "it has a case for each event")]
+    fn report(&mut self, host_index: usize, event: &Event, body: &[u8]) -> Result<(), String> {
+        let host = self.hosts.sessions[host_index].host;
+        let member = |index: u32| self.hosts.member(host_index, index);
+        let is_ending = self.job.ending().is_some();
+        match event {
+            Event::Started(started) => {
+                let process = member(started.index)?;
+                let record = self.table.started(process, started.pid, self.now)?;
+                self.sink.record(&record);
+            }
+            Event::Listening(listening) => {
+                let record = self.table.listening(member(listening.index)?)?;
+                self.sink.record(&record);
+            }
+            Event::Output(output) => {
+                let process = member(output.index)?;
+                self.output
+                    .write(process, output.stream, body, self.now, self.sink)?;
+                if !is_ending {
+                    self.stalls.continues(process);
+                }
+            }
+            Event::Drained(drained) => {
+                let process = member(drained.index)?;
+                self.output.drain(process, drained.stream, self.sink)?;
+            }
+            Event::Exited(exited) => {
+                let process = member(exited.index)?;
+                let record = self.table.exited(process, exited, is_ending, self.now)?;
+                self.sink.record(&record);
+                self.output.exited(process);
+                if !is_ending {
+                    self.stalls.continues(process);
+                }
+                self.reaped |= exited.job_reaped;
+            }
+            Event::Raised(raised) => {
+                let process = member(raised.index)?;
+                if !self.table.has_exited(process) {
+                    let raised = raised.clone().bounded();
+                    self.stalls.raised(process, raised, self.sink);
+                }
+            }
+            Event::Stack(stack) => {
+                let stack = stack.clone().into_record(host.id, self.processes, now_ms());
+                self.stalls.stack(host_index, stack, is_ending, self.sink);
+            }
+            Event::Profile(profile) if self.is_profile_requested => {
+                let profile = profile.clone();
+                let profile = profile.into_record(host.id, self.processes, now_ms());
+                self.sink.report(host.id, &profile);
+            }
+            Event::StacksReported(reported) => {
+                let stopped = reported.stopped.iter().map(|index| member(*index));
+                let stopped = stopped.collect::<Result<Vec<_>, _>>()?;
+                self.stalls.reports.answered(host_index, stopped);
+            }
+            Event::ServersEnded(_) => self.servers_ended = is_ending,
+            Event::Over(over) => {
+                self.leave(host_index);
+                if over.survivors > 0 {
+                    let survivors = over.survivors;
+                    let problem = format!("{survivors} of the job's processes could not be ended");
+                    let fault = Fault::item(host.location(), problem);
+                    self.faults.push(fault.fix("check with dgl-reap --list"));
+                }
+            }
+            Event::Activity(_) | Event::ShmRemoved(_) | Event::Alive | Event::Done => {}
+            _ => return Err("an answer without a request".to_owned()),
+        }
+        Ok(())
+    }
+
+    /// Handles the loss of a host. After a pause, the hosts may have considered this launcher lost.
+    fn lost(&mut self, host_index: usize, why: String) {
+        let host = self.hosts.sessions[host_index].host;
+        self.leave(host_index);
+        let is_paused = matches!(self.job.cause(), Some(Cause::Paused(_)));
+        if self.job.ending().is_some() && !is_paused {
+            let problem = format!("lost while the job was ended: {why}");
+            let fix = "its agent's watcher ends the job there; check with dgl-reap --list";
+            let fault = Fault::unreachable(host.location(), problem);
+            self.faults.push(fault.fix(fix));
+        }
+        let steps = self.job.host_lost(host.id, why);
+        self.take(steps);
+    }
+
+    /// Expects nothing more of a host.
+    fn leave(&mut self, host_index: usize) {
+        self.up.remove(&host_index);
+        for process in &self.hosts.sessions[host_index].members {
+            self.output.finish(*process, self.sink);
+        }
+    }
+
+    fn act(&mut self, action: Option<JobAction>) {
+        let steps = self.job.steps(action);
+        self.take(steps);
+    }
+
+    fn take(&mut self, steps: Vec<Step>) {
+        if self.job.ending().is_some() {
+            self.output.begin_end();
+        }
+        for step in steps {
+            match step {
+                Step::Stalled(stalled) => self.stalls.stalled(stalled, self.sink),
+                Step::Resumed(host, activity) => {
+                    let index = activity.index;
+                    let process = index.and_then(|index| self.hosts.position(host, index));
+                    self.stalls.resumed(process.zip(activity.sign), self.sink);
+                }
+                Step::Send(request) => {
+                    if request == Request::ReportStacks {
+                        self.stalls.reports.ask();
+                    }
+                    self.hosts.send_all(&request);
+                    self.note_end(&request);
+                }
+            }
+        }
+    }
+
+    /// Notes the times of the end, which a request to all hosts may begin or shorten.
+    fn note_end(&mut self, request: &Request) {
+        let (now, grace) = (self.now, self.plan.rules.grace);
+        let kill_at = match (request, &mut self.end_times) {
+            (Request::Kill, Some(times)) => {
+                (times.kill_at, times.notice_at) = (now, None);
+                // somebody is impatient
+                times.give_up_at = times.give_up_at.min(now + END_LIMIT);
+                return;
+            }
+            (Request::Kill, None) => now + grace,
+            (Request::End(End { stacks, .. }), None) => {
+                let stacks = if *stacks { STACKS_TIME } else { Duration::ZERO };
+                now + stacks + grace
+            }
+            _ => return,
+        };
+        self.end_times = Some(EndTimes {
+            kill_at,
+            // the request or the report may be late by as long as a host may be silent
+            give_up_at: kill_at + self.plan.host_timeout + END_LIMIT,
+            notice_at: Some(now + NOTICE_AFTER),
+        });
+    }
+
+    fn status(&self) -> String {
+        let kill_in = |times: &EndTimes| times.kill_in(self.now);
+        let phase = match self.job.ending() {
+            None => EndPhase::Running,
+            Some(_) => EndPhase::Ending {
+                kill_in: self.end_times.as_ref().and_then(kill_in),
+            },
+        };
+        let wrote = |process| self.output.wrote(process);
+        let status = JobStatus {
+            name: &self.plan.name,
+            hosts_up: self.up.len(),
+            hosts: self.hosts.sessions.len(),
+            progress: self.job.progress(),
+            age: self.now.saturating_duration_since(self.begun),
+            stalls: self.stalls.brief(),
+            silent: self.table.silent(self.now, wrote),
+            phase,
+        };
+        status.line()
+    }
+
+    /// How the job ended.
+    pub fn end(self) -> JobOutcome {
+        self.sink.status("");
+        let ending = self.job.ending().cloned().unwrap_or_default();
+        let failure = ending.failure.as_ref();
+        let failed = failure.and_then(|failure| self.hosts.position(failure.host, failure.index?));
+        let process = failed.map(|process_index| &self.processes[process_index]);
+        let mut failure = failure.map(|failure| {
+            let lines = process.map(|process| self.sink.last_lines(process.id));
+            first_failure(failure, process, lines.unwrap_or_default())
+        });
+        if let (Some(Cause::Servers), Some(server)) = (&ending.cause, &mut failure) {
+            server.role = Some(Role::Server);
+        }
+        let mut report = self.faults;
+        for host_index in self.up {
+            let name = &self.plan.name;
+            let host = self.hosts.sessions[host_index].host;
+            let problem = "it did not report that the job's processes have ended";
+            let fix = format!("check with dgl-reap --list, end them with dgl-reap --job {name}");
+            report.push(Fault::unreachable(host.location(), problem).fix(fix));
+        }
+        let exit = if report.0.is_empty() {
+            exit(&ending)
+        } else {
+            exit(&ending).worst(report.exit())
+        };
+        JobOutcome {
+            exit,
+            cause_label: ending.cause.as_ref().map(cause_label),
+            cause: ending.cause,
+            failure,
+            started: true,
+            age: self.now.saturating_duration_since(self.begun),
+            graph_servers_lost: self.servers_ended,
+            raised: self.stalls.raised_lines(failed),
+            reaped: self.reaped,
+            signalled: self.job.signalled(),
+            report,
+        }
+    }
+}
+
+/// A process as the state machine sees it.
+fn job_member(process: &Process) -> JobMember {
+    JobMember {
+        role: process.role,
+        service: process.service,
+        awaited: process.port.is_some(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_with_a_port_is_awaited() {
+        for (role, port) in [(Role::Server, Some(30050)), (Role::Trainer, None)] {
+            let process = Process {
+                port,
+                ..Process::new(0, 0, record::IpAddr::default(), role, 0)
+            };
+            let expected = JobMember {
+                role,
+                service: false,
+                awaited: role == Role::Server,
+            };
+            assert_eq!(job_member(&process), expected);
+        }
+    }
+}
