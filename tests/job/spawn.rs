@@ -124,6 +124,39 @@ fn the_log_dir_has_the_records_of_this_run_and_keeps_those_of_earlier_ones() {
     );
 }
 
+#[test]
+fn files_of_others_in_the_log_dir_stay_where_they_are() {
+    let folder = scratch();
+    job(&folder, &[(None, "echo one"), (None, "echo two")]);
+    spawn(&folder, "--log-dir .").ends(0);
+    sh(&folder, "echo mine | tee slurm-12345.log trainer-7.log");
+    job(&folder, &[(None, "echo three")]);
+    spawn(&folder, "--log-dir .").ends(0);
+    let names = sh(&folder, "echo *.log; cd run-1; echo *").out;
+    assert_eq!(
+        names,
+        "slurm-12345.log trainer-0.log trainer-7.log\nrun.jsonl trainer-0.log trainer-1.log\n"
+    );
+}
+
+#[test]
+fn the_log_dir_of_a_running_job_is_refused() {
+    let folder = scratch();
+    job(&folder, &[(None, "until [ -e go ]; do sleep 0.1; done")]);
+    let script = "dgl-spawn --connect local --log-dir logs <job.jsonl >out & p=$!
+        until grep -q started logs/run.jsonl; do sleep 0.1; done
+        dgl-spawn --connect local --log-dir logs <job.jsonl; echo $?
+        dgl-spawn --connect local --log-dir logs </dev/null; echo $?
+        : >go; wait $p; echo $?; ls logs; cmp out logs/run.jsonl";
+    let ran = sh(&folder, script);
+    ran.err_has("--log-dir: a running job writes its logs there");
+    assert_eq!(
+        ran.out, "74\n65\n0\nrun.jsonl\ntrainer-0.log\n",
+        "{}",
+        ran.err
+    );
+}
+
 /// Python ends in the middle of its stacks when ABRT comes a second time. Both processes are in one
 /// group.
 #[test]

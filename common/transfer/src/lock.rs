@@ -39,6 +39,25 @@ pub enum LockAttempt {
     NoLocks(Errno),
 }
 
+/// The lock of one process on an open file, until it is dropped.
+pub struct FileLock {
+    _file: Flock<File>,
+}
+
+impl FileLock {
+    /// Takes the lock; `None` if another process has it, or the file system has no locks.
+    pub fn take(file: &File) -> Option<FileLock> {
+        let file = Flock::lock(file.try_clone().ok()?, FlockArg::LockExclusiveNonblock);
+        Some(FileLock { _file: file.ok()? })
+    }
+
+    /// Whether another process has the lock. The file may be open for reading only.
+    pub fn is_taken(file: &File) -> io::Result<bool> {
+        let attempt = Flock::lock(file.try_clone()?, FlockArg::LockSharedNonblock);
+        Ok(matches!(attempt, Err((_, Errno::EWOULDBLOCK))))
+    }
+}
+
 impl Lock {
     /// Takes the lock of this name for an owner, if no other owner has it.
     pub fn take(folder: &Folder, name: &'static str, owner: &str) -> io::Result<LockAttempt> {

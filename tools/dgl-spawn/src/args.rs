@@ -46,7 +46,7 @@ pub struct Args {
     /// records are written immediately. The directory is created if necessary. A log may be a FIFO
     /// or a symbolic link that you have created there; one of another user is refused. Files of an
     /// earlier run are first moved to a subdirectory, `run-1` for the first run, `run-2` for the
-    /// next, and so on; nothing is deleted.
+    /// next, and so on; nothing is deleted. The directory of a running job is refused.
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
 

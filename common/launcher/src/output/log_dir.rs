@@ -1,12 +1,14 @@
 //! The directory of `--log-dir`: a log file for each process, and run.jsonl with all records, so
 //! that dgl-why and dgl-report can explain a run that was watched on a terminal.
 
-use record::{Process, Role};
-use std::collections::BTreeMap;
+use record::Process;
+use record::jsonl::Head;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use transfer::folder::Folder;
+use transfer::lock::FileLock;
 
 /// The name of the file of records, which the manual mentions.
 const RECORDS: &str = "run.jsonl";
@@ -20,10 +22,12 @@ const FOLDER_MODE: u32 = 0o777;
 /// A file of the directory, with its name for messages; `None` once it could not be written.
 type LogFile = Option<(String, BufWriter<File>)>;
 
-/// The open files of the directory; empty without `--log-dir`.
+/// The open files of the directory; empty without `--log-dir`. The file of records is locked, so
+/// that nothing of a running job is moved away.
 #[derive(Default)]
 pub struct LogDir {
     records: LogFile,
+    _lock: Option<FileLock>,
     logs: BTreeMap<u32, LogFile>,
     /// Whether a file could not be written.
     pub has_failed: bool,
@@ -40,18 +44,19 @@ impl LogDir {
         reserve_descriptors(count)
             .map_err(|error| format!("{count} files cannot be open at once: {error}"))?;
         let folder = Folder::open_or_make(folder).map_err(|fault| fault.here())?;
-        set_earlier_run_aside(&folder).map_err(|error| error.to_string())?;
+        let names = processes.iter().map(log_name).collect();
+        set_earlier_run_aside(&folder, names).map_err(|error| error.to_string())?;
         let open = |name: String, mode: u32| match folder.open_log(&name, mode) {
             Ok(file) => Ok(Some((name, BufWriter::new(file)))),
             Err(error) => Err(format!("{name}: {error}")),
         };
-        let log = |process: &Process| {
-            let name = record::log_name(process.role, process.rank);
-            Ok((process.id, open(name, LOG_MODE)?))
-        };
+        let records = open(RECORDS.to_owned(), RECORDS_MODE)?;
+        let lock = |(_, file): &(String, BufWriter<File>)| FileLock::take(file.get_ref());
+        let log = |process: &Process| Ok((process.id, open(log_name(process), LOG_MODE)?));
         Ok(LogDir {
             logs: processes.iter().map(log).collect::<Result<_, String>>()?,
-            records: open(RECORDS.to_owned(), RECORDS_MODE)?,
+            _lock: records.as_ref().and_then(lock),
+            records,
             has_failed: false,
         })
     }
@@ -106,23 +111,38 @@ fn reserve_descriptors(count: usize) -> io::Result<()> {
     more.collect::<io::Result<Vec<File>>>().map(drop)
 }
 
-/// Moves the files of an earlier run to a new directory, run-1, run-2 and so on, so that all logs
-/// beside it belong to this run. Something else in the place of a log, such as a FIFO that the user
-/// made, is left alone.
-fn set_earlier_run_aside(folder: &Folder) -> io::Result<()> {
-    let (mut files, mut last_run) = (Vec::new(), 0u32);
-    for name in folder.names()? {
-        let name = name.to_string_lossy().into_owned();
-        if let Some(number) = name.strip_prefix("run-").and_then(|text| text.parse().ok()) {
-            last_run = last_run.max(number);
+fn log_name(process: &Process) -> String {
+    record::log_name(process.role, process.rank)
+}
+
+/// Moves the files of an earlier run, and those that have the names of this run's logs, to a new
+/// directory, run-1, run-2 and so on, so that all logs beside it belong to this run. Something else
+/// in the place of a log, such as a FIFO that the user made, is left alone.
+fn set_earlier_run_aside(folder: &Folder, mut names: BTreeSet<String>) -> io::Result<()> {
+    // it may also be missing, or something that the user has put there
+    if let Ok(records) = folder.file(RECORDS) {
+        if FileLock::is_taken(&records)? {
+            return Err(io::Error::other("a running job writes its logs there"));
         }
-        if is_of_a_run(&name) && folder.stat(&name)?.is_file() {
-            files.push(name);
+        names.extend(logs_of_run(&records)?);
+    }
+    names.insert(RECORDS.to_owned());
+    let mut files = Vec::new();
+    for name in names {
+        match folder.stat(&name) {
+            Ok(found) if found.is_file() => files.push(name),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
     }
     if files.is_empty() {
         return Ok(());
     }
+    let numbers = folder.names()?.into_iter().filter_map(|name| {
+        let name = name.to_string_lossy();
+        name.strip_prefix("run-")?.parse().ok()
+    });
+    let last_run: u32 = numbers.max().unwrap_or_default();
     let aside = (last_run.saturating_add(1)..u32::MAX)
         .map(|number| format!("run-{number}"))
         .find_map(|aside| match folder.make_new(&aside, FOLDER_MODE) {
@@ -140,12 +160,21 @@ fn set_earlier_run_aside(folder: &Folder) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether dgl-spawn writes a file of this name.
-fn is_of_a_run(name: &str) -> bool {
-    let log = name
-        .strip_suffix(".log")
-        .and_then(|log| log.rsplit_once('-'));
-    let is_log =
-        log.is_some_and(|(role, rank)| role.parse::<Role>().is_ok() && rank.parse::<u32>().is_ok());
-    is_log || name == RECORDS
+/// The logs of the processes of a run, by its records. Only dgl-spawn's own files may be moved:
+/// others have such names, too, like the slurm-12345.log of a batch job.
+fn logs_of_run(records: &File) -> io::Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for line in BufReader::new(records).split(b'\n') {
+        let line = line?;
+        match Head::parse(&line).map(|head| head.r#type).as_deref() {
+            Ok("process") => {
+                let process = serde_json::from_slice(&line).ok();
+                names.extend(process.as_ref().map(log_name));
+            }
+            // the records of the input come first
+            Ok("started") => break,
+            _ => {}
+        }
+    }
+    Ok(names)
 }
