@@ -387,6 +387,31 @@ fn slow_a_signal_while_a_try_ends_is_the_last_word() {
 }
 
 #[test]
+fn slow_a_server_that_fails_as_its_clients_leave_does_not_fail_the_job() {
+    let folder = scratch();
+    let server = "until [ -e left ]; do sleep 0.02; done; exit 9";
+    for (status, message) in [(0, "ended well"), (3, "server 0 on host 0 (127.0.0.1)")] {
+        let trainer = format!(": >left; sleep 0.3; exit {status}");
+        crate::spawn::job(&folder, &[(Some(31998), server), (None, &trainer)]);
+        let ran = spawn(&folder, "--no-preflight");
+        // the first failure that arrived is that of the server
+        let expected = if status == 0 { 0 } else { 9 };
+        assert_eq!(ran.status, expected, "{}{}", ran.out, ran.err);
+        ran.err_has(message);
+        std::fs::remove_file(folder.join("left")).unwrap();
+    }
+}
+
+#[test]
+fn slow_a_server_that_exited_is_not_one_that_does_not_listen() {
+    let folder = scratch();
+    crate::spawn::job(&folder, &[(Some(31997), "exit 0"), (None, "sleep 60")]);
+    spawn(&folder, "--no-preflight --start-timeout 2s --grace 1s")
+        .ends(124)
+        .err_has("server 0 exited before it listened");
+}
+
+#[test]
 fn slow_what_ends_after_the_end_began_is_marked() {
     let folder = scratch();
     job(

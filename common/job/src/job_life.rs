@@ -13,8 +13,11 @@ use wire::ending::{Cause, Ending, JobFailure, Limit, Loss, Reason, Rules};
 /// time get TERM. A service may end before its clients by this time plus `patience`, because the
 /// report of a client's end may be late by `patience`.
 pub const SERVERS_LINGER: Duration = Duration::from_secs(5);
+/// How long a failure of a server waits for the ends of its clients: if all of them succeed, it
+/// failed only because they left, and its report arrived before theirs.
+const SERVER_FAILURE_WAIT: Duration = Duration::from_secs(1);
 /// Signals that arrive within this time of the first one count as one.
-pub const ONE_SIGNAL: Duration = Duration::from_secs(1);
+const ONE_SIGNAL: Duration = Duration::from_secs(1);
 
 /// A process: the number of its host, and its index on that host.
 pub type ProcessId = (u32, u32);
@@ -46,6 +49,8 @@ pub struct JobLife {
     ending: Option<Ending>,
     /// When servers that outlive their clients will be ended.
     linger: Option<Instant>,
+    /// The first failure of a server, and until when it waits for the ends of all clients.
+    server_failure: Option<(JobFailure, Instant)>,
     /// The service that ended first, and the time by which its clients must have ended too.
     ended_early: Option<(ProcessId, Instant)>,
     /// The first signal that arrived, and when.
@@ -84,6 +89,7 @@ impl JobLife {
             begun: now,
             ending: None,
             linger: None,
+            server_failure: None,
             ended_early: None,
             signalled: None,
             pause: None,
@@ -130,7 +136,13 @@ impl JobLife {
             if let Some(pause) = pause {
                 return self.end(Cause::Paused(pause.time), None);
             }
-            return self.fail(Cause::Process, id, Reason::Ended(end));
+            let failure = failure(id, Reason::Ended(end));
+            if !member.serves() || self.running_clients == 0 {
+                return self.end(Cause::Process, Some(failure));
+            }
+            let until = now + SERVER_FAILURE_WAIT;
+            self.server_failure.get_or_insert((failure, until));
+            return None;
         }
         if self.running_count == 0 {
             return self.end_well();
@@ -139,6 +151,7 @@ impl JobLife {
             return None;
         }
         if self.running_clients == 0 {
+            self.server_failure = None;
             self.linger.get_or_insert(now + SERVERS_LINGER);
         } else if member.service {
             let until = now + SERVERS_LINGER + self.patience;
@@ -149,14 +162,10 @@ impl JobLife {
 
     /// Ends the job because a host is lost.
     pub fn end_for_lost_host(&mut self, host: u32, why: impl Into<Loss>) -> Option<JobAction> {
-        if !self.may_end() {
-            return None;
-        }
         if let Some(pause) = self.pause {
             return self.end(Cause::Paused(pause.time), None);
         }
-        self.ending = Some(Ending::lost(host, why.into()));
-        Some(JobAction::End)
+        self.begin_end(Ending::lost(host, why.into()))
     }
 
     /// Handles the end of the graph servers that the job uses; `failure` is the first failure among
@@ -185,7 +194,7 @@ impl JobLife {
     /// Handles an uncaught exception of a process that does not end by itself.
     pub fn raised(&mut self, id: ProcessId, exception: String) -> Option<JobAction> {
         self.processes.get(&id).filter(|state| state.running)?;
-        self.fail(Cause::Process, id, Reason::Raised(exception))
+        self.end(Cause::Process, Some(failure(id, Reason::Raised(exception))))
     }
 
     /// Ends the job because it has shown no activity for this long.
@@ -199,9 +208,10 @@ impl JobLife {
     /// ending, do not shorten the grace time; Ctrl-C does.
     pub fn signal(&mut self, signal: SignalNumber, now: Instant) -> Option<JobAction> {
         let (_, since) = *self.signalled.get_or_insert((signal, now));
-        if self.ending.is_none() {
+        let is_same = signal != SignalNumber::INT && now < since + ONE_SIGNAL;
+        if self.may_end() {
             self.end(Cause::Signal(signal), None)
-        } else if signal != SignalNumber::INT && now < since + ONE_SIGNAL {
+        } else if is_same {
             None
         } else {
             Some(JobAction::Kill)
@@ -219,14 +229,20 @@ impl JobLife {
         if !self.may_end() {
             return None;
         }
-        if self.linger.is_some_and(|until| now >= until) {
-            return self.end_well();
+        if let Some(until) = self.linger {
+            // no limit matters after the last client
+            return (now >= until).then(|| self.end_well()).flatten();
+        }
+        if let Some((failure, until)) = &self.server_failure
+            && now >= *until
+        {
+            let failure = failure.clone();
+            return self.end(Cause::Process, Some(failure));
         }
         if let Some((id, until)) = self.ended_early
             && now >= until
-            && self.linger.is_none()
         {
-            return self.fail(Cause::Process, id, Reason::EndedEarly);
+            return self.end(Cause::Process, Some(failure(id, Reason::EndedEarly)));
         }
         let awaited = self.awaited.first().copied();
         let is_over = |limit: &&Limit| {
@@ -237,13 +253,15 @@ impl JobLife {
                 && (matches!(limit, Limit::Job(_)) || awaited.is_some())
         };
         let limit = *self.rules.limits.iter().find(is_over)?;
-        match (limit, awaited) {
-            (Limit::Start(time), Some(id)) => {
-                self.fail(Cause::Time(limit), id, Reason::NotListening(time))
+        let failure = match (limit, awaited) {
+            (Limit::Start(_), Some(id)) if !self.processes[&id].running => {
+                Some(failure(id, Reason::EndedEarly))
             }
-            _ => self.end(Cause::Time(limit), None),
-        }
-        .map(|_| JobAction::EndWithStacks)
+            (Limit::Start(time), Some(id)) => Some(failure(id, Reason::NotListening(time))),
+            _ => None,
+        };
+        self.end(Cause::Time(limit), failure)
+            .map(|_| JobAction::EndWithStacks)
     }
 
     /// Why the job ends, once its end has begun.
@@ -282,31 +300,35 @@ impl JobLife {
         self.ending.is_none()
     }
 
-    fn fail(
-        &mut self,
-        cause: Cause,
-        (host, index): ProcessId,
-        reason: Reason,
-    ) -> Option<JobAction> {
-        let failure = JobFailure {
-            host,
-            index: Some(index),
-            reason,
-        };
-        self.end(cause, Some(failure))
-    }
-
     fn end(&mut self, cause: Cause, failure: Option<JobFailure>) -> Option<JobAction> {
         let cause = Some(cause);
-        self.may_end().then(|| {
-            self.ending = Some(Ending { cause, failure });
-            JobAction::End
-        })
+        self.begin_end(Ending { cause, failure })
+    }
+
+    /// Begins the end; a failure of a server that arrived before it is the cause.
+    fn begin_end(&mut self, ending: Ending) -> Option<JobAction> {
+        if !self.may_end() {
+            return None;
+        }
+        let earlier = self.server_failure.take().map(|(failure, _)| Ending {
+            cause: Some(Cause::Process),
+            failure: Some(failure),
+        });
+        self.ending = Some(earlier.unwrap_or(ending));
+        Some(JobAction::End)
     }
 
     fn end_well(&mut self) -> Option<JobAction> {
         self.ending = Some(Ending::default());
         Some(JobAction::End)
+    }
+}
+
+fn failure((host, index): ProcessId, reason: Reason) -> JobFailure {
+    JobFailure {
+        host,
+        index: Some(index),
+        reason,
     }
 }
 
@@ -521,12 +543,78 @@ mod tests {
         assert_eq!(exited(&mut stays, 1, ProcessEnd::exited(0), now), None);
         assert_eq!(stays.tick(now + SERVERS_LINGER), END);
         assert_eq!(why(&stays), (None, None));
+    }
 
-        let (mut fails, now) = job(&members);
-        assert_eq!(exited(&mut fails, 0, ProcessEnd::exited(3), now), END);
+    /// What happens after a server has failed and before that ends the job.
+    type Follows = fn(&mut JobLife, Instant) -> Option<JobAction>;
+
+    #[test]
+    fn a_server_that_fails_as_its_clients_leave_does_not_fail_the_job() {
+        let failure = failed(0, Some(0), ended(ProcessEnd::exited(3)));
+        let fails = (Some(&Cause::Process), Some(&failure));
+        let table: [(Follows, _, _); 6] = [
+            (|job, now| job.tick(now + SERVER_FAILURE_WAIT), END, fails),
+            (
+                |job, now| exited(job, 1, ProcessEnd::exited(1), now),
+                END,
+                fails,
+            ),
+            (
+                |job, now| exited(job, 2, ProcessEnd::exited(4), now),
+                None,
+                (None, None),
+            ),
+            (|job, _| job.end_for_lost_host(1, "gone"), END, fails),
+            (|job, now| job.signal(SignalNumber::INT, now), END, fails),
+            (
+                |job, now| exited(job, 1, ProcessEnd::exited(0), now),
+                None,
+                (None, None),
+            ),
+        ];
+        for service in [false, true] {
+            let mut members = members(&[Role::Server, Role::Worker, Role::Server]);
+            if service {
+                (members[0].role, members[0].service) = (Role::Worker, true);
+            }
+            for (nth, (follows, action, outcome)) in table.iter().enumerate() {
+                let (mut job, now) = job(&members);
+                assert_eq!(exited(&mut job, 0, ProcessEnd::exited(3), now), None);
+                assert_eq!(job.tick(now), None);
+                assert_eq!(follows(&mut job, now), *action, "{nth}");
+                assert_eq!(why(&job), *outcome, "{nth}");
+            }
+            let (mut job, now) = job(&members);
+            exited(&mut job, 0, ProcessEnd::exited(3), now);
+            exited(&mut job, 1, ProcessEnd::exited(0), now);
+            assert_eq!(job.tick(now + SERVER_FAILURE_WAIT), None);
+            assert_eq!(job.tick(now + SERVERS_LINGER), END);
+            assert_eq!(why(&job), (None, None));
+        }
+    }
+
+    #[test]
+    fn no_limit_is_checked_after_the_last_client() {
+        let (mut job, now) = job(&awaited(&[Role::Server, Role::Trainer]));
+        let limit = now + Duration::from_secs(3600);
+        let last = limit - Duration::from_secs(1);
+        job.listening((0, 0));
+        assert_eq!(exited(&mut job, 1, ProcessEnd::exited(0), last), None);
+        assert_eq!(job.tick(limit), None);
+        assert_eq!(job.tick(last + SERVERS_LINGER), END);
+        assert_eq!(why(&job), (None, None));
+    }
+
+    #[test]
+    fn a_server_that_exited_is_not_one_that_does_not_listen() {
+        let (mut job, now) = job(&awaited(&[Role::Server, Role::Trainer]));
+        assert_eq!(exited(&mut job, 0, ProcessEnd::exited(0), now), None);
+        let limit = Duration::from_secs(60);
+        assert_eq!(job.tick(now + limit), Some(JobAction::EndWithStacks));
+        let early = failed(0, Some(0), Reason::EndedEarly);
         assert_eq!(
-            fails.failure().unwrap().reason,
-            ended(ProcessEnd::exited(3))
+            why(&job),
+            (Some(&Cause::Time(Limit::Start(limit))), Some(&early))
         );
     }
 
@@ -558,7 +646,7 @@ mod tests {
         assert_eq!(
             exited(
                 &mut processes_first,
-                0,
+                1,
                 ProcessEnd::killed(SignalNumber::TERM),
                 now
             ),
@@ -569,7 +657,7 @@ mod tests {
         assert_eq!(signals, [None, Some(JobAction::Kill)]);
         let (mut user, now) = job(&members);
         let actions = (
-            exited(&mut user, 0, ProcessEnd::exited(1), now),
+            exited(&mut user, 1, ProcessEnd::exited(1), now),
             user.signal(SignalNumber::INT, now),
         );
         assert_eq!(actions, (END, Some(JobAction::Kill)));

@@ -51,7 +51,7 @@ pub enum Reason {
     NotListening(Duration),
     /// The host was lost.
     Lost(Loss),
-    /// The process of a service ended well, but before the others.
+    /// The process of a service exited with 0 before the others, or a server before it listened.
     EndedEarly,
     /// The process raised this exception, which was not caught, and did not end.
     Raised(String),

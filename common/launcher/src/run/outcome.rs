@@ -79,7 +79,12 @@ pub fn first_failure(
         }
         Reason::EndedEarly => {
             first.end = ProcessEnd::exited(0);
-            first.error = Some("is a service, and ended before the other programs".to_owned());
+            let error = if process.is_some_and(|process| !process.service) {
+                "exited before it listened"
+            } else {
+                "is a service, and ended before the other programs"
+            };
+            first.error = Some(error.to_owned());
         }
         Reason::Raised(exception) => {
             first.error = Some(format!("raised {exception} and did not end"));
@@ -369,6 +374,11 @@ mod tests {
             index: Some(0),
             reason: Reason::NotListening(minute),
         });
+        let exited_early = Some(JobFailure {
+            host: 0,
+            index: Some(0),
+            reason: Reason::EndedEarly,
+        });
         let none = ProcessEnd::default();
         let (exited, killed) = (
             ProcessEnd::exited(3),
@@ -413,6 +423,16 @@ mod tests {
                 late,
                 124,
                 (Some(0), none, Some("does not listen after 60 s")),
+            ),
+            (
+                Some(Cause::Time(Limit::Start(minute))),
+                exited_early,
+                124,
+                (
+                    Some(0),
+                    ProcessEnd::exited(0),
+                    Some("exited before it listened"),
+                ),
             ),
         ];
         let processes = processes();
