@@ -387,6 +387,24 @@ fn slow_a_signal_while_a_try_ends_is_the_last_word() {
 }
 
 #[test]
+fn slow_an_interrupt_that_arrives_twice_leaves_the_grace() {
+    for (pause, is_saved) in [("0.01", true), ("0.5", false)] {
+        let folder = scratch();
+        let saves = "trap 'sleep 1; : >saved; exit 0' TERM; : >up; while :; do sleep 0.1; done";
+        job(&folder, &[saves]);
+        // a job in the background of a shell ignores INT
+        let script = format!(
+            "(until [ -e up ]; do sleep 0.05; done
+              read -r p <pid; kill -INT $p; sleep {pause}; kill -INT $p) &
+             sh -c 'echo $$ >pid; exec dgl-spawn --connect local --grace 30s <job.jsonl'"
+        );
+        let ran = sh(&folder, &script);
+        assert_eq!(ran.status, 130, "{}", ran.err);
+        assert_eq!(folder.join("saved").exists(), is_saved, "{}", ran.err);
+    }
+}
+
+#[test]
 fn slow_a_server_that_fails_as_its_clients_leave_does_not_fail_the_job() {
     let folder = scratch();
     let server = "until [ -e left ]; do sleep 0.02; done; exit 9";

@@ -18,6 +18,9 @@ pub const SERVERS_LINGER: Duration = Duration::from_secs(5);
 const SERVER_FAILURE_WAIT: Duration = Duration::from_secs(1);
 /// Signals that arrive within this time of the first one count as one.
 const ONE_SIGNAL: Duration = Duration::from_secs(1);
+/// The same for two SIGINT: a terminal sends one to the launcher and to what started it, such as
+/// srun or npm, which passes it on at once. Users need longer to press Ctrl-C again.
+const ONE_INTERRUPT: Duration = Duration::from_millis(200);
 
 /// A process: the number of its host, and its index on that host.
 pub type ProcessId = (u32, u32);
@@ -205,10 +208,14 @@ impl JobLife {
     /// Handles a signal. The first one ends the job with its grace time, the next one at once. An
     /// engine such as Slurm signals the processes, the launcher and its shell in any order, so
     /// signals that arrive together with the first one, and a first signal while the job is already
-    /// ending, do not shorten the grace time; Ctrl-C does.
+    /// ending, do not shorten the grace time; a first Ctrl-C then does.
     pub fn signal(&mut self, signal: SignalNumber, now: Instant) -> Option<JobAction> {
+        let is_first = self.signalled.is_none();
         let (_, since) = *self.signalled.get_or_insert((signal, now));
-        let is_same = signal != SignalNumber::INT && now < since + ONE_SIGNAL;
+        let is_same = match signal {
+            SignalNumber::INT => !is_first && now < since + ONE_INTERRUPT,
+            _ => now < since + ONE_SIGNAL,
+        };
         if self.may_end() {
             self.end(Cause::Signal(signal), None)
         } else if is_same {
@@ -630,7 +637,10 @@ mod tests {
     fn a_second_signal_is_impatient() {
         let (mut job, now) = job(&members(&[Role::Trainer]));
         assert_eq!(job.signal(SignalNumber::INT, now), END);
-        assert_eq!(job.signal(SignalNumber::INT, now), Some(JobAction::Kill));
+        let passed_on = now + Duration::from_millis(5);
+        assert_eq!(job.signal(SignalNumber::INT, passed_on), None);
+        let again = now + ONE_INTERRUPT;
+        assert_eq!(job.signal(SignalNumber::INT, again), Some(JobAction::Kill));
         assert_eq!(job.cause(), Some(&Cause::Signal(SignalNumber(2))));
     }
 
