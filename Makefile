@@ -34,7 +34,7 @@ check: need-check
 	cargo clippy --workspace --exclude dgl-tools-tests --locked -- -D clippy::disallowed-methods
 	shellcheck $(foreach script,$(SCRIPTS) dgl-tools,tools/$(script)/$(script))
 	shellcheck -s sh common/remote/src/*.sh tests/need.sh tests/silence/mpi.sh tests/alone.sh tests/cases/commands.sh packaging/*.sh site/build.sh
-	shellcheck examples/*/train.sbatch
+	shellcheck examples/*/*.sbatch examples/slurm/epilog.sh
 	shellcheck -s bash completions/dgl-tools.bash
 	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/dist.sh tests/debian.sh tests/kernel.sh tests/kernel/*.sh tests/kernel/init tests/venv.sh tests/pip.sh tests/torchfrtrace.sh tests/py-spy.sh tests/openssh.sh tests/s3.sh tests/recordings/*.sh tests/fixtures/*/*.sh tests/graphstorm/python.sh tests/glt/python.sh tests/demo.sh tests/run.sh tests/silence/*.sh tests/soak.sh fuzz/run tests/bench/*.sh site/pictures.sh .ci/run
 	mandoc -T lint -W warning $(PAGES:%=man/%.1) $(FORMATS:%=man/%.5) $(GUIDES:%=man/%.7)
@@ -195,9 +195,9 @@ FISH = share/fish/vendor_completions.d
 ZSH = share/zsh/site-functions
 DATA = share/dgl-tools
 DOC = share/doc/dgl-tools
-EXAMPLES = $(addprefix torch/,Makefile ip_config.txt train.sbatch code/data.py code/ddp.py) \
+EXAMPLES = $(addprefix torch/,Makefile ip_config.txt train.sbatch shared.sbatch code/data.py code/ddp.py) \
 	$(addprefix dgl/,Makefile ip_config.txt train.sbatch partition.py code/train.py) \
-	$(addprefix graphstorm/,Makefile ip_config.txt nc.yaml)
+	$(addprefix graphstorm/,Makefile ip_config.txt nc.yaml) slurm/epilog.sh
 
 install:
 	install -d $(addprefix $(PLACE)/,bin $(MAN1) share/man/man5 share/man/man7 $(BASH) $(FISH) $(ZSH) include $(AGENTS) $(DATA) $(DOC))
@@ -238,7 +238,7 @@ dist:
 test-dist:
 	tests/dist.sh
 
-# Tutorials, manual, README and changelog as static pages, in $(CARGO_TARGET_DIR)/site.
+# Tutorials, manual and the other documents as static pages, in $(CARGO_TARGET_DIR)/site.
 site:
 	site/build.sh
 

@@ -95,6 +95,12 @@ fn the_manual_shows_the_example() {
         .replace("\\(dq", "\"");
     let file = std::fs::read_to_string(root().join("examples/dgl/train.sbatch")).unwrap();
     assert_eq!(shown.trim_end(), file.trim_end());
+    let tutorial = read(&root(), "site/tutorials/slurm.md");
+    let script = read(&root(), "examples/torch/shared.sbatch");
+    assert!(
+        tutorial.contains(&script),
+        "the tutorial (left) shows another script (right)"
+    );
 }
 
 #[test]
@@ -119,6 +125,32 @@ fn the_example_for_torch_by_sbatch_on_real_hosts() {
     );
     trained.ends(0).out_has("epoch 1: loss 0.0");
     sh(&folder, "find run-1 -name model.pt -size +0").out_has("model.pt");
+
+    // nothing is copied where the nodes share the directory
+    let shared = slurm.sh(
+        &folder,
+        "PATH=$PWD/bin:$PATH; sbatch --wait shared.sbatch --epochs 2; s=$?; cat slurm-2.out; \
+         exit $s",
+    );
+    shared.ends(0).out_has("epoch 1: loss 0.0");
+    sh(&folder, "test -s model.pt && test -e logs-2/worker-3.log").ends(0);
+
+    // what a cancelled job leaves; a file of somebody else's job stays
+    let epilog = root()
+        .join("examples/slurm/epilog.sh")
+        .display()
+        .to_string();
+    let user = sh(&folder, "id -un").out.trim().to_owned();
+    let left = format!(
+        "mkdir /tmp/{user}-7 /tmp/{user}-7-1 /tmp/{user}-70 && : >/tmp/host-agent-7 && \
+         sed \"s,^PATH=,PATH=$PATH:,\" '{epilog}' >epilog.sh && \
+         SLURM_JOB_ID=7 SLURM_JOB_USER={user} sh epilog.sh; echo $?; ls /tmp"
+    );
+    let cleaned = slurm.sh(&folder, &left);
+    cleaned
+        .out_has(&format!("0\n{user}-70\n"))
+        .out_lacks("host-agent-7")
+        .out_lacks(&format!("{user}-7\n"));
 }
 
 #[test]

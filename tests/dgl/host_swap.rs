@@ -38,7 +38,7 @@ fn real_dgl_goes_on_with_a_spare_when_a_host_loses_its_power() {
         let training = scope.spawn(|| {
             let make = format!(
                 "DGL_TOOLS_CONNECT_TIMEOUT=20s \
-                 make -I '{}' train PYTHON='{python}' RETRY=1 SPARES=spares.txt \
+                 make -I '{}' train WORKSPACE=/srv/job PYTHON='{python}' RETRY=1 SPARES=spares.txt \
                  PROBE_FLAGS='--python \"{python}\"' \
                  SPAWN_FLAGS='--host-timeout 10s' \
                  TRAIN='$(PYTHON) code/train.py --ip-config ip_config.txt --part-config \

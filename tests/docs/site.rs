@@ -162,7 +162,9 @@ fn blocks(tutorial: &str) -> Vec<Block> {
     let blocks: Vec<Block> = fenced
         .map(|block| {
             let (kind, script) = block.split_once('\n').unwrap();
+            // hosts of host-lab share the home
             let script = script.replace(installed, &examples);
+            let script = script.replace("'~/job'", "/srv/job");
             match kind {
                 "sh" => Block::Runs(script),
                 "sh fails" => Block::Fails(script),

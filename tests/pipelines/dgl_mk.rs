@@ -135,8 +135,10 @@ fn on_real_hosts_as_many_are_taken_as_are_needed() {
     );
     cluster.call(&["stop", "2"]);
     let run = |goal: &str| {
-        let line =
-            format!("{goal} NEED=2 NEED_FLAGS='--port auto' PYTHON=none FETCH=ip_config.txt");
+        let line = format!(
+            "{goal} WORKSPACE=/srv/job NEED=2 NEED_FLAGS='--port auto' PYTHON=none \
+             FETCH=ip_config.txt"
+        );
         cluster.sh(&folder, &make(&line))
     };
     run("push")
@@ -148,7 +150,7 @@ fn on_real_hosts_as_many_are_taken_as_are_needed() {
     assert_eq!(addresses, [Some("10.77.0.1"), Some("10.77.0.3")]);
     run("reap").ends(0);
     cluster
-        .sh(&folder, &make("push NEED=3 PYTHON=none"))
+        .sh(&folder, &make("push WORKSPACE=/srv/job NEED=3 PYTHON=none"))
         .ends(2)
         .out_has("2 of 3 hosts can be taken");
 }
@@ -164,7 +166,7 @@ fn real_dgl_by_make() {
         cluster.sh(
             &folder,
             &make(&format!(
-                "{goals} PYTHON='{python}' NUM_SERVERS=1 NUM_SAMPLERS=1"
+                "{goals} WORKSPACE=/srv/job PYTHON='{python}' NUM_SERVERS=1 NUM_SAMPLERS=1"
             )),
         )
     };
