@@ -95,9 +95,9 @@ rm go rounds.*
 spent() { # PID: nanoseconds of its threads
     cat /proc/"$1"/task/*/schedstat | awk '{ ns += $1 } END { print ns }'
 }
-recorders() { # nanoseconds of the processes that record, and how many they are
+recorders() { # nanoseconds of the supervisors, which record, and how many they are
     local pid ns=0 count=0
-    for pid in $(pgrep -f '^host-agent record'); do ns=$((ns + $(spent "$pid"))) count=$((count + 1)); done
+    for pid in $(pgrep -f '^host-agent supervise'); do ns=$((ns + $(spent "$pid"))) count=$((count + 1)); done
     echo "$ns $count"
 }
 around() { # NAME SECONDS: how fast all 64 go in that time, together, and what recorders spend, in percent of a core

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use support::{made_by, scratch, sh, tools, write};
+use support::{made_by, scratch, sh, write};
 
 /// The system's Python, and those old and new ones that this machine has.
 fn pythons() -> Vec<PathBuf> {
@@ -58,10 +58,17 @@ fn beside(python: &Path, script: &str) -> String {
     let folder = scratch();
     write(&folder, "waits.py", WAITS_PY);
     let script = format!(
-        "'{}' waits.py >said 2>&1 & trainer=$!
-         trap 'kill -9 $trainer; kill -9 $sampler' EXIT
-         until [ -s trainer ] && [ -s sampler ]; do sleep 0.05; done
-         sampler=$(cat sampler)
+        "job=py-spy-$$
+         echo 127.0.0.1 | ipconf-check | dgl-env --role worker --workspace \"$PWD\" \
+             --master-port $((20000 + $$ % 9000)) -- '{}' waits.py >job.jsonl
+         dgl-spawn --connect local --no-preflight --job $job <job.jsonl >run.jsonl 2>&1 & p=$!
+         trap 'kill $p; wait $p' EXIT
+         until [ -s trainer ] && [ -s sampler ]
+         do
+             kill -0 $p || {{ cat run.jsonl >&2; exit 9; }}
+             sleep 0.05
+         done
+         trainer=$(cat trainer) sampler=$(cat sampler)
          # all of them have come to where they wait: nothing runs, and nothing has run for a while
          standing() {{
              cat /proc/$trainer/task/*/status /proc/$sampler/task/*/status | grep -E '^State|ctxt'
@@ -70,11 +77,11 @@ fn beside(python: &Path, script: &str) -> String {
          until was=$(standing); sleep 0.3; [ \"$was\" = \"$(standing)\" ] && ! runs
          do :; done
          read_by_us() {{
-             '{}' stack $1 $(sed 's/.*) //' /proc/$1/stat | cut -d ' ' -f 20); echo
+             dgl-stacks --connect local --job $job --format jsonl <job.jsonl |
+                 grep '\"stack\"' | grep '\"pid\":'$1,
          }}
          {script}",
-        python.display(),
-        tools().join("host-agent").display()
+        python.display()
     );
     let ran = sh(&folder, &script);
     ran.ends(0);

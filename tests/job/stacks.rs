@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::path::Path;
-use support::{Cluster, assert_has, executable, read, scratch, sh, tools, write};
+use support::{Cluster, assert_has, executable, read, scratch, sh, write};
 
 /// A trainer that waits in a function of a name, has a thread, and has forked a sampler. All of
 /// them say that they go on, and end well once there is a file `go`. One more thread waits for a
@@ -267,11 +267,12 @@ fn profiles_are_counted(stream: &str) {
             (&one["id"], &one["role"], &one["rate"]),
             (&0.into(), &"worker".into(), &40.into())
         );
-        let [samples, missed] = ["samples", "missed"].map(|name| one[name].as_u64().unwrap());
-        assert!(
-            samples > 0 && (35..=41).contains(&(samples + missed)),
-            "{stream}"
-        );
+        let number = |name: &str| one[name].as_u64().unwrap();
+        let (samples, missed) = (number("samples"), number("missed"));
+        // a machine with much else to do ends the last sample late
+        let due = number("elapsed_ms") * 40 / 1000;
+        let is_near = (due - 5..=due + 1).contains(&(samples + missed));
+        assert!(samples > 0 && due >= 40 && is_near, "{stream}");
     }
     let threads = trainer["threads"].as_array().unwrap();
     let names: Vec<&Value> = threads.iter().map(|thread| &thread["name"]).collect();
@@ -306,17 +307,6 @@ import ctypes, sys, time
 ctypes.CDLL(None).prctl(0x59616d61, ctypes.c_ulong(-1), 0, 0, 0)
 open(sys.argv[1], 'w').write('x'); time.sleep(300)
 ";
-
-/// What would help where the kernel says no, by Yama's ptrace_scope here.
-fn fix() -> &'static str {
-    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
-    match scope.as_deref().map_or("0", str::trim) {
-        "0" => "fix: a container's seccomp filter may forbid",
-        "1" => "sysctl kernel.yama.ptrace_scope=0",
-        "2" => "sysctl kernel.yama.ptrace_scope=1",
-        _ => "until the host is restarted",
-    }
-}
 
 /// Logs in where the memory of others cannot be read, as Yama's ptrace_scope 1 has it for whoever
 /// has not started a process: process_vm_readv is refused, and so is the way to a place in
@@ -355,7 +345,9 @@ fn slow_where_a_login_may_not_read_the_supervisor_of_the_job_does() {
              python3 waits.py alone & alone=$!
          until [ -s alone ]; do sleep 0.1; done
          {stacks} --job stacks-alone --format human <hosts.jsonl >alone.out 2>alone.txt
-         echo \"alone $?\"; kill $alone"
+         echo \"alone $?\"
+         {stacks} --job stacks-alone --record 1s <hosts.jsonl >alone.jsonl 2>>alone.txt
+         echo \"recorded $?\"; kill $alone"
     );
     let ran = beside_job(&folder, "stacks-desk", &script);
     let all = format!("{}{}", ran.out, ran.err);
@@ -368,44 +360,41 @@ fn slow_where_a_login_may_not_read_the_supervisor_of_the_job_does() {
         "{all}"
     );
     let report = read(&folder, "alone.txt");
-    assert!(ran.out.contains("alone 1"), "{all}{report}");
-    // the process is one of the user who asks: another login would not help
-    assert!(
-        report.contains("the kernel does not let this login read it")
-            && report.contains(fix())
-            && report.contains("dgl-reap --signal ABRT"),
-        "{report}"
-    );
+    ran.out_has("alone 1").out_has("recorded 1");
+    let problem = "the supervisor of its job does not answer\n  fix: run this again; dgl-reap \
+                   --signal ABRT makes Python itself print it";
+    assert_eq!(report.matches(problem).count(), 2, "{report}");
 }
 
 #[test]
-fn slow_what_the_supervisor_has_not_started_it_does_not_read() {
+fn slow_a_supervisor_answers_about_its_own_processes_alone() {
     let folder = scratch();
     write(&folder, "waits.py", WAITS_PY);
-    // a stranger's Python, asked for by hand of a job's supervisor
+    // it is asked for the stacks of all jobs
     let ask = "
-import glob, json, socket, sys
-names = [line.split()[-1] for line in open('/proc/net/unix') if '@dgl-tools/stacks/' in line]
-pid, me = int(sys.argv[1]), sys.argv[2]
-ticks = int(open(f'/proc/{pid}/stat').read().rsplit(')', 1)[1].split()[19])
-for name in sorted(set(names)):
-    s = socket.socket(socket.AF_UNIX)
-    try:
-        s.connect('\\0' + name[1:])
-        process = {'pid': pid, 'start_ticks': ticks}
-        s.sendall(json.dumps([process, 'Stacks']).encode())
-        s.shutdown(socket.SHUT_WR)
-        print(me, len(b''.join(iter(lambda: s.recv(65536), b''))) > 0)
-    except (ConnectionRefusedError, ConnectionResetError):
-        pass  # the job of another test has just ended
+import json, socket, sys
+names = [line.split()[-1] for line in open('/proc/net/unix') if '/stacks-own/' in line]
+s = socket.socket(socket.AF_UNIX)
+s.connect('\\0' + names[0][1:])
+s.sendall(b'{\"do\":\"take_stacks\",\"connections\":false}\\n')
+s.shutdown(socket.SHUT_WR)
+answer = b''.join(iter(lambda: s.recv(65536), b'')).splitlines()
+stacks = [one for one in map(json.loads, answer) if one['event'] == 'stack']
+print('own', {one['job'] for one in stacks}, json.loads(answer[-1]))
+for one in stacks:
+    if one['pid'] == int(sys.argv[1]):
+        print('stranger', one)
 ";
     write(&folder, "ask.py", ask);
-    let script = "python3 waits.py stranger & stranger=$!
-         until [ -s stranger ]; do sleep 0.1; done
-         python3 ask.py $stranger stranger; kill $stranger";
-    beside_job(&folder, "stacks-stranger", script)
-        .out_has("stranger False")
-        .out_lacks("stranger True");
+    let token = "fedcba9876543210".repeat(2);
+    let script = format!(
+        "env DGL_TOOLS_TOKEN={token} DGL_TOOLS_JOB=stacks-own python3 waits.py up & stranger=$!
+         until [ -s up ]; do sleep 0.1; done
+         python3 ask.py $stranger; kill $stranger"
+    );
+    beside_job(&folder, "stacks-own", &script)
+        .out_has("own {'stacks-own'} {'event': 'done'}")
+        .out_lacks("stranger");
 }
 
 #[test]
@@ -445,28 +434,4 @@ fn on_real_hosts_all_are_read() {
     );
     assert!(ran.out.contains("all 0\n2\n2\nprofiles 4\njob 0"), "{all}");
     cluster.assert_clean();
-}
-
-#[test]
-fn host_agent_reads_one_process_by_hand() {
-    let folder = scratch();
-    write(&folder, "waits.py", WAITS_PY);
-    let agent = tools().join("host-agent");
-    let script = format!(
-        "python3 waits.py up & p=$!
-         until [ -s up ]; do sleep 0.1; done
-         '{0}' stack $p $(sed 's/.*) //' /proc/$p/stat | cut -d ' ' -f 20)
-         '{0}' stack $p 1; kill $p",
-        agent.display()
-    );
-    let ran = sh(&folder, &script);
-    let lines: Vec<&str> = ran.out.lines().collect();
-    assert!(
-        lines[0].contains(r#""frames":["<module> (waits.py:4)"]"#),
-        "{}",
-        ran.out
-    );
-    // Python has no names of threads until somebody imports threading
-    assert!(lines[0].contains(r#""name":"MainThread""#), "{}", ran.out);
-    assert!(lines[1].contains(r#""why":"ended""#), "{}", ran.out);
 }

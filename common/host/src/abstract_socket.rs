@@ -2,6 +2,7 @@
 //! name, and may neither accept nor answer.
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, UnixAddr, UnixCredentials, connect, getsockopt, setsockopt,
     socket, sockopt,
@@ -9,7 +10,7 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -35,7 +36,21 @@ pub fn ask(
         return Ok(None);
     };
     let peer = getsockopt(&stream, sockopt::PeerCredentials)?;
-    let (bytes, is_late) = ask_over(stream.into(), question, until, most)?;
+    let mut stream = UnixStream::from(stream);
+    // a holder that answers without a question may have closed the connection already
+    let _ = stream.write_all(question);
+    let _ = stream.shutdown(Shutdown::Write);
+    let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
+    let mut is_late = false;
+    while bytes.len() < most {
+        match read_within(&mut stream, until, &mut buffer) {
+            Ok(Some(count)) if count > 0 => bytes.extend_from_slice(&buffer[..count]),
+            read => {
+                is_late = matches!(read, Ok(None));
+                break;
+            }
+        }
+    }
     Ok(Some(SocketAnswer {
         peer,
         bytes,
@@ -43,44 +58,34 @@ pub fn ask(
     }))
 }
 
-/// Asks over a connection, for which the write timeout is set; returns at most `most` bytes of the
-/// answer, and whether the time was over before its end.
-pub fn ask_over(
-    mut stream: UnixStream,
-    question: &[u8],
-    until: Instant,
-    most: usize,
-) -> io::Result<(Vec<u8>, bool)> {
-    // a holder that answers without a question may have closed the connection already
-    let _ = stream.write_all(question);
-    let _ = stream.shutdown(Shutdown::Write);
-    read_until(&mut stream, until, most)
-}
-
-/// Reads until the end of the stream, at most this many bytes and until this time; returns whether
-/// the time was over before.
-pub fn read_until(
+/// Reads once, as soon as bytes arrive; 0 bytes are the end of the stream, and `None` means that
+/// nothing has arrived until this time.
+pub fn read_within(
     stream: &mut UnixStream,
     until: Instant,
-    most: usize,
-) -> io::Result<(Vec<u8>, bool)> {
-    let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
-    while bytes.len() < most {
+    buffer: &mut [u8],
+) -> io::Result<Option<usize>> {
+    loop {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Ok((bytes, true));
+            return Ok(None);
         }
         stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(count) => bytes.extend_from_slice(&buffer[..count]),
-            Err(error) => match error.kind() {
-                ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => {}
-                _ => break,
-            },
+        match stream.read(buffer) {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut
+                ) => {}
+            read => return read.map(Some),
         }
     }
-    Ok((bytes, false))
+}
+
+/// Whether the other side has closed its connection, and not only the half on which it sends.
+pub fn has_hung_up(stream: &UnixStream) -> bool {
+    let mut fds = [PollFd::new(stream.as_fd(), PollFlags::empty())];
+    poll(&mut fds, PollTimeout::ZERO).is_ok() && fds[0].any().unwrap_or(true)
 }
 
 /// The names of all abstract sockets of dgl-tools in this network namespace, of any user.

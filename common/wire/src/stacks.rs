@@ -175,28 +175,6 @@ fn bounded<T>(items: Vec<T>, most: usize, mut bound: impl FnMut(T) -> T) -> Vec<
     bounded
 }
 
-/// The stacks of a process, or why they could not be read.
-#[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reading {
-    #[serde(default)]
-    pub threads: Vec<Thread>,
-    /// Why the stacks could not be read, in words.
-    pub error: Option<String>,
-    pub why: Option<Why>,
-}
-
-impl Reading {
-    /// The stacks could not be read, for this reason.
-    pub fn unreadable(why: Why, error: String) -> Reading {
-        Reading {
-            threads: Vec::new(),
-            error: Some(error),
-            why: Some(why),
-        }
-    }
-}
-
 /// A reason not to read a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -77,9 +77,10 @@ const BY_PYTHON: &str = "dgl-reap --signal ABRT makes Python itself print it, an
 /// processes are examined.
 fn fix_for(ptrace_scope: u8) -> String {
     let allowed = match ptrace_scope {
-        0 => "a container's seccomp filter may forbid process_vm_readv: allow it there".to_owned(),
-        // the job's supervisor would read for us, and has no answer
-        1 => "as root, let the kernel allow it there: sysctl kernel.yama.ptrace_scope=0".to_owned(),
+        // 1 lets the job's supervisor read it, which is its ancestor
+        0 | 1 => {
+            "a container's seccomp filter may forbid process_vm_readv: allow it there".to_owned()
+        }
         2 => "as root, let the job's supervisor read it there: sysctl \
               kernel.yama.ptrace_scope=1"
             .to_owned(),
@@ -154,7 +155,7 @@ mod tests {
     fn what_helps_depends_on_who_forbids() {
         let table = [
             (0, "seccomp filter"),
-            (1, "sysctl kernel.yama.ptrace_scope=0"),
+            (1, "seccomp filter"),
             (2, "sysctl kernel.yama.ptrace_scope=1"),
             (3, "until the host is restarted"),
         ];

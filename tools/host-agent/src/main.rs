@@ -48,9 +48,6 @@ Usage: host-agent                 serves requests until its stdin ends
        host-agent serve TOKEN     the same; prints `TOKEN runs` first, for the tool that started it
        host-agent dial [FILE]     dials in to a tool that waits, with the ticket in FILE or on stdin
        host-agent private-shm     exits with 0 if a job can have a private /dev/shm here
-       host-agent stack PID TICKS prints the stacks of a Python process; TICKS is its start time
-       host-agent record WANTED   samples the stacks of a job's Python processes for some time;
-                                  WANTED is the request for it, as JSON
        host-agent hash            prints the BLAKE3 hash of its own file
        host-agent --version
 
@@ -79,8 +76,6 @@ fn main() -> ExitCode {
         ["dial", source] => dial::dial(Some(source)),
         ["supervise", description, notes] => supervise::supervise(description, notes),
         ["private-shm"] => private_shm(),
-        ["stack", pid, start_ticks] => stacks::print(pid, start_ticks),
-        ["record", wanted] => stacks::print_record(wanted),
         ["hash"] => install::own_hash().map_or(ExitCode::FAILURE, |hash| print_line(&hash)),
         ["--version" | "-V"] => print_line(concat!("host-agent ", env!("CARGO_PKG_VERSION"))),
         ["--help" | "-h"] => print_line(USAGE),
@@ -266,8 +261,7 @@ fn carry_out(
             return Err(Failure::new("no job runs here"));
         }
         Request::ListJobs => reap::list(output),
-        Request::TakeStacks(wanted) => stacks::take(&wanted, output),
-        Request::RecordStacks(wanted) => stacks::record(&wanted, output)?,
+        Request::TakeStacks(_) | Request::RecordStacks(_) => stacks::ask(&request, output),
         Request::PickProcesses(wanted) => state.picked.pick(&wanted),
         Request::SignalPicked(wanted) => state.picked.signal(wanted.signal, output)?,
         Request::EndJobs(wanted) => state.picked.end(&wanted, output),

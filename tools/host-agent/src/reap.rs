@@ -1,31 +1,46 @@
 //! Shows, signals and ends the jobs on this host, and removes their remains. dgl-reap is used when
 //! the launcher of a job is gone or does not answer, so this only needs /proc.
 
-use crate::servers;
-use crate::stacks::server;
+use crate::supervisors;
 use agent::output::EventOutput;
 use host::job_processes::{JobProcess, job_processes, selected};
 use host::processes::{self, Finder, MemberProcess, ProcessHandle};
 use host::shm::{self, ShmFile};
 use host::{netlink, procfs};
-use job::Role;
 use nix::sys::signal::Signal;
 use record::exit::SignalNumber;
 use record::{Found, Reaped};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 use wire::reap::{EndJobs, Pick};
-use wire::{Event, Failure};
+use wire::{Event, Failure, Request};
 
-/// Reports each process.
+/// How long the supervisors may take to describe their processes. They need milliseconds; one that
+/// is stopped must not delay the list.
+const DESCRIBE_LIMIT: Duration = Duration::from_secs(2);
+
+/// Reports each process, as its supervisor describes it. Processes without a supervisor that
+/// answers are examined here.
 pub fn list(output: &EventOutput) {
-    let ports = netlink::listening_ports();
-    let now_ticks = procfs::uptime_ticks();
-    for process in job_processes() {
-        if let Some(found) = describe(process, &ports, now_ticks) {
-            output.event(&Event::Found(found));
+    let answers = supervisors::ask_all(&supervisors::all(), &Request::ListJobs, DESCRIBE_LIMIT);
+    let mut known: HashMap<u32, Found> = HashMap::new();
+    for event in answers.into_iter().flatten().flatten() {
+        if let Event::Found(found) = event {
+            known.insert(found.pid, found);
         }
     }
+    for found in describe_all(job_processes()) {
+        let found = known.remove(&found.pid).unwrap_or(found);
+        output.event(&Event::Found(found));
+    }
+}
+
+/// The facts about these processes, as far as they are alive.
+pub fn describe_all(processes: Vec<JobProcess>) -> impl Iterator<Item = Found> {
+    let ports = netlink::listening_ports();
+    let now_ticks = procfs::uptime_ticks();
+    let described = processes.into_iter();
+    described.filter_map(move |process| describe(process, &ports, now_ticks))
 }
 
 fn describe(process: JobProcess, listening: &HashMap<u64, u16>, now_ticks: u64) -> Option<Found> {
@@ -37,7 +52,6 @@ fn describe(process: JobProcess, listening: &HashMap<u64, u16>, now_ticks: u64) 
         .iter()
         .filter_map(|inode| listening.get(inode).copied())
         .collect();
-    let is_server = process.role == Some(Role::Server);
     Some(Found {
         host: 0,
         pid: pid.cast_unsigned(),
@@ -45,12 +59,11 @@ fn describe(process: JobProcess, listening: &HashMap<u64, u16>, now_ticks: u64) 
         rank: process.rank,
         age_s: procfs::ticks_to_ms(now_ticks.saturating_sub(start_ticks)) / 1000,
         cpu_s: procfs::ticks_to_ms(stat.cpu_ticks) as f64 / 1000.0,
-        silent_s: server::silence(&process.member.token, process.member.process)
-            .map(|time| time.as_secs_f64()),
+        silent_s: None,
         rss_bytes: status.rss_bytes,
         shm_bytes: status.shm_bytes,
         ports: ports.into_iter().collect(),
-        groups: is_server.then(|| servers::groups(&process.job)).flatten(),
+        groups: None,
         command: procfs::command_line(pid)?,
         job: process.job,
     })

@@ -3,14 +3,13 @@
 //! of a new group of trainers and, to clients that wait for it, with the end of the servers.
 
 use crate::supervisors::{self, NoAnswer, SupervisorSocket};
+use host::abstract_socket::has_hung_up;
 use host::netlink;
 use job::{Ending, Loss};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
 use parking_lot::Mutex;
 use std::fs;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -29,8 +28,6 @@ use wire::{Event, Failure, Request, Text};
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// How long to wait for the end of servers: ten years, longer than any job.
 const UNTIL_END: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// The most bytes of an answer, which has some hundred.
-const MAX_ANSWER: usize = 64 << 10;
 /// How long an ending job waits for the report that its servers have ended, too.
 const END_LIMIT: Duration = Duration::from_millis(200);
 /// The most clients that wait for the end of servers: one for each group of trainers that runs.
@@ -79,23 +76,6 @@ pub fn take_group(servers: &ServersOnHost) -> Result<Event, Failure> {
     answer.ok_or_else(|| Failure::new(format!("its graph servers {} have ended", servers.name)))
 }
 
-/// How many groups of trainers have used the graph servers of a job, if it has assigned some here.
-pub fn groups(job: &str) -> Option<u32> {
-    let mut sockets = supervisors::all().into_iter();
-    let socket = sockets.find(|socket| socket.job == job)?;
-    let servers = ServersOnHost {
-        name: job.to_owned(),
-        address: socket.address,
-    };
-    let data = Data::default();
-    let request = Request::FindServers(Box::new(Find { servers, data }));
-    let events = socket.ask(&request, ANSWER_LIMIT, MAX_ANSWER).ok()?;
-    match events.first()? {
-        Event::Servers(state) => Some(state.groups).filter(|groups| *groups > 0),
-        _ => None,
-    }
-}
-
 /// The supervisors of these servers. While servers end, there may be that of their successors, too.
 fn sockets_of(servers: &ServersOnHost) -> impl Iterator<Item = SupervisorSocket> {
     let ServersOnHost { name, address } = servers.clone();
@@ -106,9 +86,10 @@ fn sockets_of(servers: &ServersOnHost) -> impl Iterator<Item = SupervisorSocket>
 /// The answer of the servers' supervisor; `None` if this user has none.
 fn ask(servers: &ServersOnHost, request: &Request) -> Result<Option<Event>, Failure> {
     for socket in sockets_of(servers) {
-        match socket.ask(request, ANSWER_LIMIT, MAX_ANSWER) {
+        match socket.ask(request, ANSWER_LIMIT) {
             Ok(events) => return Ok(events.into_iter().next()),
             Err(NoAnswer::Gone) => {}
+            Err(NoAnswer::Failed(failure)) => return Err(failure),
             Err(NoAnswer::Late) => {
                 return Err(Failure::new(format!(
                     "the supervisor of its graph servers, process {}, has not answered within {} s",
@@ -177,9 +158,9 @@ impl ServedServers {
         };
         self.with(|state| {
             if state.ended.is_none() {
-                let bytes = codec::encode(&Event::ServersEnded(ended.clone()), &[]);
+                let report = report(&ended);
                 for mut client in state.waiting.drain(..) {
-                    let _ = client.write_all(&bytes);
+                    let _ = client.write_all(&report);
                 }
                 state.ended = Some(ended);
             }
@@ -187,14 +168,18 @@ impl ServedServers {
     }
 
     /// The answer to a request.
-    pub fn answer(&self, request: &Request) -> Event {
+    pub fn answer(&self, request: &Request) -> Result<Event, Failure> {
         let answered = self.with(|state| match request {
-            Request::FindServers(_) => Ok(Event::Servers(Box::new(state.found()))),
-            Request::TakeGroup(_) => Ok(Event::Group(state.take_group())),
-            _ => Err(Failure::new("a supervisor does not serve this request")),
+            Request::TakeGroup(_) => Event::Group(state.take_group()),
+            _ => Event::Servers(Box::new(state.found())),
         });
-        let none = || Err(Failure::new("no persistent graph servers run in this job"));
-        answered.unwrap_or_else(none).unwrap_or_else(Event::Failed)
+        answered.ok_or_else(|| Failure::new("no persistent graph servers run in this job"))
+    }
+
+    /// How many groups of trainers have used the servers, if any has.
+    pub fn groups(&self) -> Option<u32> {
+        let groups = self.with(|state| state.groups);
+        groups.filter(|groups| *groups > 0)
     }
 
     /// Tells a client when the servers end.
@@ -203,9 +188,9 @@ impl ServedServers {
         client.set_nonblocking(true)?;
         let added = self.with(|state| {
             if let Some(ended) = &state.ended {
-                return client.write_all(&codec::encode(&Event::ServersEnded(ended.clone()), &[]));
+                return client.write_all(&report(ended));
             }
-            state.waiting.retain(|other| !has_gone(other));
+            state.waiting.retain(|other| !has_hung_up(other));
             if state.waiting.len() < MAX_WAITING {
                 state.waiting.push(client);
             }
@@ -240,10 +225,11 @@ impl ServedState {
     }
 }
 
-/// Whether a client has closed its connection: it has closed one half of it already.
-fn has_gone(client: &UnixStream) -> bool {
-    let mut fds = [PollFd::new(client.as_fd(), PollFlags::empty())];
-    poll(&mut fds, PollTimeout::ZERO).is_ok() && fds[0].any().unwrap_or(true)
+/// The answer to a client that waits for the end of servers.
+fn report(ended: &ServersEnded) -> Vec<u8> {
+    let mut answer = codec::encode(&Event::ServersEnded(ended.clone()), &[]);
+    answer.extend(codec::encode(&Event::Done, &[]));
+    answer
 }
 
 /// A port on which no process listens; if there is none, the last one that was tried.
@@ -294,7 +280,7 @@ impl UsedServers {
 /// reported.
 fn await_end(servers: &ServersOnHost) -> Option<ServersEnded> {
     sockets_of(servers).find_map(|socket| {
-        let answer = socket.ask(&Request::AwaitServersEnd, UNTIL_END, MAX_ANSWER);
+        let answer = socket.ask(&Request::AwaitServersEnd, UNTIL_END);
         match answer.ok()?.into_iter().next()? {
             Event::ServersEnded(ended) => Some(ended),
             _ => None,
@@ -305,7 +291,7 @@ fn await_end(servers: &ServersOnHost) -> Option<ServersEnded> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::supervise::socket::JobSocket;
+    use crate::supervise::socket::{JobAnswers, JobSocket};
     use wire::job::Job;
 
     #[test]
@@ -356,7 +342,8 @@ mod tests {
                 data: Data::default(),
             };
             let served = ServedServers::begin(Some(&find));
-            let socket = JobSocket::open(&job, &served).unwrap();
+            let answers = Arc::new(JobAnswers::new(&job, Arc::clone(&served)));
+            let socket = JobSocket::open(&answers).unwrap();
             let life = || match super::find(&find).unwrap() {
                 Event::Servers(state) => state.life,
                 other => panic!("{other:?}"),
@@ -371,7 +358,7 @@ mod tests {
                 Event::Group(group) => group.number,
                 other => panic!("{other:?}"),
             });
-            assert_eq!((numbers, groups(&job.name)), ([0, 1], Some(2)));
+            assert_eq!((numbers, served.groups()), ([0, 1], Some(2)));
             if is_reported {
                 served.end(&reported);
                 assert_eq!(life(), ServersLiveness::Ending);

@@ -1,17 +1,24 @@
 //! Finds and asks the supervisors of this user's jobs on this host. Each listens on an abstract
 //! Unix socket ([`crate::supervise::socket`]), whose name says the job.
 
-use host::abstract_socket;
+use host::{abstract_socket, procfs};
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{UnixCredentials, getsockopt};
 use nix::unistd::geteuid;
 use record::is_job_name;
+use std::io::Write;
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
+use std::thread;
 use std::time::{Duration, Instant};
 use wire::codec::{self, Decoder};
 use wire::job::Job;
-use wire::{Event, Request};
+use wire::{Event, Failure, Request};
+
+/// The most bytes of an answer, which is more than a tool accepts from a host.
+const MAX_ANSWER: usize = 16 << 20;
+/// How much is read at once.
+const READ_AT_ONCE: usize = 64 << 10;
 
 /// The socket of a supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +38,8 @@ pub enum NoAnswer {
     Gone,
     /// It lives, but has not answered in time.
     Late,
+    /// It cannot carry out the request.
+    Failed(Failure),
 }
 
 impl SupervisorSocket {
@@ -63,53 +72,99 @@ impl SupervisorSocket {
         (is_job_name(job) && parts.next().is_none()).then_some(socket)
     }
 
-    /// Sends a request, and waits for all events of the answer, of at most this size. Any user may
-    /// have bound the name, so only the supervisor itself is asked.
-    pub fn ask(
-        &self,
-        request: &Request,
-        limit: Duration,
-        most: usize,
-    ) -> Result<Vec<Event>, NoAnswer> {
+    /// Sends a request, and waits for all events of the answer.
+    pub fn ask(&self, request: &Request, limit: Duration) -> Result<Vec<Event>, NoAnswer> {
         let until = Instant::now() + limit;
+        self.connect(until)?.ask(request, until)
+    }
+
+    /// Connects to the supervisor. Any user may have bound the name, so the kernel is asked who is
+    /// at the other end.
+    fn connect(&self, until: Instant) -> Result<SupervisorLink, NoAnswer> {
         let stream = match abstract_socket::connect_until(&self.name(), until) {
             Ok(Some(stream)) => UnixStream::from(stream),
             Ok(None) => return Err(NoAnswer::Late),
             Err(_) => return Err(NoAnswer::Gone),
         };
-        let is_own =
+        let is_supervisor =
             |peer: UnixCredentials| peer.uid() == geteuid().as_raw() && peer.pid() == self.pid;
-        if !getsockopt(&stream, PeerCredentials).is_ok_and(is_own) {
+        if !getsockopt(&stream, PeerCredentials).is_ok_and(is_supervisor) {
             return Err(NoAnswer::Gone);
         }
-        let question = codec::encode(request, &[]);
-        let (bytes, is_late) = abstract_socket::ask_over(stream, &question, until, most)
-            .map_err(|_| NoAnswer::Gone)?;
-        if is_late {
-            return Err(NoAnswer::Late);
+        Ok(SupervisorLink {
+            stream,
+            decoder: Decoder::default(),
+        })
+    }
+}
+
+/// A connection to a supervisor, which answers one request after another.
+struct SupervisorLink {
+    stream: UnixStream,
+    decoder: Decoder,
+}
+
+impl SupervisorLink {
+    fn ask(&mut self, request: &Request, until: Instant) -> Result<Vec<Event>, NoAnswer> {
+        let sent = self.stream.write_all(&codec::encode(request, &[]));
+        sent.map_err(|_| NoAnswer::Gone)?;
+        let (mut events, mut buffer) = (Vec::new(), vec![0; READ_AT_ONCE]);
+        let mut received = 0;
+        while received < MAX_ANSWER {
+            while let Ok(Some(message)) = self.decoder.next_message::<Event>() {
+                match message.head {
+                    Event::Done => return Ok(events),
+                    Event::Failed(failure) => return Err(NoAnswer::Failed(failure)),
+                    event => events.push(event),
+                }
+            }
+            match abstract_socket::read_within(&mut self.stream, until, &mut buffer) {
+                Ok(Some(count)) if count > 0 => {
+                    self.decoder.push(&buffer[..count]);
+                    received += count;
+                }
+                Ok(None) => return Err(NoAnswer::Late),
+                _ => break,
+            }
         }
-        let mut decoder = Decoder::default();
-        decoder.push(&bytes);
-        let next = || decoder.next_message::<Event>().ok().flatten();
-        let events: Vec<Event> = std::iter::from_fn(next).map(|event| event.head).collect();
-        if events.is_empty() {
-            return Err(NoAnswer::Gone);
-        }
-        Ok(events)
+        Err(NoAnswer::Gone)
     }
 }
 
 /// The sockets of all supervisors of this user in this network namespace.
 pub fn all() -> Vec<SupervisorSocket> {
     let names = abstract_socket::names();
-    let mut all: Vec<_> = names
+    let sockets = names
         .iter()
-        .filter_map(|name| SupervisorSocket::parse(name))
+        .filter_map(|name| SupervisorSocket::parse(name));
+    let mut all: Vec<_> = sockets
+        .filter(|socket| procfs::is_own(socket.pid))
         .collect();
     // an accepted connection has the name of its socket
     all.sort_unstable();
     all.dedup();
     all
+}
+
+/// Asks these supervisors at the same time; returns their answers in the same order.
+pub fn ask_all(
+    sockets: &[SupervisorSocket],
+    request: &Request,
+    limit: Duration,
+) -> Vec<Result<Vec<Event>, NoAnswer>> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = sockets
+            .iter()
+            .map(|socket| {
+                thread::Builder::new().spawn_scoped(scope, move || socket.ask(request, limit))
+            })
+            .collect();
+        let answers = threads.into_iter().map(|thread| {
+            let answer = thread.ok().and_then(|thread| thread.join().ok());
+            answer.unwrap_or(Err(NoAnswer::Late))
+        });
+        answers.collect()
+    })
 }
 
 #[cfg(test)]
@@ -148,7 +203,7 @@ mod tests {
         let name = SocketAddr::from_abstract_name(socket.name()).unwrap();
         // it accepts connections and never answers
         let _stranger = UnixListener::bind_addr(&name).unwrap();
-        let answer = socket.ask(&Request::ListJobs, Duration::from_secs(30), 4096);
+        let answer = socket.ask(&Request::ListJobs, Duration::from_secs(30));
         assert_eq!(answer.unwrap_err(), NoAnswer::Gone);
     }
 }

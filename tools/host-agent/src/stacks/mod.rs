@@ -1,114 +1,161 @@
 //! Reads the stacks of a job's Python processes from outside: nothing in them is called, paused or
 //! changed.
 //!
-//! [`reader`] reads one process, and [`recorder`] samples all of a job. They may fail in any way,
-//! so they run in separate processes (`host-agent stack`, `host-agent record`). If the kernel lets
-//! only ancestors read a process (Yama's ptrace_scope 1, or a container's seccomp filter for
-//! logins), [`server`] is used: the supervisor of the job, the ancestor of all its processes, reads
-//! for others.
+//! [`reader`] reads one process, and [`recorder`] samples all of a job. Only the supervisor of a
+//! job does that: it is the ancestor of all its processes, and the kernel may let only ancestors
+//! read a process (Yama's ptrace_scope 1, or a container's seccomp filter for logins). Other agents
+//! ask it over its socket.
 
 pub mod position;
 pub mod reader;
 pub mod recorder;
-pub mod server;
 mod system_call;
 
+use crate::supervisors::{self, NoAnswer};
 use agent::output::EventOutput;
-use host::command;
 use host::job_processes::{self, JobProcess};
 use host::netlink;
-use host::processes::ProcessHandle;
+use host::processes::{self, ProcessHandle};
 use host::procfs;
 use job::Role;
 use parking_lot::Mutex;
+use reader::Reading;
 use record::Connection;
-use recorder::{PROFILES_BYTES, RECORD_LIMIT};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 use wire::stacks::{
-    CountedStacks, MAX_CONNECTIONS, ProcessStacks, Reading, RecordStacks, TakeStacks, Why,
+    CountedStacks, MAX_CONNECTIONS, NO_PYTHON, ProcessStacks, RecordStacks, TakeStacks, Why,
 };
-use wire::{Event, Failure};
+use wire::{Event, Request};
 
 /// How many processes are read at once; more would slow the job down.
 const AT_ONCE: usize = 4;
-/// How long reading a process may take: it takes about 30 ms, but longer on a busy host with
+/// How long reading may take: about 30 ms for each process, but longer on a busy host with
 /// libraries on a network file system.
 const LIMIT: Duration = Duration::from_secs(20);
-/// The most bytes of a reading, more than [`reader`] returns.
-const READING_BYTES: usize = 4 << 20;
+/// How much longer an agent waits for the answer of a supervisor, on a busy host.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// Reports the stacks of each selected process.
-pub fn take(wanted: &TakeStacks, output: &EventOutput) {
-    let processes = job_processes::selected(&wanted.pick);
-    let mut stacks: Vec<ProcessStacks> = side_by_side(&processes, |process| {
-        let known = Known {
-            process: process.member.process,
-            role: process.role,
-            rank: process.rank,
+/// Passes a request for stacks on to the supervisors of the job, and reports their answers. For
+/// processes about which none answers, it reports that.
+pub fn ask(request: &Request, output: &EventOutput) {
+    let (pick, time, is_recording) = match request {
+        Request::TakeStacks(TakeStacks { pick, .. }) => (pick, LIMIT, false),
+        Request::RecordStacks(RecordStacks { pick, time_ms, .. }) => {
+            (pick, Duration::from_millis(*time_ms), true)
+        }
+        _ => return,
+    };
+    let before = job_processes::selected(pick);
+    let mut sockets = supervisors::all();
+    sockets.retain(|socket| pick.job.as_ref().is_none_or(|job| *job == socket.job));
+    let answers = supervisors::ask_all(&sockets, request, time + ANSWER_LIMIT);
+    let mut answered: BTreeSet<i32> = BTreeSet::new();
+    let mut problem = NO_ANSWER.to_owned();
+    for (socket, answer) in sockets.iter().zip(answers) {
+        match answer {
+            Ok(events) => {
+                answered.insert(socket.pid);
+                events.iter().for_each(|event| output.event(event));
+            }
+            Err(NoAnswer::Failed(failure)) => problem = failure.problem,
+            Err(NoAnswer::Gone | NoAnswer::Late) => {}
+        }
+    }
+    let stats = procfs::stats();
+    let is_left = |process: &JobProcess| {
+        let handle = process.member.process;
+        let mut line = processes::line_of(&stats, handle.pid);
+        !line.any(|pid| answered.contains(&pid)) && handle.is_alive()
+    };
+    for process in before.iter().filter(|process| is_left(process)) {
+        let handle = process.member.process;
+        let reading = if reader::has_python(handle.pid) {
+            Reading::unreadable(Why::Other, problem.clone())
+        } else {
+            Reading::unreadable(Why::NoPython, NO_PYTHON.to_owned())
         };
-        stack(&process.job, &known, read(process))
+        if !is_recording {
+            let stack = stack(&process.job, &Known::from(process), reading);
+            output.event(&Event::Stack(Box::new(stack)));
+        } else if reading.why == Some(Why::Other) {
+            output.event(&Event::Profile(Box::new(unrecorded(process, reading))));
+        }
+    }
+}
+
+/// The problem of a process whose supervisor is gone or stopped.
+const NO_ANSWER: &str = "the supervisor of its job does not answer";
+
+fn unrecorded(process: &JobProcess, reading: Reading) -> CountedStacks {
+    let pid = process.member.process.pid;
+    let record = record::Profile {
+        job: process.job.clone(),
+        pid: pid.cast_unsigned(),
+        role: process.role,
+        rank: process.rank,
+        command: procfs::command_line(pid).unwrap_or_default(),
+        error: reading.error,
+        ..record::Profile::default()
+    };
+    CountedStacks {
+        record,
+        why: reading.why,
+    }
+}
+
+/// Reads these processes in threads, which hold a clone of `reader`: they may fail, because the
+/// memory of a process may contain anything, or hang in the kernel.
+pub fn take(
+    processes: Vec<JobProcess>,
+    with_connections: bool,
+    reader: &Arc<()>,
+) -> Vec<ProcessStacks> {
+    let until = Instant::now() + LIMIT;
+    let queue: Vec<(String, Known)> = processes
+        .iter()
+        .map(|process| (process.job.clone(), Known::from(process)))
+        .collect();
+    let queue = Arc::new(Mutex::new(queue));
+    let (sender, results) = mpsc::channel();
+    for _ in 0..AT_ONCE.min(processes.len()) {
+        let (queue, sender, reader) = (Arc::clone(&queue), sender.clone(), Arc::clone(reader));
+        let work = move || {
+            let _reader = reader;
+            loop {
+                // not in the condition, which would hold the lock for the whole turn
+                let next = queue.lock().pop();
+                let Some((job, known)) = next else { return };
+                let _ = sender.send((known.process.pid, read_known(&job, &known)));
+            }
+        };
+        let name = reader::THREAD.to_owned();
+        let _ = std::thread::Builder::new().name(name).spawn(work);
+    }
+    drop(sender);
+    let mut read = BTreeMap::new();
+    let left = || until.saturating_duration_since(Instant::now());
+    while let Ok((pid, stack)) = results.recv_timeout(left()) {
+        read.insert(pid, stack);
+    }
+    queue.lock().clear();
+    let taken = processes.iter().map(|process| {
+        let unread = || {
+            let problem = format!("it could not be read within {} s", LIMIT.as_secs());
+            let reading = Reading::unreadable(Why::Other, problem);
+            stack(&process.job, &Known::from(process), reading)
+        };
+        let pid = process.member.process.pid;
+        read.remove(&pid).unwrap_or_else(unread)
     });
+    let mut stacks: Vec<ProcessStacks> = taken.collect();
     keep_python_parents(&mut stacks);
-    if wanted.connections {
+    if with_connections {
         add_connections(&mut stacks);
     }
-    for stack in stacks {
-        output.event(&Event::Stack(Box::new(stack)));
-    }
-}
-
-/// Reports a profile of each selected process.
-pub fn record(wanted: &RecordStacks, output: &EventOutput) -> Result<(), Failure> {
-    let mut profiles = record_apart(wanted)?;
-    let is_denied = |profile: &CountedStacks| matches!(profile.why, Some(Why::Denied { .. }));
-    if !profiles.is_empty() && profiles.iter().all(is_denied) {
-        let processes = job_processes::selected(&wanted.pick);
-        let mut by_supervisors = processes.iter().filter_map(|selected| {
-            let member = &selected.member;
-            server::record(&member.token, member.process, wanted)
-        });
-        profiles = by_supervisors.next().unwrap_or(profiles);
-    }
-    for profile in profiles {
-        output.event(&Event::Profile(Box::new(profile)));
-    }
-    Ok(())
-}
-
-/// Records in a separate process.
-fn record_apart(wanted: &RecordStacks) -> Result<Vec<CountedStacks>, Failure> {
-    let failure = |problem: String| Failure::new(format!("stacks cannot be recorded: {problem}"));
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("host-agent").arg("record");
-    command.arg(serde_json::to_string(wanted).map_err(|error| failure(error.to_string()))?);
-    let limit = Duration::from_millis(wanted.time_ms) + RECORD_LIMIT;
-    let answer = command::ask(command, limit, PROFILES_BYTES);
-    let answer = answer.map_err(|error| failure(error.to_string()))?;
-    match answer.status {
-        Some(status) if status.success() => {}
-        Some(status) => return Err(failure(status.to_string())),
-        None => return Err(failure(format!("no answer within {} s", limit.as_secs()))),
-    }
-    // messages of a library may be among the answers
-    let text = answer.text();
-    let profiles = text
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok());
-    Ok(profiles.collect())
-}
-
-/// `host-agent record WANTED`: prints a profile for each process, as JSON.
-pub fn print_record(wanted: &str) -> ExitCode {
-    let Ok(wanted) = serde_json::from_str::<RecordStacks>(wanted) else {
-        return ExitCode::from(2);
-    };
-    let find = || job_processes::selected(&wanted.pick);
-    for profile in recorder::record(&wanted, find, || true) {
-        println!("{}", serde_json::to_string(&profile).unwrap_or_default());
-    }
-    ExitCode::SUCCESS
+    stacks
 }
 
 /// A process whose role in its job is known.
@@ -119,7 +166,17 @@ pub struct Known {
     pub rank: Option<u32>,
 }
 
-/// Reads the stacks of a process, for the supervisor of its job, in a thread that may fail.
+impl From<&JobProcess> for Known {
+    fn from(process: &JobProcess) -> Known {
+        Known {
+            process: process.member.process,
+            role: process.role,
+            rank: process.rank,
+        }
+    }
+}
+
+/// Reads the stacks of a process, in a thread that may fail.
 pub fn read_known(job: &str, known: &Known) -> ProcessStacks {
     stack(job, known, reader::read(known.process))
 }
@@ -159,29 +216,6 @@ pub fn add_connections(stacks: &mut [ProcessStacks]) {
     }
 }
 
-fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = Mutex::new(items.iter().enumerate());
-    let done = Mutex::new(Vec::with_capacity(items.len()));
-    let worker = || {
-        loop {
-            let item = next.lock().next();
-            let Some((index, item)) = item else { return };
-            let result = work(item);
-            done.lock().push((index, result));
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..AT_ONCE.min(items.len()) {
-            // without another thread, this one does everything
-            let _ = std::thread::Builder::new().spawn_scoped(scope, worker);
-        }
-        worker();
-    });
-    let mut done = done.into_inner();
-    done.sort_by_key(|(index, _)| *index);
-    done.into_iter().map(|(_, result)| result).collect()
-}
-
 /// Keeps a parent that is a Python of the same role and rank, such as that of a sampler. A shell is
 /// no such parent.
 pub fn keep_python_parents(stacks: &mut [ProcessStacks]) {
@@ -195,53 +229,6 @@ pub fn keep_python_parents(stacks: &mut [ProcessStacks]) {
         let is_other = |parent: &mut u32| !pythons.contains(&(*parent, stack.role, stack.rank));
         stack.parent.take_if(is_other);
     }
-}
-
-/// Reads a process directly or, if that is not allowed, by the supervisor of the job.
-fn read(selected: &JobProcess) -> Reading {
-    let process = selected.member.process;
-    let reading = read_apart(process);
-    if matches!(reading.why, Some(Why::Denied { .. }))
-        && let Some(reading) = server::read(&selected.member.token, process)
-    {
-        return reading;
-    }
-    reading
-}
-
-/// Reads in a separate process, because the memory of another process may make the reader fail.
-fn read_apart(process: ProcessHandle) -> Reading {
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("host-agent").arg("stack");
-    command.args([process.pid.to_string(), process.start_ticks.to_string()]);
-    let answer = command::ask(command, LIMIT, READING_BYTES);
-    let (text, is_late) = match &answer {
-        Ok(answer) => (answer.text(), answer.status.is_none()),
-        Err(error) => return Reading::unreadable(Why::Other, error.to_string()),
-    };
-    // messages of a library precede the answer
-    let last = text
-        .lines()
-        .rev()
-        .find_map(|line| serde_json::from_str(line).ok());
-    last.unwrap_or_else(|| {
-        let problem = if is_late {
-            format!("no answer within {} s", LIMIT.as_secs())
-        } else {
-            "what reads it has failed".to_owned()
-        };
-        Reading::unreadable(Why::Other, problem)
-    })
-}
-
-/// `host-agent stack PID START_TICKS`: reads a process and prints its stacks as JSON.
-pub fn print(pid: &str, start_ticks: &str) -> ExitCode {
-    let (Ok(pid), Ok(start_ticks)) = (pid.parse(), start_ticks.parse()) else {
-        return ExitCode::from(2);
-    };
-    let reading = reader::read(ProcessHandle { pid, start_ticks });
-    println!("{}", serde_json::to_string(&reading).unwrap_or_default());
-    ExitCode::SUCCESS
 }
 
 #[cfg(test)]
@@ -272,16 +259,5 @@ mod tests {
         keep_python_parents(&mut stacks);
         let parents: Vec<_> = stacks.iter().map(|stacks| stacks.record.parent).collect();
         assert_eq!(parents, [None, None, Some(2), None]);
-    }
-
-    #[test]
-    fn results_have_the_order_of_their_items() {
-        let items: Vec<u32> = (0..40).collect();
-        let doubled = side_by_side(&items, |item| item * 2);
-        assert_eq!(
-            doubled,
-            items.iter().map(|item| item * 2).collect::<Vec<_>>()
-        );
-        assert!(side_by_side(&[], |item: &u32| *item).is_empty());
     }
 }

@@ -16,13 +16,33 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
-use wire::stacks::{MAX_FRAMES, MAX_TEXT, MAX_THREADS, NO_PYTHON, Reading, Why};
+use wire::stacks::{MAX_FRAMES, MAX_TEXT, MAX_THREADS, NO_PYTHON, Why};
 
 /// The name of threads whose panic does not end the program.
 pub const THREAD: &str = "stacks";
 /// How often to try a Python that is starting, or whose memory changes while it is read.
 const TRIES: u32 = 5;
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
+
+/// The stacks of a process, or why they could not be read.
+#[derive(Debug, Default)]
+pub struct Reading {
+    pub threads: Vec<Thread>,
+    /// Why the stacks could not be read, in words.
+    pub error: Option<String>,
+    pub why: Option<Why>,
+}
+
+impl Reading {
+    /// The stacks could not be read, for this reason.
+    pub fn unreadable(why: Why, error: String) -> Reading {
+        Reading {
+            threads: Vec::new(),
+            error: Some(error),
+            why: Some(why),
+        }
+    }
+}
 
 /// Reads a process, or returns why it cannot be read.
 pub fn read(process: ProcessHandle) -> Reading {
@@ -140,12 +160,10 @@ fn is_denied(cause: &(dyn std::error::Error + 'static)) -> bool {
 pub fn denied() -> Reading {
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     let ptrace_scope = scope.trim().parse().unwrap_or(0);
-    let problem = match ptrace_scope {
-        0 => "the kernel does not let this login read it".to_owned(),
-        scope => format!(
-            "the kernel does not let this login read it (kernel.yama.ptrace_scope is {scope})"
-        ),
-    };
+    let mut problem = "the kernel does not let the job's supervisor read it".to_owned();
+    if ptrace_scope > 0 {
+        problem += &format!(" (kernel.yama.ptrace_scope is {ptrace_scope})");
+    }
     Reading::unreadable(Why::Denied { ptrace_scope }, problem)
 }
 

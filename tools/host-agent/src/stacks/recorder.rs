@@ -20,10 +20,6 @@ use wire::stacks::{
     CountedStacks, MAX_COUNTED_DEPTH, MAX_COUNTED_FRAMES, MAX_COUNTED_STACKS, RecordStacks, Why,
 };
 
-/// How much longer than its time a recording may take, on a busy host.
-pub const RECORD_LIMIT: Duration = Duration::from_secs(30);
-/// The most bytes of a host's profiles, more than a tool accepts.
-pub const PROFILES_BYTES: usize = 16 << 20;
 /// How often to search for new Pythons.
 const PACE: Duration = Duration::from_secs(1);
 /// How often to check whether to continue.
@@ -64,7 +60,7 @@ pub fn record(
             if is_over || left.is_zero() || !goes_on() {
                 break;
             }
-            // no process can be read, so the caller tries another way
+            // none can be read
             if !recordings.is_empty() && recordings.values().all(Recording::is_over) {
                 break;
             }

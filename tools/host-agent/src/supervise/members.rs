@@ -3,11 +3,13 @@
 //! This process is a subreaper, so it adopts daemons, whatever they did to their environment and
 //! session. Processes that another daemon has started are found by the token.
 
+use host::job_processes::{self, JobProcess};
 use host::netlink;
 use host::processes::{self, ProcessHandle};
 use host::procfs::{self, Stat};
 use job::Role;
 use std::collections::{BTreeMap, BTreeSet};
+use wire::reap::Pick;
 
 /// A running process that the supervisor has started.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +48,14 @@ pub fn of_job(token: &str) -> BTreeSet<ProcessHandle> {
         let nearest = processes::line_of(&stats, process.pid).find(is_supervisor);
         nearest.map_or(is_oldest, |pid| pid == own_pid)
     });
+    found
+}
+
+/// Those of these processes that have a selected role and rank.
+pub fn selected(token: &str, pick: &Pick) -> Vec<JobProcess> {
+    let own = of_job(token);
+    let mut found = job_processes::selected(pick);
+    found.retain(|found| own.contains(&found.member.process));
     found
 }
 

@@ -1,7 +1,7 @@
 //! Records a profile of the job's processes for the launcher, in a thread beside the supervisor.
 
+use super::members;
 use crate::stacks::{reader, recorder};
-use host::job_processes;
 use nix::sys::signal::SigSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,11 +29,7 @@ impl Profiling {
         let work = move || {
             // the main thread handles signals
             let _ = SigSet::all().thread_block();
-            let find = || {
-                let mut found = job_processes::selected(&wanted.pick);
-                found.retain(|process| process.member.token == token);
-                found
-            };
+            let find = || members::selected(&token, &wanted.pick);
             recorder::record(&wanted, find, || continues.load(Ordering::Relaxed))
         };
         let name = reader::THREAD.to_owned();

@@ -1,5 +1,5 @@
-//! Reads the stacks of the job's processes in the supervisor, which may do that as their ancestor
-//! (see [`crate::stacks::server`]), and in a thread, because it takes about 25 ms per Python.
+//! Reads the stacks of the job's processes for the launcher, in a thread, because it takes about
+//! 25 ms per Python.
 
 use super::members::{self, Running};
 use crate::stacks::position::{self, Position};

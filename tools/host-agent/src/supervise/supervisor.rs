@@ -121,7 +121,7 @@ fn run(mut supervision: Supervision<ThisHost>) -> io::Result<()> {
                 Ready::Stdout => supervision
                     .outbox
                     .write_some(|bytes| Ok(nix::unistd::write(io::stdout(), bytes)?)),
-                Ready::Watch(watch) => supervision.host.serve(watch),
+                Ready::Shm => supervision.host.note_new_name(),
                 Ready::Pipe(index, stream) => supervision.relay(index, stream),
             }
         }

@@ -6,10 +6,9 @@ use super::members::{self, Running};
 use super::oom_watch::OomWatch;
 use super::profiling::Profiling;
 use super::shm_watch::ShmWatch;
-use super::socket::JobSocket;
+use super::socket::{JobAnswers, JobSocket};
 use super::start::{self, Pipes};
 use crate::servers::{ServedServers, UsedServers};
-use crate::stacks::server::StackServer;
 use agent::job::HostProcess;
 use agent::notes::{Note, tell};
 use host::processes::{END_NOTICE, REAP_NOTICE};
@@ -74,14 +73,12 @@ pub struct ThisHost {
     liveness: Liveness,
     /// The recording of stacks for the launcher.
     profiling: Option<Profiling>,
-    /// Reads stacks of these processes for other agents.
-    stack_server: Option<StackServer>,
     /// The graph servers that the job uses, until their end was reported.
     used_servers: Option<UsedServers>,
     /// Whether the processes are persistent graph servers.
     stays: bool,
-    served: Arc<ServedServers>,
-    /// Answers agents on this host.
+    /// What agents on this host are answered over the socket.
+    answers: Arc<JobAnswers>,
     _socket: Option<JobSocket>,
     /// The index of the process whose pipes are read first, which changes in each round.
     first_pipe: usize,
@@ -93,15 +90,9 @@ pub enum Ready {
     Signal,
     Stdin,
     Stdout,
-    Watch(Watch),
-    Pipe(u32, ProcessStream),
-}
-
-/// A descriptor that [`ThisHost`] serves itself.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Watch {
+    /// A new name in /dev/shm.
     Shm,
-    Stacks,
+    Pipe(u32, ProcessStream),
 }
 
 impl ThisHost {
@@ -114,9 +105,10 @@ impl ThisHost {
     ) -> ThisHost {
         let servers = start.uses.as_ref();
         let served = ServedServers::begin(start.serves.as_deref());
+        let answers = Arc::new(JobAnswers::new(&job, served));
         ThisHost {
-            _socket: JobSocket::open(&job, &served),
-            stack_server: StackServer::open(&job.token),
+            _socket: JobSocket::open(&answers),
+            answers,
             used_servers: servers.and_then(|servers| UsedServers::new(servers, job.host)),
             job,
             processes: Vec::new(),
@@ -128,7 +120,6 @@ impl ThisHost {
             liveness: Liveness::begin(start, Instant::now()),
             profiling: None,
             stays: start.serves.is_some(),
-            served,
             first_pipe: 0,
         }
     }
@@ -154,10 +145,7 @@ impl ThisHost {
             wanted.push((Ready::Stdout, stdout.as_fd(), flags));
         }
         if let Some(names) = self.shm.wait_for() {
-            wanted.push((Ready::Watch(Watch::Shm), names, READABLE));
-        }
-        if let Some(socket) = self.stack_server.as_mut().and_then(StackServer::listening) {
-            wanted.push((Ready::Watch(Watch::Stacks), socket, READABLE));
+            wanted.push((Ready::Shm, names, READABLE));
         }
         if outbox.has_room() {
             let count = self.processes.len();
@@ -184,12 +172,9 @@ impl ThisHost {
         Ok(ready.map(|((ready, ..), _)| *ready).collect())
     }
 
-    /// Serves a ready descriptor.
-    pub fn serve(&mut self, watch: Watch) {
-        match watch {
-            Watch::Shm => self.shm.note_new_name(),
-            Watch::Stacks => self.stack_server.iter_mut().for_each(StackServer::serve),
-        }
+    /// Notes that there is a new name in /dev/shm.
+    pub fn note_new_name(&mut self) {
+        self.shm.note_new_name();
     }
 
     /// Scans for new files in /dev/shm if it is time.
@@ -243,7 +228,7 @@ impl ThisHost {
             .iter()
             .all(|supervised| supervised.awaited.is_none())
         {
-            self.served.listen();
+            self.answers.servers.listen();
         }
     }
 
@@ -270,9 +255,7 @@ impl SupervisedHost for ThisHost {
         let (child, pipes) = start::start(&self.job, &process)?;
         let pid = child.id();
         self.liveness.moved(index, Sign::Started);
-        self.stack_server
-            .iter()
-            .for_each(|server| server.wrote(pid));
+        self.answers.wrote(pid);
         self.oom.examine(index, pid);
         self.processes.push(Supervised {
             awaited: process.record.port,
@@ -303,9 +286,7 @@ impl SupervisedHost for ThisHost {
         }
         let (pid, serves) = (supervised.pid, supervised.serves());
         self.liveness.wrote(index, serves, stream, &buffer);
-        self.stack_server
-            .iter()
-            .for_each(|server| server.wrote(pid));
+        self.answers.wrote(pid);
         Some(buffer)
     }
 
@@ -434,7 +415,7 @@ impl SupervisedHost for ThisHost {
     }
 
     fn note_ending(&mut self, ending: &Ending) {
-        self.served.end(ending);
+        self.answers.servers.end(ending);
     }
 
     fn begin_end(&mut self) {
