@@ -1,9 +1,8 @@
-//! dgl-spawn on this machine alone: time limits, another try, names, what comes out and how fast.
+//! dgl-spawn on this machine alone: secrets, loud processes, shells; ../cases/slow_jobs.txt has what
+//! commands can show.
 
-use serde_json::json;
 use std::path::Path;
-use std::time::{Duration, Instant};
-use support::{Ran, assert_has, host_record, read, scratch, sh, shells, write, write_records};
+use support::{Ran, host_record, read, scratch, sh, shells, write, write_records};
 
 /// The records of a job of workers on this machine, each a command for sh. One with a port is a
 /// server.
@@ -27,234 +26,6 @@ pub fn spawn(folder: &Path, options: &str) -> Ran {
         folder,
         &format!("dgl-spawn --connect local {options} <job.jsonl"),
     )
-}
-
-#[test]
-fn a_job_that_takes_too_long_shows_where_it_hangs() {
-    let folder = scratch();
-    let hangs =
-        "exec python3 -c '\nimport time\ndef hangs_here():\n    time.sleep(99)\nhangs_here()'";
-    job(&folder, &[(None, hangs), (None, "sleep 98")]);
-    let begun = Instant::now();
-    spawn(&folder, "--timeout 2s --format jsonl")
-        .ends(124)
-        .out_has("in hangs_here")
-        .out_has(r#""ok":false,"code":124,"cause":"timeout""#)
-        .err_has("was ended: it took longer than 2.0 s");
-    assert!(begun.elapsed() < Duration::from_secs(20));
-}
-
-#[test]
-fn slow_after_a_time_limit_the_odd_one_is_named() {
-    let folder = scratch();
-    let stands = |function: &str| {
-        let script = format!("import time\ndef {function}():\n    time.sleep(99)\n{function}()\n");
-        write(&folder, format!("{function}.py"), script);
-        format!("exec python3 {function}.py")
-    };
-    let (reduces, loads) = (stands("all_reduce"), stands("load"));
-    job(
-        &folder,
-        &[(None, &reduces), (None, &loads), (None, &reduces)],
-    );
-    let ran = spawn(&folder, "--timeout 10s");
-    ran.ends(124);
-    let report = "it took longer than 10.0 s\ndgl-spawn: trainer 1, unlike the others, is in load \
-        (load.py:3)\ndgl-spawn: trainers 0 and 2 wait in a collective operation for all others \
-        [all_reduce (all_reduce.py:3)]\n";
-    ran.err_has(report);
-}
-
-#[test]
-fn the_log_dir_has_the_records_of_this_run_and_keeps_those_of_earlier_ones() {
-    let folder = scratch();
-    let why = |run: &str| {
-        let ran = sh(
-            &folder,
-            &format!("dgl-why logs/{run}run.jsonl && dgl-report logs/{run}run.jsonl"),
-        );
-        ran.ends(0);
-        ran.out
-    };
-    let names = |run: &str| sh(&folder, &format!("cd logs/{run} && echo *")).out;
-    let fails = "echo 'ValueError: nan' >&2; exit 3";
-    job(&folder, &[(None, "echo one"), (None, fails)]);
-    spawn(&folder, "--format human --log-dir logs")
-        .ends(3)
-        .out_has("trainer 1] ValueError: nan");
-    let mode = sh(&folder, "stat -c %a logs/run.jsonl").out;
-    assert_eq!(mode, "600\n", "values of --env may be secrets");
-    let verdict = why("");
-    assert_has(&verdict, "trainer 1");
-    assert_has(&verdict, "ValueError: nan");
-
-    // a note of the user's, and what stands in the place of a log, stay where they are
-    sh(
-        &folder,
-        "echo mine >logs/notes.log; mkfifo logs/trainer-7.log",
-    );
-    job(&folder, &[(None, "echo two")]);
-    let second = spawn(&folder, "--log-dir logs");
-    assert_eq!(
-        second.out,
-        sh(&folder, "cat logs/run.jsonl").out,
-        "the same records"
-    );
-    assert_eq!(
-        names(""),
-        "notes.log run-1 run.jsonl trainer-0.log trainer-7.log\n"
-    );
-    assert_eq!(names("run-1"), "run.jsonl trainer-0.log trainer-1.log\n");
-    assert_eq!(
-        sh(&folder, "cat logs/trainer-0.log logs/run-1/trainer-0.log").out,
-        "two\none\n"
-    );
-    assert_eq!(why("run-1/"), verdict);
-
-    // what was written before dgl-spawn was killed can be read, whatever line broke off
-    job(&folder, &[(None, "echo three; sleep 94")]);
-    let killed = "dgl-spawn --connect local --format human --log-dir logs <job.jsonl & \
-        until grep -q 'line\":\"three' logs/run.jsonl; do sleep 0.1; done; kill -KILL $!; wait; \
-        printf '{\"type\":\"outp' >>logs/run.jsonl";
-    sh(&folder, killed);
-    let (verdict, names) = (why(""), names(""));
-    assert!(
-        verdict.contains("three") && names.contains("run-1 run-2 run.jsonl"),
-        "{names}{verdict}"
-    );
-}
-
-#[test]
-fn files_of_others_in_the_log_dir_stay_where_they_are() {
-    let folder = scratch();
-    job(&folder, &[(None, "echo one"), (None, "echo two")]);
-    spawn(&folder, "--log-dir .").ends(0);
-    sh(&folder, "echo mine | tee slurm-12345.log trainer-7.log");
-    job(&folder, &[(None, "echo three")]);
-    spawn(&folder, "--log-dir .").ends(0);
-    let names = sh(&folder, "echo *.log; cd run-1; echo *").out;
-    assert_eq!(
-        names,
-        "slurm-12345.log trainer-0.log trainer-7.log\nrun.jsonl trainer-0.log trainer-1.log\n"
-    );
-}
-
-#[test]
-fn the_log_dir_of_a_running_job_is_refused() {
-    let folder = scratch();
-    job(&folder, &[(None, "until [ -e go ]; do sleep 0.1; done")]);
-    let script = "dgl-spawn --connect local --log-dir logs <job.jsonl >out & p=$!
-        until grep -q started logs/run.jsonl; do sleep 0.1; done
-        dgl-spawn --connect local --log-dir logs <job.jsonl; echo $?
-        dgl-spawn --connect local --log-dir logs </dev/null; echo $?
-        : >go; wait $p; echo $?; ls logs; cmp out logs/run.jsonl";
-    let ran = sh(&folder, script);
-    ran.err_has("--log-dir: a running job writes its logs there");
-    assert_eq!(
-        ran.out, "74\n65\n0\nrun.jsonl\ntrainer-0.log\n",
-        "{}",
-        ran.err
-    );
-}
-
-/// Python ends in the middle of its stacks when ABRT comes a second time. Both processes are in one
-/// group.
-#[test]
-fn a_signal_comes_once_to_each_process() {
-    let folder = scratch();
-    let counts = r#"python3 -uc 'import signal, sys, time
-signal.signal(signal.SIGUSR1, lambda *_: open(sys.argv[1], "a").write("got\n"))
-open(sys.argv[1] + ".up", "w")
-time.sleep(1); time.sleep(99)'"#;
-    job(
-        &folder,
-        &[(
-            None,
-            &format!(
-                "cd '{0}'; {counts} child & exec {counts} leader",
-                folder.display()
-            ),
-        )],
-    );
-    let run = "dgl-spawn --connect local --no-preflight --no-push-check --job once <job.jsonl \
-        >/dev/null 2>&1 & launcher=$!
-        until [ -e child.up ] && [ -e leader.up ]; do sleep 0.1; done
-        echo 127.0.0.1 | ipconf-check | dgl-reap --connect local --job once --signal USR1 >/dev/null
-        until [ -e child ] && [ -e leader ]; do sleep 0.1; done; sleep 0.5
-        grep -c got child leader; kill $launcher; wait $launcher";
-    let ran = sh(&folder, run);
-    assert_eq!(ran.out, "child:1\nleader:1\n", "{}", ran.err);
-}
-
-/// A second TERM may end what cleans up after the first.
-#[test]
-fn slow_on_a_machine_that_is_two_hosts_each_process_is_ended_once() {
-    let folder = scratch();
-    let counts = "exec python3 -uc 'import os, signal, sys, time
-name = os.environ[\"RANK\"]
-signal.signal(signal.SIGTERM, lambda *_: open(name, \"a\").write(\"got\\n\"))
-open(name + \".up\", \"w\")
-time.sleep(1); time.sleep(1); time.sleep(99)'";
-    let mut records = Vec::new();
-    for id in 0..2 {
-        records.push(host_record(id, 2, "127.0.0.1"));
-        records.push(
-            json!({"type": "process", "id": id, "of": 2, "host": id, "ip": "127.0.0.1",
-            "role": "worker", "rank": id, "cwd": folder, "env": {"RANK": id.to_string()},
-            "argv": ["sh", "-c", counts]}),
-        );
-    }
-    let lines: Vec<String> = records.iter().map(ToString::to_string).collect();
-    write(&folder, "job.jsonl", lines.join("\n"));
-    let run = "dgl-spawn --connect local --no-preflight --job twice --grace 2s <job.jsonl \
-        >/dev/null 2>&1 & launcher=$!
-        until [ -e 0.up ] && [ -e 1.up ]; do sleep 0.1; done; kill $launcher; wait $launcher
-        grep -c got 0 1";
-    sh(&folder, run).gives(0, "0:1\n1:1\n");
-}
-
-/// So much that it is asked whether somebody else carries it, when nobody listens any more.
-#[test]
-fn slow_what_becomes_loud_at_its_end_is_told_whole() {
-    let folder = scratch();
-    job(
-        &folder,
-        &[(
-            None,
-            "awk 'BEGIN { while (n++ < 533) printf \"%04d%996s\\n\", n, \"\" }'",
-        )],
-    );
-    for _ in 0..6 {
-        let begun = Instant::now();
-        let ran = spawn(&folder, "");
-        let records = ran
-            .out
-            .lines()
-            .filter_map(|line| line.split_once(r#""line":""#));
-        // on a busy machine, a line may come in two pieces
-        let told: usize = records.filter_map(|(_, rest)| rest.find('"')).sum();
-        assert_eq!((ran.status, told), (0, 533 * 1000), "{}", ran.err);
-        assert!(begun.elapsed() < Duration::from_secs(20));
-    }
-}
-
-#[test]
-fn slow_servers_that_do_not_listen_in_time() {
-    let folder = scratch();
-    let listens =
-        "exec python3 -c 'import socket; s = socket.create_server((\"\", 30981)); s.accept()'";
-    job(
-        &folder,
-        &[
-            (Some(30981), listens),
-            (Some(30982), "echo I cannot; sleep 97"),
-            (None, "sleep 97"),
-        ],
-    );
-    spawn(&folder, "--start-timeout 6s")
-        .ends(124)
-        .err_has("server 1 does not listen after 6 s; its last lines:\n    I cannot")
-        .out_has(r#""type":"listening","id":0"#);
 }
 
 /// Starts a job with a secret in every form that a command can have, in every shell whose start-up
@@ -496,46 +267,35 @@ s = socket.socket(); s.bind(('127.0.0.1', PORT)); s.listen(); print('served')";
     ran.err_has_times(&report, 1);
 }
 
-/// A field of the records of a type, of all that have it.
-fn fields(out: &str, kind: &str, name: &str) -> Vec<serde_json::Value> {
-    out.lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter(|record| record["type"] == kind)
-        .filter_map(|record| record.get(name).cloned())
-        .collect()
+#[test]
+fn files_of_others_in_the_log_dir_stay_where_they_are() {
+    let folder = scratch();
+    job(&folder, &[(None, "echo one"), (None, "echo two")]);
+    spawn(&folder, "--log-dir .").ends(0);
+    sh(&folder, "echo mine | tee slurm-12345.log trainer-7.log");
+    job(&folder, &[(None, "echo three")]);
+    spawn(&folder, "--log-dir .").ends(0);
+    let names = sh(&folder, "echo *.log; cd run-1; echo *").out;
+    assert_eq!(
+        names,
+        "slurm-12345.log trainer-0.log trainer-7.log\nrun.jsonl trainer-0.log trainer-1.log\n"
+    );
 }
 
 #[test]
-fn slow_profiles_are_written_while_the_job_runs_and_at_its_end() {
+fn the_log_dir_of_a_running_job_is_refused() {
     let folder = scratch();
-    let waits = "exec python3 -c '
-import time
-def waits(): time.sleep(4)
-waits()'";
-    job(&folder, &[(None, waits), (None, "sleep 4")]);
-    // one that ends before the job, and one that the job's end cuts short
-    for (times, shortest_ms, longest_ms) in [("1s@1s", 800, 1_500), ("30s@0s", 1_500, 6_000)] {
-        let ran = spawn(&folder, &format!("--profile {times} --format jsonl"));
-        ran.ends(0);
-        let elapsed = fields(&ran.out, "profile", "elapsed_ms");
-        assert_eq!(elapsed.len(), 1, "a sleep is no Python: {}", ran.out);
-        let elapsed_ms = elapsed[0].as_u64().unwrap();
-        assert!(
-            (shortest_ms..longest_ms).contains(&elapsed_ms),
-            "{times}: {elapsed_ms}"
-        );
-        let started = fields(&ran.out, "started", "pid");
-        assert!(
-            started.contains(&fields(&ran.out, "profile", "pid")[0]),
-            "{}",
-            ran.out
-        );
-        ran.out_has(r#""waits (<string>:3)""#);
-    }
-    job(&folder, &[(None, "exit 0")]);
-    let ran = spawn(&folder, "--profile 1s --format jsonl");
-    assert!(fields(&ran.out, "profile", "pid").is_empty(), "{}", ran.out);
-    for wrong in ["--profile 100ms", "--profile 2h", "--profile 5s@x"] {
-        spawn(&folder, wrong).ends(2);
-    }
+    job(&folder, &[(None, "until [ -e go ]; do sleep 0.1; done")]);
+    let script = "dgl-spawn --connect local --log-dir logs <job.jsonl >out & p=$!
+        until grep -q started logs/run.jsonl; do sleep 0.1; done
+        dgl-spawn --connect local --log-dir logs <job.jsonl; echo $?
+        dgl-spawn --connect local --log-dir logs </dev/null; echo $?
+        : >go; wait $p; echo $?; ls logs; cmp out logs/run.jsonl";
+    let ran = sh(&folder, script);
+    ran.err_has("--log-dir: a running job writes its logs there");
+    assert_eq!(
+        ran.out, "74\n65\n0\nrun.jsonl\ntrainer-0.log\n",
+        "{}",
+        ran.err
+    );
 }
