@@ -31,7 +31,6 @@ pub enum ProgressWhen {
 pub enum Route {
     /// A direct connection, beside the login.
     Direct,
-    /// The login.
     Login,
     /// Another host passes it on.
     Chain,

@@ -86,10 +86,8 @@ impl ProcessHandle {
     }
 }
 
-/// A process of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberProcess {
-    /// The process itself.
     pub process: ProcessHandle,
     /// The job's token.
     pub token: String,

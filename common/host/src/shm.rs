@@ -30,7 +30,6 @@ pub struct ShmFile {
 /// A file of DGL, whoever owns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DglFile {
-    /// The file.
     pub file: ShmFile,
     /// The owner.
     pub uid: u32,

@@ -42,7 +42,6 @@ pub fn login_command() -> String {
 /// Names a directory with agents, searched before those beside the tools.
 const AGENTS_VARIABLE: &str = "DGL_TOOLS_AGENTS";
 
-/// For one machine type.
 pub struct AgentFile {
     path: PathBuf,
     content: Arc<[u8]>,
@@ -152,7 +151,6 @@ impl Agents {
         Ok(Agents(agents))
     }
 
-    /// The script that a host runs first.
     pub fn script(&self, token: &str) -> Vec<u8> {
         let words: Vec<String> = self
             .0
@@ -235,7 +233,6 @@ pub fn no_agent(machine: &str) -> HostFault {
     ))
 }
 
-/// In the order in which they are searched.
 fn folders() -> Vec<PathBuf> {
     let mut folders = Vec::new();
     if let Some(folder) = std::env::var_os(AGENTS_VARIABLE)

@@ -78,7 +78,6 @@ struct SharedVerdict {
     refused: AtomicUsize,
 }
 
-/// What decides whether a login is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct LoginSettings {
     user: String,
@@ -96,7 +95,6 @@ pub struct Logins {
     verdicts: Mutex<HashMap<LoginSettings, Arc<SharedVerdict>>>,
     /// By the number of the host.
     found: Mutex<HashMap<u32, Connect>>,
-    /// Locked while the user is asked.
     asking: Mutex<()>,
 }
 

@@ -20,7 +20,6 @@ pub type ReadAnswer<'r, A> = &'r (dyn Fn(u32, Event) -> Option<A> + Sync);
 
 pub struct HostAnswers<'a, A> {
     pub host: &'a Host,
-    /// In the order in which they arrived.
     pub answers: Vec<A>,
     /// Then no answers follow.
     pub fault: Option<Fault>,

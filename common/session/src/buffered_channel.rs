@@ -88,7 +88,6 @@ impl BufferedChannel {
         self.source_fault.take()
     }
 
-    /// In bytes.
     pub fn pending(&self) -> u64 {
         self.pending
     }
@@ -261,7 +260,6 @@ impl BufferedChannel {
         stderr_tail
     }
 
-    /// Returns whether it was woken.
     pub fn wait(&mut self, wake: Option<&Waker>, limit: Duration) -> bool {
         // the channel sends keep-alives every few seconds, when they are due
         let limit = limit.min(Duration::from_secs(5));

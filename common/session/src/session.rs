@@ -87,12 +87,10 @@ impl Session {
         self.transport.channel.is_direct()
     }
 
-    /// Why a file that was sent could not be read completely.
     pub fn source_fault(&mut self) -> Option<io::Error> {
         self.transport.source_fault()
     }
 
-    /// In bytes.
     pub fn pending(&self) -> u64 {
         self.transport.pending()
     }

@@ -8,7 +8,6 @@ pub fn session_token() -> Result<String, HostFault> {
     token().map_err(|error| HostFault::unreachable(format!("/dev/urandom: {error}")))
 }
 
-/// A token for a tool's own use.
 pub fn random_token() -> Result<String, Fault> {
     token().map_err(|error| {
         Fault::unreachable("/dev/urandom", error.to_string()).fix("let this user read it")

@@ -15,7 +15,6 @@ pub const MAX_BODY: usize = 1 << 20;
 /// A message and the bytes behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message<T> {
-    /// The message of the line.
     pub head: T,
     /// The bytes behind the line; empty if none were announced.
     pub body: Vec<u8>,
@@ -85,7 +84,6 @@ fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
 }
 
 impl Decoder {
-    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         let taken = self.begun.as_mut().map_or(0, |begun| begun.take(bytes));
         if taken == bytes.len() {

@@ -49,10 +49,7 @@ pub struct Hello {
 pub enum DialMessage {
     /// From now on the connection is stdin and stdout of `host-agent serve TOKEN`. Meanwhile the
     /// agent dials again, to wait for the next message.
-    Serve {
-        /// The token that the agent writes first.
-        token: String,
-    },
+    Serve { token: String },
     /// The agent is no longer needed.
     Leave,
 }

@@ -11,12 +11,10 @@ use std::time::Duration;
 pub struct Ending {
     /// The cause; absent if every process succeeded.
     pub cause: Option<Cause>,
-    /// What failed first.
     pub failure: Option<JobFailure>,
 }
 
 impl Ending {
-    /// A host was lost.
     pub fn lost(host: u32, loss: Loss) -> Ending {
         Ending {
             cause: Some(Cause::Host),
@@ -29,15 +27,12 @@ impl Ending {
     }
 }
 
-/// What failed first.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobFailure {
-    /// The number of the host.
     pub host: u32,
     /// The number of the process on its host; absent if the host itself was lost.
     pub index: Option<u32>,
-    /// What happened to the process or host.
     pub reason: Reason,
 }
 
@@ -45,11 +40,9 @@ pub struct JobFailure {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// The process ended.
     Ended(ProcessEnd),
     /// The server did not listen within this time.
     NotListening(Duration),
-    /// The host was lost.
     Lost(Loss),
     /// The process of a service exited with 0 before the others, or a server before it listened.
     EndedEarly,
@@ -85,9 +78,7 @@ impl From<&str> for Loss {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// A process failed.
     Process,
-    /// A host was lost.
     Host,
     /// The user or the system requested the end with this signal.
     Signal(SignalNumber),
@@ -102,13 +93,11 @@ pub enum Cause {
     Paused(Duration),
 }
 
-/// A limit of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
     /// The time from the start until all servers listen.
     Start(Duration),
-    /// The time of the whole job.
     Job(Duration),
 }
 
@@ -117,7 +106,6 @@ pub enum Limit {
 pub struct StallRule {
     /// A job without activity for this long stalls.
     pub limit: Duration,
-    /// Whether a job that stalls is ended.
     pub ends: bool,
 }
 

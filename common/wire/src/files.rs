@@ -28,7 +28,6 @@ pub const FILES_AT_ONCE: usize = 128;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub enum FileRequest {
-    /// Announces that files follow; answered by [`FileEvent::Ready`].
     Receive(Receive),
     /// Announces that files are fetched; answered by [`FileEvent::Ready`].
     Give(Give),
@@ -47,7 +46,6 @@ pub enum FileRequest {
     Peers,
     /// Takes over the partial file of an earlier push; answered by [`FileEvent::Partial`].
     Claim {
-        /// The name of the partial file.
         #[serde(rename = "key")]
         partial_key: String,
         /// The size of the whole file.
@@ -62,7 +60,6 @@ pub enum FileRequest {
     /// The first message of another host over its connection: it will send parts of a file, as
     /// [`FileRequest::Write`], and then [`FileRequest::Sync`]. Nothing else is allowed there.
     Handed {
-        /// The name of the partial file.
         #[serde(rename = "key")]
         partial_key: String,
     },
@@ -103,11 +100,9 @@ pub enum FileStep {
     Batch(Batch),
     /// Begins or continues a file whose content is sent in blocks.
     Open(Open),
-    /// A part of a file.
     Write(Block),
     /// The file is complete, and gets its name.
     Commit {
-        /// The number of the delivery.
         id: u32,
         /// The checksum of the whole file, if hosts pass it on: one that has arrived with another
         /// checksum is not put in its place.
@@ -116,7 +111,6 @@ pub enum FileStep {
     /// No more of a file is sent over this connection. If the file was begun over it, no more is
     /// sent over any.
     Abandon {
-        /// The number of the delivery.
         id: u32,
         /// Whether the received part is kept. If not, the file is no longer wanted.
         keep: bool,
@@ -132,7 +126,6 @@ pub struct Receive {
     pub base: Text,
     /// A word of letters and digits that names the push.
     pub run: String,
-    /// The number of this host.
     pub host: u32,
     /// Whether nothing is written.
     #[serde(default)]
@@ -163,7 +156,6 @@ pub struct Listen {
 /// Another host to which a file is passed on as it arrives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandOn {
-    /// The number of the delivery on this host.
     pub id: u32,
     /// The name of the partial file, on both hosts.
     #[serde(rename = "key")]
@@ -175,7 +167,6 @@ pub struct HandOn {
     pub address: Ipv4Addr,
     /// The port on which the other host listens.
     pub port: u16,
-    /// The public key of the other host.
     #[serde(rename = "peer")]
     pub public_key: String,
 }
@@ -191,7 +182,6 @@ pub struct Give {
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileAttributes {
-    /// The number of the delivery.
     pub id: u32,
     /// The path on the host, absolute.
     pub dst: Text,
@@ -233,7 +223,6 @@ pub struct Content {
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Open {
-    /// The attributes of the finished file.
     #[serde(flatten)]
     pub file: FileAttributes,
     /// The name of the partial file: two words of hexadecimal digits, for its place and its
@@ -262,16 +251,13 @@ pub struct Open {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Upstream {
-    /// The tool.
     Tool,
     /// The host with this public key.
     Host(String),
 }
 
-/// A part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
-    /// The number of the delivery.
     pub id: u32,
     /// The offset of the part in the file, in bytes.
     pub offset: u64,
@@ -291,7 +277,6 @@ pub struct FilesToSend {
     pub kept: Vec<(u64, u64)>,
 }
 
-/// A file that a host is to send.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileToSend {
     /// A number that the tool chooses and the steps repeat.
@@ -317,10 +302,7 @@ pub enum FileEvent {
         entries: Vec<Option<Meta>>,
     },
     /// The hosts of this push that see the same directory.
-    Peers {
-        /// The numbers of those hosts.
-        hosts: Vec<u32>,
-    },
+    Peers { hosts: Vec<u32> },
     /// The partial file that was claimed. The checksums of its parts follow the line, 32 bytes
     /// each.
     Partial {
@@ -339,7 +321,6 @@ pub enum FileEvent {
     },
     /// How much has arrived of a file that hosts pass on.
     Arrived {
-        /// The number of the delivery.
         id: u32,
         /// The number of bytes, from the first one on.
         #[serde(rename = "size")]
@@ -349,10 +330,8 @@ pub enum FileEvent {
     NotHandedOn {
         /// The number of the delivery, on the host that sends this event.
         id: u32,
-        /// Why.
         problem: String,
     },
-    /// The results of deliveries.
     Landed {
         /// Deliveries whose whole file is in its place.
         done: Vec<u32>,
@@ -369,18 +348,11 @@ pub enum FileEvent {
         problem: Option<String>,
     },
     /// Everything before this [`FileRequest::Sync`] has been handled.
-    Synced {
-        /// The number of the request.
-        number: u64,
-    },
+    Synced { number: u64 },
     /// The tool has sent nothing for too long, and counts as lost.
-    Silence {
-        /// The length of the silence, in seconds.
-        seconds: u64,
-    },
+    Silence { seconds: u64 },
     /// Files and empty directories that exist.
     Found {
-        /// The files and empty directories.
         entries: Vec<FoundFile>,
         /// The files and directories that cannot be read, and what is neither.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -400,7 +372,6 @@ impl FileAttributes {
 }
 
 impl FileEvent {
-    /// The results of deliveries.
     pub fn landed(results: Vec<(u32, Result<(), FileFault>)>) -> FileEvent {
         let (mut done, mut failed) = (Vec::new(), Vec::new());
         for (id, result) in results {
@@ -454,7 +425,6 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// Whether it is a regular file.
     pub fn is_file(&self) -> bool {
         self.mode & 0o170_000 == 0o100_000
     }
@@ -467,13 +437,11 @@ impl Meta {
         Meta { sparse, ..*self } == *other
     }
 
-    /// Whether it is a directory.
     pub fn is_folder(&self) -> bool {
         is_folder(self.mode)
     }
 }
 
-/// The type of a directory in its mode.
 pub const FOLDER: u32 = 0o040_000;
 
 fn is_folder(mode: u32) -> bool {
@@ -485,7 +453,6 @@ fn is_folder(mode: u32) -> bool {
 pub struct FoundFile {
     /// The path, relative to the directory of [`Give`].
     pub path: Text,
-    /// The attributes of the file or directory.
     pub meta: Meta,
 }
 
@@ -495,7 +462,6 @@ pub struct FoundFile {
 pub struct Unreadable {
     /// The path, relative to the directory of [`Give`].
     pub path: Text,
-    /// Why it cannot.
     pub fault: FileFault,
 }
 
@@ -512,7 +478,6 @@ fn shown(folder: &Text) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileFault {
-    /// The operating system's error number.
     System(i32),
     /// A symbolic link leads out of the directory below which all files belong.
     LeadsOut(Text),
@@ -526,7 +491,6 @@ pub enum FileFault {
     OutOfOrder,
     /// It is not the version that was listed, or it changed while it was read.
     Changed,
-    /// It is not a regular file.
     NoFile,
     /// It is a symbolic link to nothing.
     BrokenLink,

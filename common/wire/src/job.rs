@@ -12,13 +12,11 @@ pub struct Job {
     /// The token of the job: 32 random hexadecimal digits that its processes carry in their
     /// environment as `DGL_TOOLS_TOKEN`.
     pub token: String,
-    /// The number of this host.
     pub host: u32,
     /// The address that DGL uses for this host.
     pub address: Ipv4Addr,
     /// How many hosts have processes of the job.
     pub hosts: u32,
-    /// The grace from TERM to KILL, in milliseconds.
     pub grace_ms: u64,
     /// The time without a message after which the launcher counts as lost, in milliseconds.
     pub host_timeout_ms: u64,

@@ -30,7 +30,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Request {
-    /// Asks for the facts about the host.
     Probe(probe::Probe),
     /// Names the job that the following requests concern.
     Job(job::Job),
@@ -42,7 +41,6 @@ pub enum Request {
     Alive,
     /// Ends the processes: TERM, and KILL after the grace.
     End(supervise::End),
-    /// Ends the processes at once.
     Kill,
     /// Asks for the stacks of all processes: one [`Event::Stack`] each, and then
     /// [`Event::StacksReported`].
@@ -74,62 +72,43 @@ pub enum Request {
     /// Confirms that the job has claimed all of its hosts, so that other jobs need not wait for it
     /// to give up.
     Confirm,
-    /// Releases all claims.
     Release,
-    /// Examines one thing before the job starts.
     Preflight(preflight::Check),
     /// A request about files. From here on the conversation is only about them.
     File(files::FileRequest),
 }
 
-/// An event that the agent sends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// The answer to [`Request::Probe`].
     Probed(Box<probe::Probed>),
-    /// A process runs.
     Started(supervise::Started),
-    /// A graph server listens.
     Listening(supervise::Listening),
-    /// A process wrote something.
     Output(supervise::Output),
-    /// A stream of a process is at its end.
     Drained(supervise::Drained),
-    /// A process ended.
     Exited(supervise::Exited),
     /// Shared memory that the job had left was removed.
     ShmRemoved(supervise::ShmRemoved),
-    /// The resources that the host and the job's processes have used since the last such event.
     /// For how long the job's processes have shown no activity.
     Activity(supervise::Activity),
     /// All stacks were sent that [`Request::ReportStacks`] asks for.
     StacksReported(supervise::StacksReported),
     /// A process has raised an exception and does not end.
     Raised(supervise::Raised),
-    /// The graph servers that the job uses have ended.
     ServersEnded(servers::ServersEnded),
-    /// All processes have ended.
     Over(supervise::Over),
     /// A heartbeat of the agent, sent at a fixed interval while processes run.
     Alive,
-    /// The answer to [`Request::FindServers`].
     Servers(Box<servers::ServersState>),
-    /// The answer to [`Request::TakeGroup`].
     Group(servers::TrainerGroup),
-    /// A process of a job.
     Found(record::Found),
-    /// The stacks of a process of a job.
     Stack(Box<stacks::ProcessStacks>),
-    /// The counted stacks of a process of a job.
     Profile(Box<stacks::CountedStacks>),
     /// A job was ended or signalled, or its remains were removed.
     Reaped(record::Reaped),
     /// Something that a [`Request::Claim`] asked for and that another job holds.
     Taken(preflight::Taken),
-    /// A finding of a [`Request::Preflight`].
     Preflight(preflight::Finding),
-    /// An event about files.
     File(files::FileEvent),
     /// The request was carried out; no more events of it follow.
     Done,
@@ -146,7 +125,6 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A problem.
     pub fn new(problem: impl Into<String>) -> Failure {
         Failure {
             problem: problem.into(),

@@ -44,10 +44,7 @@ pub enum Check {
     Listen,
     /// Connects to other hosts that listen, and sends 64 KiB each way on the first connection to
     /// each address.
-    Connect {
-        /// The addresses to connect to.
-        targets: Vec<SocketAddrV4>,
-    },
+    Connect { targets: Vec<SocketAddrV4> },
     /// Stops listening.
     StopListening,
 }
@@ -57,14 +54,11 @@ pub enum Check {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Module {
-    /// DGL.
     Dgl,
-    /// PyTorch.
     Torch,
 }
 
 impl Module {
-    /// All modules.
     pub const ALL: [Module; 2] = [Module::Dgl, Module::Torch];
 
     /// The name by which Python imports it.
@@ -76,7 +70,6 @@ impl Module {
     }
 }
 
-/// A finding of a check.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "found", rename_all = "snake_case")]
@@ -90,10 +83,8 @@ pub enum Finding {
         /// The file, for users.
         #[serde(deserialize_with = "line")]
         file: String,
-        /// A hash of its content.
         hash: Sum,
     },
-    /// The ip_config.
     IpConfig {
         /// The hash of its lines as `record::ip_config` writes them.
         hash: Sum,
@@ -108,7 +99,6 @@ pub enum Finding {
     },
     /// The version of dgl that a command imports.
     Dgl {
-        /// The version.
         #[serde(deserialize_with = "line")]
         version: String,
     },
@@ -121,15 +111,12 @@ pub enum Finding {
     },
     /// A connection could not be made.
     Unreached {
-        /// The address that was tried.
         target: SocketAddrV4,
-        /// The reason.
         #[serde(deserialize_with = "line")]
         why: String,
     },
     /// Small packets pass between this host and another, but large ones are lost.
     LosesLargePackets {
-        /// The address that was tried.
         target: SocketAddrV4,
         /// Whether packets from this host are lost; otherwise packets to it.
         outward: bool,
@@ -140,7 +127,6 @@ pub enum Finding {
 /// the host and, by the subject alone, the fix, because users paste that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// What it is about.
     pub about: Subject,
     /// The problem, in one line.
     #[serde(deserialize_with = "line")]
@@ -156,7 +142,6 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem without details.
     pub fn new(about: Subject, problem: impl Into<String>) -> Problem {
         Problem {
             about,
@@ -198,11 +183,9 @@ pub enum Subject {
         /// SO_REUSEADDR cannot, such as those of DGL 0.5.
         blocks: bool,
     },
-    /// An address that is not the host's.
     Address,
     /// Other hosts, or their ports.
     Reach,
-    /// Large packets between hosts.
     LargePackets,
     /// DGL's files in /dev/shm, which somebody else uses.
     SharedMemory(Holder),
@@ -211,9 +194,7 @@ pub enum Subject {
         /// Whether they are another user's, whose processes cannot be seen.
         foreign: bool,
     },
-    /// The room in /dev/shm.
     SharedMemoryRoom,
-    /// A private /dev/shm.
     PrivateSharedMemory,
     /// A directory or file that is missing.
     File,
@@ -224,13 +205,10 @@ pub enum Subject {
     Permission,
     /// A copied file that differs from the records or from other hosts' copies.
     Copy,
-    /// The number of partitions.
     Partitions,
-    /// The limit on open files.
     OpenFiles,
     /// The first word of a command.
     Command {
-        /// Whether it is a path.
         path: bool,
     },
     /// A shell that does not run the text that it is given.
@@ -243,7 +221,6 @@ pub enum Subject {
     Module(Module),
     /// An answer that takes long.
     Answer,
-    /// The host itself.
     Host,
     /// Something without a known fix.
     Other,
@@ -253,7 +230,6 @@ pub enum Subject {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Holder {
-    /// Another job of this user.
     Job,
     /// A job of another user, or one that does not answer.
     ForeignJob,

@@ -20,7 +20,6 @@ pub struct Probe {
     /// The first and last port that must not be chosen for torch's rendezvous, because graph
     /// servers will listen there.
     pub server_ports: Option<(u16, u16)>,
-    /// The Python to examine.
     pub python: Python,
     /// Shell text that runs before the Python, in the user's `$SHELL`.
     pub setup: Option<String>,
@@ -29,7 +28,6 @@ pub struct Probe {
     pub occupancy: bool,
 }
 
-/// How a Python is named.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Python {
@@ -41,7 +39,6 @@ pub enum Python {
     Venv(String),
 }
 
-/// The answer of a host.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -51,7 +48,6 @@ pub struct Probed {
     pub facts: Facts,
     /// Each network interface with its first address, as DGL gets it from SIOCGIFADDR.
     pub interfaces: Vec<Interface>,
-    /// The ports of outgoing connections.
     pub ephemeral_ports: Option<EphemeralPorts>,
     /// Why nvidia-smi, which is installed, reported no GPUs.
     pub gpu_failure: Option<Failure>,
@@ -59,11 +55,9 @@ pub struct Probed {
     pub python_failure: Option<Failure>,
     /// Why the environment does not exist. In that case no Python was examined.
     pub environment_failure: Option<Failure>,
-    /// The jobs and ports in use, if requested.
     pub occupancy: Occupancy,
 }
 
-/// The jobs and ports that are in use on a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Occupancy {
@@ -80,7 +74,6 @@ pub struct Occupancy {
 pub struct EphemeralPorts {
     /// The first port of `net.ipv4.ip_local_port_range`.
     pub first: u16,
-    /// The last port.
     pub last: u16,
     /// The ranges between them that `net.ipv4.ip_local_reserved_ports` excepts.
     pub reserved: Vec<(u16, u16)>,
@@ -97,8 +90,6 @@ impl EphemeralPorts {
 /// A network interface and its first address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
-    /// `eth0`
     pub name: String,
-    /// The IPv4 address.
     pub address: std::net::Ipv4Addr,
 }

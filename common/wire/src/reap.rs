@@ -13,7 +13,6 @@ use serde_with::skip_serializing_none;
 pub struct Pick {
     /// The job's name; absent for all jobs of this user.
     pub job: Option<String>,
-    /// Only processes of this role.
     pub role: Option<Role>,
     /// Only the process of this rank, with its children.
     pub rank: Option<u32>,
@@ -22,16 +21,13 @@ pub struct Pick {
 /// A signal for the processes that were picked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signal {
-    /// The number of the signal.
     pub signal: SignalNumber,
 }
 
-/// The jobs that are to be ended.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndJobs {
     /// The name of the jobs; absent for all jobs of this user.
     pub job: Option<String>,
-    /// The grace from TERM to KILL, in milliseconds.
     pub grace_ms: u64,
 }

@@ -10,7 +10,6 @@ use std::net::Ipv4Addr;
 /// Names persistent graph servers on one of their hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServersOnHost {
-    /// The name of their job.
     pub name: String,
     /// The address of the host, because several hosts of a rehearsal are one machine.
     pub address: Ipv4Addr,
@@ -36,17 +35,14 @@ pub struct Data {
 /// Asks whether graph servers for trainers with these settings run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Find {
-    /// The requested servers.
     #[serde(flatten)]
     pub servers: ServersOnHost,
-    /// The settings of their trainers.
     pub data: Data,
 }
 
 /// The state of graph servers on a host. Settings are only reported of servers that listen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServersState {
-    /// Whether they are alive.
     pub life: ServersLiveness,
     /// Their settings, with the hash of its content in place of each file.
     pub theirs: Data,
@@ -56,7 +52,6 @@ pub struct ServersState {
     pub groups: u32,
 }
 
-/// Whether graph servers are alive on a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServersLiveness {
@@ -65,9 +60,7 @@ pub enum ServersLiveness {
     None,
     /// They load their graph.
     Starting,
-    /// They listen.
     Alive,
-    /// They are being ended.
     Ending,
 }
 

@@ -24,7 +24,6 @@ pub struct TakeStacks {
 pub struct RecordStacks {
     #[serde(flatten)]
     pub pick: Pick,
-    /// The length of the recording, in milliseconds.
     pub time_ms: u64,
     /// Samples per second.
     pub rate: u32,
@@ -37,7 +36,6 @@ pub struct RecordStacks {
 pub struct CountedStacks {
     #[serde(flatten)]
     pub record: record::Profile,
-    /// Why the stacks could not be read.
     pub why: Option<Why>,
 }
 
@@ -48,7 +46,6 @@ pub struct CountedStacks {
 pub struct ProcessStacks {
     #[serde(flatten)]
     pub record: record::Stack,
-    /// Why the stacks could not be read.
     pub why: Option<Why>,
 }
 
@@ -184,11 +181,8 @@ pub enum Why {
         /// Yama's kernel.yama.ptrace_scope there; 0 if it does not matter.
         ptrace_scope: u8,
     },
-    /// No Python runs in it.
     NoPython,
-    /// It has ended.
     Ended,
-    /// Another reason.
     Other,
 }
 

@@ -48,12 +48,9 @@ pub struct End {
     pub ending: Ending,
 }
 
-/// A process runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
-    /// The number of the process on its host.
     pub index: u32,
-    /// The process id.
     pub pid: u32,
 }
 
@@ -68,36 +65,27 @@ pub struct Listening {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProcessStream {
-    /// Standard output.
     Stdout,
-    /// Standard error.
     Stderr,
 }
 
 /// Bytes that a process wrote. They follow the line unchanged, and need not be whole lines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
-    /// The number of the process on its host.
     pub index: u32,
-    /// The stream of the process.
     pub stream: ProcessStream,
 }
 
 /// A stream of a process has ended: every process has closed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drained {
-    /// The number of the process on its host.
     pub index: u32,
-    /// The stream of the process.
     pub stream: ProcessStream,
 }
 
-/// A process ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Exited {
-    /// The number of the process on its host.
     pub index: u32,
-    /// How the process ended.
     #[serde(flatten)]
     pub end: ProcessEnd,
     /// CPU time of the process and of the children that it waited for, in seconds.
@@ -129,7 +117,6 @@ impl Exited {
 #[skip_serializing_none]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activity {
-    /// For how long, in milliseconds.
     pub idle_ms: u64,
     /// The number of the process on its host that shows activity again, if it is known.
     pub index: Option<u32>,
@@ -165,7 +152,6 @@ pub enum Computing {
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Raised {
-    /// The number of the process on its host.
     pub index: u32,
     /// The line that names the exception.
     pub exception: String,
@@ -196,7 +182,6 @@ impl Raised {
 /// The job's files in /dev/shm were removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShmRemoved {
-    /// How many files were removed.
     pub files: u32,
 }
 

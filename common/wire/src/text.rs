@@ -13,12 +13,10 @@ use std::path::{Path, PathBuf};
 pub struct Text(pub OsString);
 
 impl Text {
-    /// The text as a path.
     pub fn path(&self) -> &Path {
         Path::new(&self.0)
     }
 
-    /// The bytes of the text.
     pub fn bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }

@@ -32,7 +32,6 @@ use std::env::var_os;
 use std::fs::File;
 use std::io::Read;
 
-/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let command = args.command()?;
     let env = UserEnv::new(&args, &|name| var_os(name))?;

@@ -10,7 +10,6 @@ use std::path::{Component, Path, PathBuf};
 /// The facts about the job in the stream, apart from its hosts.
 #[derive(Default)]
 pub struct StreamFacts {
-    /// The graph record, if there is one.
     pub graph: Option<Graph>,
     /// The workspace record, if there is no graph.
     pub workspace: Option<Workspace>,

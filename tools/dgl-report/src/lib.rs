@@ -14,7 +14,6 @@ use record::exit::Exit;
 use record::jsonl;
 use verdict::Run;
 
-/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let run = Run::read("dgl-report", args.file.as_deref(), args.lines)?;
     let job = plan::JobHistory::of(&run)?;

@@ -7,7 +7,6 @@ use verdict::{Conclusion, Life, ProcessHistory};
 
 pub use verdict::JobHistory;
 
-/// A run.
 pub struct RunReport<'a> {
     pub summary: Option<&'a Summary>,
     /// What ended the job, or what it waits for.
@@ -51,7 +50,6 @@ pub struct HostRun<'a> {
     pub id: u32,
     /// `0 10.0.0.1` or `0 node1 10.0.0.1`.
     pub name: String,
-    /// The copies to the host.
     pub copied: Option<CopySummary<'a>>,
     /// The processes, in the order of their ids.
     pub processes: Vec<Bar<'a>>,

@@ -49,7 +49,6 @@ pub fn name(profile: &Profile) -> String {
 /// stack.
 pub type StackOfThread<'a> = (&'a str, Vec<String>, &'a CountedStack);
 
-/// The stacks of all threads of a process.
 pub fn stacks_of(profile: &Profile) -> impl Iterator<Item = StackOfThread<'_>> {
     profile.threads.iter().flat_map(move |thread| {
         let name = thread.name.as_deref().unwrap_or("?");

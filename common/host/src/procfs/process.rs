@@ -30,11 +30,8 @@ fn path(pid: i32, file: &str) -> PathBuf {
 pub struct Stat {
     /// The state as a letter; `Z` is a zombie, which has ended but was not waited for.
     pub state: char,
-    /// The parent process.
     pub parent: i32,
-    /// The process group.
     pub group: i32,
-    /// The session.
     pub session: i32,
     /// Processor time of all threads of the process, in clock ticks.
     pub cpu_ticks: u64,
@@ -47,7 +44,6 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Whether it has ended.
     pub fn has_ended(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
@@ -58,7 +54,6 @@ pub fn stat(pid: i32) -> Option<Stat> {
     parse_stat(&fs::read(path(pid, "stat")).ok()?)
 }
 
-/// The process id of its parent.
 pub fn parent(pid: i32) -> Option<u32> {
     Some(stat(pid)?.parent.cast_unsigned())
 }
@@ -194,7 +189,6 @@ pub fn command_line(pid: i32) -> Option<String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     pub range: Range<u64>,
-    /// The offset in the file.
     pub offset: u64,
     /// Whether it is executable.
     pub is_code: bool,
@@ -204,7 +198,6 @@ pub struct Mapping {
     pub inode: u64,
     /// The path of the file at the time of mapping; empty for memory without a file.
     pub path: PathBuf,
-    /// Whether the file was deleted.
     pub is_deleted: bool,
 }
 

@@ -8,7 +8,6 @@ const TIME_WAIT: u8 = 0x06;
 /// TCP_LISTEN of the same file.
 const LISTEN: u8 = 0x0a;
 
-/// A socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpSocket {
     /// Its local address; `None` for an IPv6 address that does not map an IPv4 address.
@@ -34,7 +33,6 @@ impl TcpSocket {
     }
 }
 
-/// All sockets.
 pub fn tcp_sockets() -> Vec<TcpSocket> {
     let texts = ["/proc/net/tcp", "/proc/net/tcp6"]
         .into_iter()

@@ -2,7 +2,6 @@
 
 use std::fs;
 
-/// The threads of a process.
 pub fn threads(pid: i32) -> Vec<u32> {
     let entries = fs::read_dir(format!("/proc/{pid}/task"));
     let entries = entries.into_iter().flatten().flatten();

@@ -30,7 +30,6 @@ pub const OF_ONE_HOST: [&str; 5] = ["{name}", "{login}", "{ip}", "{id}", "{dgl_p
 #[derive(Debug, PartialEq, Eq)]
 pub struct Filled {
     text: String,
-    /// A file for stdin.
     input: PathBuf,
 }
 
@@ -92,7 +91,6 @@ pub fn runs_our_agent(command: &str) -> bool {
 struct EngineOutput {
     stderr_tail: Vec<u8>,
     bytes: u64,
-    /// After the end of the command.
     status: Option<i32>,
 }
 
@@ -136,7 +134,6 @@ impl Engine {
         &self.name
     }
 
-    /// After the end of the command.
     pub fn status(&self) -> Option<i32> {
         self.output.lock().status
     }
@@ -150,7 +147,6 @@ impl Engine {
         self.output.lock().bytes
     }
 
-    /// As far as it was kept.
     pub fn written_since(&self, before: u64) -> Vec<u8> {
         let output = self.output.lock();
         let fresh = usize::try_from(output.bytes - before).unwrap_or(usize::MAX);
