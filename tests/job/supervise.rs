@@ -386,3 +386,25 @@ fn slow_a_server_that_exited_is_not_one_that_does_not_listen() {
         .ends(124)
         .err_has("server 0 exited before it listened");
 }
+
+#[test]
+fn slow_a_job_ends_in_time_though_stderr_is_full() {
+    let folder = scratch();
+    job(&folder, &["sleep 95"]);
+    let fill = "import os
+os.set_blocking(2, False)
+try:
+    while True: os.write(2, bytes(1 << 12))
+except BlockingIOError: os.set_blocking(2, True)
+";
+    write(&folder, "fill.py", fill);
+    let ran = sh(
+        &folder,
+        "mkfifo full; sleep 94 <full & reader=$!
+         sh -c 'python3 fill.py; exec dgl-spawn --connect local --timeout 2s <job.jsonl' 2>full \
+             >out & p=$!
+         for i in $(seq 300); do grep -q '\"summary\"' out && break; sleep 0.1; done
+         tail -n 1 out; kill -TERM $p; wait $p; echo $?; kill $reader",
+    );
+    ran.out_has("\"cause\":\"timeout\"").out_has("\n124\n");
+}

@@ -15,17 +15,13 @@ const ITEM_BYTES: usize = 96;
 /// Output of a process: lines with their newlines. A last line without a newline will be continued.
 #[derive(Default)]
 pub struct OutputLines {
-    /// The id of the process.
     pub id: u32,
-    /// Whether it was written to stderr.
     pub stderr: bool,
     /// When it arrived, in milliseconds since 1970.
     pub time_ms: u64,
-    /// The bytes of the lines.
     pub text: Vec<u8>,
     /// Whether they continue a piece of a line.
     pub continues: bool,
-    /// Whether the end of the job had begun.
     pub while_ending: bool,
     /// Whether the output was not UTF-8, so that the text replaces some of it.
     pub lossy: bool,
@@ -45,7 +41,7 @@ impl QueueItem {
         ITEM_BYTES + self.text().len()
     }
 
-    fn text(&self) -> &[u8] {
+    pub fn text(&self) -> &[u8] {
         match self {
             QueueItem::Records(text) | QueueItem::Reports { text, .. } => text,
             QueueItem::Output(lines) => &lines.text,
@@ -68,7 +64,6 @@ pub struct Queue {
 struct QueueState {
     next: WriteBatch,
     bytes: usize,
-    /// How many bytes of reports wait, by host.
     reports: HashMap<u32, usize>,
     status_is_new: bool,
     over: bool,
@@ -87,13 +82,11 @@ pub struct WriteBatch {
 }
 
 impl Queue {
-    /// Queues records, or lines that may be dropped.
     pub fn push(&self, item: QueueItem) {
         self.state.lock().push(item);
         self.changed.notify_one();
     }
 
-    /// Replaces the status line.
     pub fn status(&self, text: &str) {
         let mut state = self.state.lock();
         state.status_is_new |= state.next.status != text;
@@ -101,7 +94,6 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Ends the queue.
     pub fn close(&self) {
         self.status("");
         self.state.lock().over = true;

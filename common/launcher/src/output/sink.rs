@@ -1,5 +1,5 @@
-//! The output of the job: records or tagged lines on stdout, and the files of `--log-dir`. The job
-//! does not wait for a slow reader of stdout.
+//! The output of the job: records or tagged lines on stdout, messages on stderr, and the files of
+//! `--log-dir`. The job does not wait for a slow reader of stdout or stderr.
 
 use crate::output::fold::is_folded;
 use crate::output::log_dir::LogDir;
@@ -8,7 +8,7 @@ use record::jsonl::{self, Head, Stream};
 use record::term;
 use record::{Dropped, Output, Process, Record, Stack, Stalled, Summary};
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -27,18 +27,46 @@ const NOTICES: u32 = u32::MAX;
 /// How many bytes are written to stdout at once.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// All output of the job.
 pub struct OutputSink {
     human: bool,
     has_status: bool,
     log_dir: LogDir,
-    /// The records on which the verdict is based.
     run: Run,
     /// The last stall, if the job has not been active since.
     stall: Option<(Stalled, Vec<Stack>)>,
+    stdout: Writer,
+    /// For messages, unless a terminal shows them with the output.
+    stderr: Option<Writer>,
+}
+
+/// A queue and the thread that writes it.
+struct Writer {
     queue: Arc<Queue>,
-    /// The thread that writes stdout, if there is one; it returns whether everything was written.
-    writer: Option<JoinHandle<bool>>,
+    /// Returns whether everything was written; `None` if the caller takes from the queue.
+    thread: Option<JoinHandle<bool>>,
+}
+
+impl Writer {
+    fn start(
+        name: &str,
+        write: impl FnOnce(&Queue) -> bool + Send + 'static,
+    ) -> Result<Writer, String> {
+        let queue = Arc::new(Queue::default());
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        let thread = thread.spawn({
+            let queue = Arc::clone(&queue);
+            move || write(&queue)
+        });
+        Ok(Writer {
+            queue,
+            thread: Some(thread.map_err(|error| error.to_string())?),
+        })
+    }
+
+    fn is_busy(&self) -> bool {
+        let thread = self.thread.as_ref();
+        thread.is_some_and(|thread| !thread.is_finished())
+    }
 }
 
 impl OutputSink {
@@ -63,21 +91,15 @@ impl OutputSink {
             unfinished: None,
             folded: 0,
         };
-        let queue = Arc::new(Queue::default());
-        let thread = std::thread::Builder::new().name("stdout".to_owned());
-        let writer = thread.spawn({
-            let queue = Arc::clone(&queue);
-            move || writer.run(&queue, has_logs)
-        });
-        let writer = writer.map_err(|error| error.to_string())?;
+        let stderr = (!has_status).then(|| Writer::start("stderr", write_messages));
         Ok(OutputSink {
             human,
             has_status,
             log_dir,
             run: Run::new(0),
             stall: None,
-            queue,
-            writer: Some(writer),
+            stdout: Writer::start("stdout", move |queue| writer.run(queue, has_logs))?,
+            stderr: stderr.transpose()?,
         })
     }
 
@@ -89,12 +111,14 @@ impl OutputSink {
             log_dir: LogDir::default(),
             run: Run::new(0),
             stall: None,
-            queue,
-            writer: None,
+            stdout: Writer {
+                queue,
+                thread: None,
+            },
+            stderr: None,
         }
     }
 
-    /// Passes on the records of the input.
     pub fn pass_input(&mut self, stream: &Stream) {
         for (line, _) in stream.lines() {
             self.examine(line);
@@ -108,7 +132,6 @@ impl OutputSink {
         }
     }
 
-    /// The last lines of a process.
     pub fn last_lines(&self, id: u32) -> Vec<String> {
         self.run.last_lines(id)
     }
@@ -132,11 +155,10 @@ impl OutputSink {
     fn pass(&mut self, records: Vec<u8>) {
         self.log_dir.write_records(&records);
         if !self.human {
-            self.queue.push(QueueItem::Records(records));
+            self.stdout.queue.push(QueueItem::Records(records));
         }
     }
 
-    /// Writes a record.
     pub fn record<T: Record>(&mut self, record: &T) {
         let line = jsonl::line(record);
         self.examine(line.trim_ascii_end());
@@ -148,14 +170,14 @@ impl OutputSink {
         let text = jsonl::line(record);
         self.log_dir.write_records(&text);
         if !self.human {
-            self.queue.push(QueueItem::Reports { host, text });
+            self.stdout.queue.push(QueueItem::Reports { host, text });
         }
     }
 
     /// Writes lines of a process, or a piece of one, to stdout and into the records of the run.
     pub fn output(&mut self, lines: OutputLines) {
         self.log_dir.write_output_records(|| output_records(&lines));
-        self.queue.push(QueueItem::Output(lines));
+        self.stdout.queue.push(QueueItem::Output(lines));
     }
 
     /// Writes lines of a process to its log; only whole ones, because the log has both streams.
@@ -173,7 +195,6 @@ impl OutputSink {
         }
     }
 
-    /// Whether a file of the log directory could not be written.
     pub fn has_lost_something(&self) -> bool {
         self.log_dir.has_failed
     }
@@ -186,37 +207,52 @@ impl OutputSink {
     /// Replaces the status line, the last line on a terminal.
     pub fn status(&self, text: &str) {
         if self.has_status {
-            self.queue.status(text);
+            self.stdout.queue.status(text);
         }
     }
 
     /// Shows the user a line, on stdout or stderr, whichever is the terminal.
     pub fn notice(&self, text: &str) {
-        if self.has_status {
-            let line = term::plain_lines(&format!("{text}\n"));
-            self.queue.push(QueueItem::Reports {
-                host: NOTICES,
-                text: line.into_bytes(),
-            });
-        } else {
-            record::tell!("{text}");
-        }
+        let line = term::plain_lines(&format!("{text}\n"));
+        let writer = self.stderr.as_ref().unwrap_or(&self.stdout);
+        writer.queue.push(QueueItem::Reports {
+            host: NOTICES,
+            text: line.into_bytes(),
+        });
     }
 
     /// Waits until everything is written or `enough` returns true; returns whether nothing was lost
     /// that could have been written.
     pub fn finish(mut self, enough: impl Fn() -> bool) -> bool {
         self.flush();
-        self.queue.close();
-        let Some(writer) = self.writer else {
-            return !self.log_dir.has_failed;
-        };
-        while !writer.is_finished() && !enough() {
+        let stderr = self.stderr.as_ref();
+        self.stdout.queue.close();
+        stderr.inspect(|stderr| stderr.queue.close());
+        while (self.stdout.is_busy() || stderr.is_some_and(Writer::is_busy)) && !enough() {
             std::thread::sleep(Duration::from_millis(10));
         }
-        let is_written = !writer.is_finished() || writer.join().unwrap_or(false);
+        // what a reader that is stuck does not read could not be written
+        let is_stuck = self.stdout.is_busy();
+        let writer = self.stdout.thread.filter(|_| !is_stuck);
+        let is_written = writer.is_none_or(|writer| writer.join().unwrap_or(false));
         is_written && !self.log_dir.has_failed
     }
+}
+
+/// Writes messages to stderr, each in one piece, because other stages of a pipeline write there,
+/// too.
+fn write_messages(queue: &Queue) -> bool {
+    while let Some(next) = queue.next(BATCH_BYTES) {
+        if next.dropped > 0 {
+            let dropped = term::count(next.dropped, "line");
+            record::tell!("dgl-spawn: {dropped} not shown here, because stderr was not read");
+        }
+        for item in &next.items {
+            // the work continues without what cannot be written
+            let _ = io::stderr().write_all(item.text());
+        }
+    }
+    true
 }
 
 /// A line of a process for a terminal that shows a prefix before it: control sequences are removed
