@@ -10,7 +10,6 @@ const CREATE_AGAIN: &str = "create the stream again, starting with ipconf-check"
 /// The plan of a job.
 #[derive(Clone, Debug)]
 pub struct JobPlan {
-    /// The job's name.
     pub name: String,
     /// The random token that the environment of its processes carries.
     pub token: String,

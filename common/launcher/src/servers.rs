@@ -13,7 +13,6 @@ use wire::{Event, Request};
 /// The graph servers that a job uses are not ready, on some or all hosts.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NotReady {
-    /// Why.
     why: String,
     /// Whether they load their graph, so that waiting helps.
     is_starting: bool,
@@ -81,7 +80,6 @@ fn judge(states: &[(&Host, ServersState)]) -> Option<NotReady> {
 }
 
 impl NotReady {
-    /// The fault of servers with this name.
     pub fn fault(&self, name: &str) -> Fault {
         let fix = if self.is_starting {
             "wait for them with --wait TIME, or see the output of their dgl-spawn".to_owned()
@@ -130,7 +128,6 @@ fn differences(states: &[(&Host, ServersState)]) -> Report {
     report
 }
 
-/// What differs between the settings of servers and those of trainers.
 fn difference_labels(theirs: &Data, ours: &Data) -> Vec<String> {
     let settings = [
         (

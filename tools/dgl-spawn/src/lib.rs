@@ -70,7 +70,6 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     launch(&args, &stream, &hosts, job, &processes)
 }
 
-/// Runs the job.
 fn launch(
     args: &Args,
     stream: &Stream,

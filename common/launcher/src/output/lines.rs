@@ -99,26 +99,21 @@ struct ProcessOutput {
     id: u32,
     lines: [LineBuffer; 2],
     drained: [bool; 2],
-    /// When the process last wrote something.
     wrote: Option<Instant>,
     /// Whether it exited before the end of the job had begun. Its output that arrives later is not
     /// that of a process that is being ended.
     exited_before_end: bool,
 }
 
-/// The output of all processes.
 pub struct OutputJoiner {
     processes: Vec<ProcessOutput>,
     /// Unfinished lines that wait, by process and stream.
     waiting: BTreeSet<(usize, usize)>,
-    /// When to check them next.
     check_at: Instant,
-    /// Whether the end of the job has begun.
     is_ending: bool,
 }
 
 impl OutputJoiner {
-    /// Begins with processes that have not written anything.
     pub fn new(processes: &[Process], now: Instant) -> OutputJoiner {
         let output = |process: &Process| ProcessOutput {
             id: process.id,
@@ -137,17 +132,14 @@ impl OutputJoiner {
         self.is_ending = true;
     }
 
-    /// Notes that a process has exited.
     pub fn exited(&mut self, process: usize) {
         self.processes[process].exited_before_end = !self.is_ending;
     }
 
-    /// When a process last wrote something.
     pub fn wrote(&self, process: usize) -> Option<Instant> {
         self.processes[process].wrote
     }
 
-    /// Handles output of a process.
     pub fn write(
         &mut self,
         process: usize,
@@ -166,7 +158,6 @@ impl OutputJoiner {
         Ok(())
     }
 
-    /// Handles the end of a stream.
     pub fn drain(
         &mut self,
         process: usize,

@@ -10,7 +10,6 @@ use std::path::Path;
 use transfer::folder::Folder;
 use transfer::lock::FileLock;
 
-/// The name of the file of records, which the manual mentions.
 const RECORDS: &str = "run.jsonl";
 /// The mode of the file of records, which have the values of `--env`, perhaps secrets.
 const RECORDS_MODE: u32 = 0o600;
@@ -29,7 +28,6 @@ pub struct LogDir {
     records: LogFile,
     _lock: Option<FileLock>,
     logs: BTreeMap<u32, LogFile>,
-    /// Whether a file could not be written.
     pub has_failed: bool,
 }
 
@@ -80,7 +78,6 @@ impl LogDir {
         }
     }
 
-    /// Writes buffered bytes.
     pub fn flush(&mut self) {
         for file in self.logs.values_mut().chain([&mut self.records]) {
             self.has_failed |= !write(file, BufWriter::flush);

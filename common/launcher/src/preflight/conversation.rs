@@ -16,7 +16,6 @@ const SEE_HOST: &str = "log in there: the host may be overloaded, or out of memo
 
 /// A conversation with all hosts; counts the requests that they have not answered yet.
 pub struct Conversation<'a, 'h> {
-    /// The hosts that are asked.
     pub hosts: &'a ConnectedHosts<'h>,
     /// The number for each host; `None` for a lost host.
     unanswered: Vec<Option<usize>>,
@@ -32,12 +31,10 @@ impl<'a, 'h> Conversation<'a, 'h> {
         Conversation { hosts, unanswered }
     }
 
-    /// The indices of all hosts.
     pub fn host_indices(&self) -> std::ops::Range<usize> {
         0..self.hosts.sessions.len()
     }
 
-    /// Sends a request to one host.
     pub fn ask(&mut self, index: usize, request: Request) {
         if let Some(count) = &mut self.unanswered[index] {
             *count += 1;
@@ -45,7 +42,6 @@ impl<'a, 'h> Conversation<'a, 'h> {
         }
     }
 
-    /// Sends the same request to all hosts.
     pub fn ask_all(&mut self, request: &Request) {
         self.host_indices()
             .for_each(|index| self.ask(index, request.clone()));

@@ -23,7 +23,6 @@ pub fn locations(hosts: &[&Host]) -> String {
     }
 }
 
-/// The fault of a host that was lost before the start.
 pub fn lost(host: &Host, why: impl Into<String>) -> Fault {
     Fault {
         fix: fixes::fix(Subject::Host, "", false),
@@ -31,17 +30,13 @@ pub fn lost(host: &Host, why: impl Into<String>) -> Fault {
     }
 }
 
-/// A job that is about to start.
 pub struct JobUnderCheck<'a> {
-    /// The job's name.
     pub job: &'a str,
     /// All hosts of the stream.
     pub hosts: &'a [Host],
     /// The processes of the job; the connected hosts have indices into them.
     pub processes: &'a [Process],
-    /// The graph, if the stream has one.
     pub graph: Option<&'a Graph>,
-    /// Whether the job gets a private /dev/shm.
     pub private_shm: bool,
     /// Whether to check more than the claims of other jobs.
     pub examines: bool,
@@ -50,7 +45,6 @@ pub struct JobUnderCheck<'a> {
 }
 
 impl JobUnderCheck<'_> {
-    /// Whether all processes run the same program.
     fn has_one_program(&self) -> bool {
         let program = |process: &Process| Some(process.argv.as_ref()?.first()?.clone());
         let mut programs = self.processes.iter().map(program);
@@ -59,7 +53,6 @@ impl JobUnderCheck<'_> {
     }
 }
 
-/// The findings of all hosts.
 pub struct Diagnosis<'a> {
     /// The hosts that have processes of the job.
     busy: Vec<&'a Host>,
@@ -72,7 +65,6 @@ pub struct Diagnosis<'a> {
     /// The hashes on each host of files that must be the same on all, with the programs whose
     /// scripts they are.
     contents: BTreeMap<(Option<Role>, String), BTreeMap<usize, Sum>>,
-    /// Problems with the indices of their hosts.
     problems: Vec<(usize, Problem)>,
     unreached: Vec<UnreachablePair>,
 }
@@ -113,7 +105,6 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    /// Handles an event of a host.
     pub fn note_event(&mut self, index: usize, event: SessionEvent) {
         match event {
             SessionEvent::Event(Event::Preflight(finding), _) => self.note_finding(index, finding),
@@ -125,14 +116,12 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    /// Notes the hosts that have not answered in time.
     pub fn note_late(&mut self, late: &[usize]) {
         let problem = format!("checking it took more than {} s", ANSWER_LIMIT.as_secs());
         late.iter()
             .for_each(|index| self.push(*index, Subject::Answer, problem.clone()));
     }
 
-    /// Notes a problem of a host.
     pub fn note(&mut self, index: usize, problem: Problem) {
         let problem = (index, problem);
         if !self.problems.contains(&problem) {
@@ -308,7 +297,6 @@ impl<'a> Diagnosis<'a> {
         Report(faults.collect())
     }
 
-    /// The names of hosts in a message.
     pub fn location(&self, host_indices: &[usize]) -> String {
         let hosts: Vec<&Host> = host_indices.iter().map(|index| self.busy[*index]).collect();
         locations(&hosts)

@@ -73,7 +73,6 @@ pub fn prepare(
     }
 }
 
-/// Claims and checks once.
 fn attempt<'a, 'h: 'a>(
     conversation: &mut Conversation<'_, 'h>,
     subject: &'a JobUnderCheck<'a>,

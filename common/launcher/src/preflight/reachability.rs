@@ -16,16 +16,13 @@ pub fn peers(count: usize, index: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A host that does not reach another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreachablePair {
     /// The index of the host that tried to connect or to send.
     pub from: usize,
     /// The index of the host that it tried to reach.
     pub to: usize,
-    /// The port to which it tried to connect.
     pub port: u16,
-    /// What failed.
     pub failure: PairFailure,
 }
 
@@ -42,7 +39,6 @@ pub enum PairFailure {
 
 /// A host that others cannot reach or that cannot reach others.
 pub struct BlockedHost {
-    /// The index of the host.
     pub index: usize,
     /// Whether others cannot reach it; otherwise it cannot reach them.
     pub inward: bool,

@@ -89,7 +89,6 @@ impl EndTimes {
 }
 
 impl<'a, 'h> Dispatcher<'a, 'h> {
-    /// Begins with processes whose start has been requested.
     pub fn new(
         plan: &'a plan::JobPlan,
         processes: &'a [Process],
@@ -417,7 +416,6 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
         status.line()
     }
 
-    /// How the job ended.
     pub fn end(self) -> JobOutcome {
         self.sink.status("");
         let ending = self.job.ending().cloned().unwrap_or_default();

@@ -41,7 +41,6 @@ pub struct HostSession<'a> {
 }
 
 impl HostSession<'_> {
-    /// Sends a request to the host's agent.
     pub fn send(&self, request: Request) {
         self.request(HostRequest::Send(request));
     }
@@ -143,7 +142,6 @@ impl<'a> ConnectedHosts<'a> {
         self.member(host_index, index).ok()
     }
 
-    /// Sends the same request to all agents.
     pub fn send_all(&self, request: &Request) {
         self.sessions
             .iter()
@@ -162,7 +160,6 @@ impl Drop for ConnectedHosts<'_> {
     }
 }
 
-/// What an executor does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecutorStep {
     /// Exchange bytes with the host, and wait for them at most this long.
@@ -176,7 +173,6 @@ pub enum ExecutorStep {
     End,
 }
 
-/// Talks to one host.
 pub struct Executor {
     session: Session,
     patience: Duration,
@@ -208,7 +204,6 @@ impl Executor {
         &self.waker
     }
 
-    /// The conversation with the host.
     pub fn session(&mut self) -> &mut Session {
         &mut self.session
     }

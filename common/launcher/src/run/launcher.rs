@@ -91,7 +91,6 @@ fn is_worth_another_attempt(outcome: &JobOutcome, attempts: u32) -> bool {
 /// are in the order of the hosts.
 pub type OpenAgents<'a> = dyn Fn(&[Host]) -> Vec<Result<Session, HostFault>> + 'a;
 
-/// Starts the attempts of a job.
 pub struct Launcher<'a> {
     pub hosts: &'a [Host],
     pub graph: Option<Graph>,
@@ -179,7 +178,12 @@ impl<'a> Launcher<'a> {
     ) -> JobOutcome {
         match self.start(plan, processes, sink) {
             Ok(hosts) => {
-                sink.notice(&begun_notice(plan, processes, &hosts));
+                sink.notice(&format!(
+                    "dgl-spawn: job {}: {} on {}",
+                    plan.name,
+                    term::count(processes.len() as u64, "process"),
+                    term::count(hosts.sessions.len() as u64, "host")
+                ));
                 Dispatcher::new(plan, processes, &hosts, sink, Instant::now()).run()
             }
             Err(stopped) => stopped.outcome(),
@@ -284,7 +288,8 @@ impl<'a> Launcher<'a> {
             }
             sessions.push((host, host_members, session));
         }
-        self.hold(plan, sessions)
+        ConnectedHosts::new(sessions, plan.host_timeout, self.signals.inbox())
+            .map_err(|error| Stopped::Hosts(own_fault(&error)))
     }
 
     /// Opens sessions with the agents of the hosts that have processes.
@@ -300,15 +305,6 @@ impl<'a> Launcher<'a> {
         let busy = self.hosts.iter().filter(is_busy);
         Ok(busy.zip(opened.into_iter().flatten()).collect())
     }
-
-    fn hold(
-        &self,
-        plan: &plan::JobPlan,
-        sessions: Vec<(&'a Host, Vec<usize>, Session)>,
-    ) -> Result<ConnectedHosts<'a>, Stopped> {
-        ConnectedHosts::new(sessions, plan.host_timeout, self.signals.inbox())
-            .map_err(|error| Stopped::Hosts(own_fault(&error)))
-    }
 }
 
 /// The indices of the processes of each host, by the number of the host.
@@ -320,15 +316,6 @@ fn members(processes: &[Process]) -> Members {
         members.entry(process.host).or_default().push(process_index);
     }
     members
-}
-
-fn begun_notice(plan: &plan::JobPlan, processes: &[Process], hosts: &ConnectedHosts<'_>) -> String {
-    format!(
-        "dgl-spawn: job {}: {} on {}",
-        plan.name,
-        term::count(processes.len() as u64, "process"),
-        term::count(hosts.sessions.len() as u64, "host")
-    )
 }
 
 /// Waits until the graph servers that the job uses listen, if the plan says for how long.

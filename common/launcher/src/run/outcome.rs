@@ -16,10 +16,8 @@ use verdict::{Conclusion, JobFinding};
 pub struct JobOutcome {
     pub exit: Exit,
     pub cause: Option<Cause>,
-    /// The cause in the summary record.
     pub cause_label: Option<&'static str>,
     pub failure: Option<FirstFailure>,
-    /// Further faults.
     pub report: Report,
     pub started: bool,
     /// The time since the job began.
@@ -35,17 +33,13 @@ pub struct JobOutcome {
     pub signalled: Option<SignalNumber>,
 }
 
-/// What stopped a job before its start.
 pub enum Stopped {
-    /// Hosts could not be reached.
     Hosts(Report),
     /// The preflight found faults.
     Preflight(Report),
-    /// A signal arrived.
     Signal(SignalNumber),
 }
 
-/// The cause in the summary record.
 pub fn cause_label(cause: &Cause) -> &'static str {
     match cause {
         Cause::Process => "process",
@@ -213,7 +207,12 @@ pub fn explain(
         );
     }
     outcome.raised.iter().cloned().for_each(&notice);
-    explain_reason(plan, outcome.cause.as_ref(), sink);
+    if let Some(reason) = reason(outcome.cause.as_ref()) {
+        notice(format!("job {} was ended: {reason}", plan.name));
+    }
+    if let Some(Cause::Paused(_)) = outcome.cause {
+        sink.notice("  fix: bridge such a pause with a longer --host-timeout");
+    }
     let verdict = sink.judge(&summary(plan, outcome, begun));
     if outcome.failure.is_some() || verdict.outcome == verdict::RunOutcome::Hidden {
         explain_verdict(&plan.name, &verdict, sink);
@@ -244,17 +243,6 @@ pub fn explain(
             term::seconds(begun.elapsed().max(outcome.age))
         )),
         _ => {} // the report has shown it
-    }
-}
-
-/// Shows the user why the job ended, if neither a process nor a host has failed.
-fn explain_reason(plan: &plan::JobPlan, cause: Option<&Cause>, sink: &OutputSink) {
-    if let Some(reason) = reason(cause) {
-        let name = &plan.name;
-        sink.notice(&format!("dgl-spawn: job {name} was ended: {reason}"));
-    }
-    if let Some(Cause::Paused(_)) = cause {
-        sink.notice("  fix: bridge such a pause with a longer --host-timeout");
     }
 }
 

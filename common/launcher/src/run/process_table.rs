@@ -6,7 +6,6 @@ use record::{Exited, Listening, Process, Started};
 use std::time::{Duration, Instant};
 use wire::supervise;
 
-/// The state of a process.
 #[derive(Default)]
 struct ProcessState {
     started: Option<Instant>,
@@ -14,7 +13,6 @@ struct ProcessState {
     exited: bool,
 }
 
-/// The processes of a job.
 pub struct ProcessTable<'a> {
     processes: &'a [Process],
     states: Vec<ProcessState>,
@@ -22,7 +20,6 @@ pub struct ProcessTable<'a> {
 }
 
 impl<'a> ProcessTable<'a> {
-    /// Begins with processes whose start has been requested.
     pub fn new(processes: &'a [Process]) -> ProcessTable<'a> {
         ProcessTable {
             processes,
@@ -78,7 +75,6 @@ impl<'a> ProcessTable<'a> {
         })
     }
 
-    /// Notes that a server listens.
     pub fn listening(&mut self, process: usize) -> Result<Listening, &'static str> {
         let listens = &mut self.states[process].listens;
         let process = &self.processes[process];

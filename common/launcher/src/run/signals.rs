@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Puts signals into the inbox of the job's events.
 pub struct Signals {
     inbox: Arc<Inbox>,
     first: Arc<AtomicUsize>,
@@ -46,12 +45,10 @@ impl Signals {
         Arc::clone(&self.first)
     }
 
-    /// The first signal that ends the job, if one arrived.
     pub fn first(&self) -> Option<SignalNumber> {
         session::signal::received(&self.first)
     }
 
-    /// The inbox in which signals arrive.
     pub fn inbox(&self) -> Arc<Inbox> {
         Arc::clone(&self.inbox)
     }

@@ -59,7 +59,6 @@ impl CompleteStall {
 }
 
 impl StallReports {
-    /// Adds the stacks of a process of a host.
     pub fn stack(&mut self, host_index: usize, stack: Stack) {
         let (stacks, bytes) = self.pending.entry(host_index).or_default();
         *bytes += serde_json::to_vec(&stack).map_or(0, |text| text.len());
@@ -100,7 +99,6 @@ impl StallReports {
     }
 }
 
-/// The explanation of a stall.
 #[derive(Debug, PartialEq)]
 struct Explanation {
     /// The reason in a sentence without its full stop.
@@ -109,7 +107,6 @@ struct Explanation {
     culprit: Option<Culprit>,
     /// The reason for the status line, which has little room; empty if unknown.
     brief: String,
-    /// The comparison of the stacks.
     comparison: Comparison,
     /// Whether the reason says more than the comparison.
     says_more: bool,
@@ -225,7 +222,6 @@ fn obstacles(stacks: &[Stack]) -> Vec<String> {
     members.into_iter().map(line).collect()
 }
 
-/// The lines about a stall for users.
 fn lines(job: &str, complete: &CompleteStall, why: &Explanation) -> Vec<String> {
     let silent = term::seconds(complete.stalled.silent);
     let problem = match complete.stalled.computing {
@@ -265,7 +261,6 @@ pub struct StallReporter<'a> {
     /// The number of the first host, whose budget limits the reports about stalls, because any host
     /// may cause them.
     first_host: u32,
-    /// The stacks that hosts report.
     pub reports: StallReports,
     /// When the last activity was, and why the job stalls, from the report of the stall until the
     /// job is active again.
@@ -275,7 +270,6 @@ pub struct StallReporter<'a> {
 }
 
 impl<'a> StallReporter<'a> {
-    /// Begins with an active job.
     pub fn new(
         job: &'a str,
         processes: &'a [Process],
