@@ -21,14 +21,14 @@ pub struct NotReady {
 /// Asks all hosts for the servers; `None` if they listen on all of them. Other settings than those
 /// of the trainers are a fault.
 pub fn find(
-    talk: &mut Conversation<'_, '_>,
+    conversation: &mut Conversation<'_, '_>,
     processes: &[Process],
     name: &str,
 ) -> Result<Option<NotReady>, Stopped> {
-    for host_index in talk.host_indices() {
-        let session = &talk.hosts.sessions[host_index];
+    for host_index in conversation.host_indices() {
+        let session = &conversation.hosts.sessions[host_index];
         if let Some(process) = session.members.first().map(|member| &processes[*member]) {
-            talk.ask(
+            conversation.ask(
                 host_index,
                 Request::FindServers(Box::new(Find {
                     servers: on_host(name, session.host),
@@ -38,14 +38,14 @@ pub fn find(
         }
     }
     let mut states: BTreeMap<usize, ServersState> = BTreeMap::new();
-    talk.collect(|host_index, event, _| {
+    conversation.collect(|host_index, event, _| {
         if let Event::Servers(state) = event {
             states.insert(host_index, *state);
         }
     })?;
     let states: Vec<(&Host, ServersState)> = states
         .into_iter()
-        .map(|(host_index, state)| (talk.hosts.sessions[host_index].host, state))
+        .map(|(host_index, state)| (conversation.hosts.sessions[host_index].host, state))
         .collect();
     differences(&states).check().map_err(Stopped::Preflight)?;
     Ok(judge(&states))
@@ -165,11 +165,19 @@ fn difference_labels(theirs: &Data, ours: &Data) -> Vec<String> {
 }
 
 /// The number and the port of a new group of trainers, which the first host assigns.
-pub fn take_group(talk: &mut Conversation<'_, '_>, name: &str) -> Result<TrainerGroup, Stopped> {
-    let first = talk.hosts.sessions.first().ok_or_else(no_host)?.host;
-    talk.ask(0, Request::TakeGroup(on_host(name, first)));
+pub fn take_group(
+    conversation: &mut Conversation<'_, '_>,
+    name: &str,
+) -> Result<TrainerGroup, Stopped> {
+    let first = conversation
+        .hosts
+        .sessions
+        .first()
+        .ok_or_else(no_host)?
+        .host;
+    conversation.ask(0, Request::TakeGroup(on_host(name, first)));
     let mut group = None;
-    talk.collect(|_, event, _| {
+    conversation.collect(|_, event, _| {
         if let Event::Group(taken) = event {
             group = Some(taken);
         }

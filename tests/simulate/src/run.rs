@@ -97,7 +97,7 @@ pub fn run(schedule: Schedule, keep_trace: bool) -> Run {
         violations.extend(check::of_try(&world, &tried));
         let Some(outcome) = &tried.outcome else { break };
         end = check::words(outcome);
-        let pause = match NextAttempt::of(&plan, outcome, plan.attempt) {
+        let pause = match NextAttempt::after(&plan, outcome, plan.attempt) {
             NextAttempt::After(pause) => micros(pause),
             _ => break,
         };

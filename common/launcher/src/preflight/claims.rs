@@ -20,7 +20,7 @@ const CLAIM_PAUSE: Duration = Duration::from_millis(100);
 const WAIT_LIMIT: Duration = Duration::from_secs(120);
 
 /// Claims everything, or releases everything and notes the conflicts with other jobs.
-pub fn take(
+pub fn claim_all(
     conversation: &mut Conversation<'_, '_>,
     diagnosis: &mut Diagnosis<'_>,
 ) -> Result<(), Stopped> {
@@ -31,14 +31,14 @@ pub fn take(
     }
     release(conversation)?;
     if !conflicts.iter().any(|(_, taken)| taken.confirmed) {
-        return take_in_order(conversation, diagnosis);
+        return claim_in_order(conversation, diagnosis);
     }
     let decided = conflicts.into_iter().filter(|(_, taken)| taken.confirmed);
     decided.for_each(|(index, taken)| diagnosis.note(index, taken.problem));
     Ok(())
 }
 
-fn take_in_order(
+fn claim_in_order(
     conversation: &mut Conversation<'_, '_>,
     diagnosis: &mut Diagnosis<'_>,
 ) -> Result<(), Stopped> {

@@ -23,7 +23,7 @@ pub struct Conversation<'a, 'h> {
 
 impl<'a, 'h> Conversation<'a, 'h> {
     /// Begins with hosts that were sent the job and have not answered.
-    pub fn with(hosts: &'a ConnectedHosts<'h>) -> Conversation<'a, 'h> {
+    pub fn new(hosts: &'a ConnectedHosts<'h>) -> Conversation<'a, 'h> {
         let sessions = hosts.sessions.iter();
         let unanswered = sessions
             .map(|session| Some(1 + session.members.len()))

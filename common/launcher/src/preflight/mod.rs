@@ -81,7 +81,7 @@ fn attempt<'a, 'h: 'a>(
     let sessions = conversation.hosts.sessions.iter();
     let busy = sessions.map(|session| session.host).collect();
     let mut diagnosis = Diagnosis::new(busy, subject);
-    claims::take(conversation, &mut diagnosis)?;
+    claims::claim_all(conversation, &mut diagnosis)?;
     if !diagnosis.is_clean() {
         return Ok(diagnosis);
     }
@@ -106,7 +106,7 @@ fn attempt<'a, 'h: 'a>(
         })?;
         return Ok(diagnosis);
     }
-    if is_answered(conversation, &mut diagnosis)? {
+    if collect_answers(conversation, &mut diagnosis)? {
         wait_for_lingering(conversation, subject, &mut diagnosis, notice)?;
         try_to_reach(conversation, &mut diagnosis)?;
     }
@@ -114,7 +114,7 @@ fn attempt<'a, 'h: 'a>(
 }
 
 /// Collects the answers; returns whether all arrived in time.
-fn is_answered(
+fn collect_answers(
     conversation: &mut Conversation<'_, '_>,
     diagnosis: &mut Diagnosis<'_>,
 ) -> Result<bool, Stopped> {
@@ -161,7 +161,7 @@ fn wait_for_lingering(
         for index in hosts {
             conversation.ask(index, Request::Preflight(Check::Ports));
         }
-        if !is_answered(conversation, diagnosis)? {
+        if !collect_answers(conversation, diagnosis)? {
             return Ok(());
         }
         lingering = diagnosis.take_lingering();
@@ -187,7 +187,7 @@ fn try_to_reach(
     for (index, targets) in diagnosis.targets() {
         conversation.ask(index, Request::Preflight(Check::Connect { targets }));
     }
-    is_answered(conversation, diagnosis)?;
+    collect_answers(conversation, diagnosis)?;
     conversation.ask_all(&Request::Preflight(Check::StopListening));
-    is_answered(conversation, diagnosis).map(|_| ())
+    collect_answers(conversation, diagnosis).map(|_| ())
 }

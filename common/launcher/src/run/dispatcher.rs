@@ -167,7 +167,7 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
         self.request_profile();
         if checks_limits {
             let action = self.job.tick(now);
-            self.act(action);
+            self.act_on(action);
         }
         true
     }
@@ -216,7 +216,7 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
         match event {
             RunEvent::Signal(number) => {
                 let action = self.job.signal(number, now);
-                self.act(action);
+                self.act_on(action);
             }
             RunEvent::StatusAsked => self.sink.notice(&format!("dgl-spawn: {}", self.status())),
             RunEvent::Paused(time) => self.job.paused(time, now),
@@ -231,7 +231,7 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
                 match self.report(host_index, &event, &body) {
                     Ok(()) => {
                         let steps = self.job.event(session.host.id, &event, now);
-                        self.take(steps);
+                        self.carry_out(steps);
                     }
                     Err(breach) => {
                         session.close();
@@ -330,7 +330,7 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
             self.faults.push(fault.fix(fix));
         }
         let steps = self.job.host_lost(host.id, why);
-        self.take(steps);
+        self.carry_out(steps);
     }
 
     /// Expects nothing more of a host.
@@ -341,12 +341,12 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
         }
     }
 
-    fn act(&mut self, action: Option<JobAction>) {
+    fn act_on(&mut self, action: Option<JobAction>) {
         let steps = self.job.steps(action);
-        self.take(steps);
+        self.carry_out(steps);
     }
 
-    fn take(&mut self, steps: Vec<Step>) {
+    fn carry_out(&mut self, steps: Vec<Step>) {
         if self.job.ending().is_some() {
             self.output.begin_end();
         }

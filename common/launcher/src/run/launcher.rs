@@ -42,7 +42,7 @@ pub enum NextAttempt {
 
 impl NextAttempt {
     /// What follows an attempt with this outcome; `attempts` were made before it.
-    pub fn of(plan: &plan::JobPlan, outcome: &JobOutcome, attempts: u32) -> NextAttempt {
+    pub fn after(plan: &plan::JobPlan, outcome: &JobOutcome, attempts: u32) -> NextAttempt {
         if attempts == plan.restart || !is_worth_another_attempt(outcome, attempts) {
             return NextAttempt::None;
         }
@@ -138,7 +138,7 @@ impl<'a> Launcher<'a> {
         let mut attempts = 0;
         loop {
             let outcome = self.one_attempt(plan, processes, sink);
-            let pause = match NextAttempt::of(plan, &outcome, attempts) {
+            let pause = match NextAttempt::after(plan, &outcome, attempts) {
                 NextAttempt::None => return Ok(outcome),
                 NextAttempt::Refused(why) => {
                     let name = &plan.name;
@@ -198,14 +198,14 @@ impl<'a> Launcher<'a> {
         sink: &mut OutputSink,
     ) -> Result<ConnectedHosts<'a>, Stopped> {
         let hosts = self.connect(plan, processes)?;
-        let mut talk = Conversation::with(&hosts);
+        let mut conversation = Conversation::new(&hosts);
         let servers = plan::used_servers(processes);
         if let Some(name) = servers {
-            await_servers(&mut talk, plan, processes, name, sink)?;
+            await_servers(&mut conversation, plan, processes, name, sink)?;
         }
-        self.examine(&mut talk, plan, processes, sink)?;
+        self.examine(&mut conversation, plan, processes, sink)?;
         let group = match servers {
-            Some(name) => Some((name, servers::take_group(&mut talk, name)?)),
+            Some(name) => Some((name, servers::take_group(&mut conversation, name)?)),
             None => None,
         };
         self.start_on(&hosts, plan, processes, group);
@@ -221,7 +221,7 @@ impl<'a> Launcher<'a> {
     /// Claims what the job needs, and checks whether it can start.
     fn examine(
         &self,
-        talk: &mut Conversation<'_, '_>,
+        conversation: &mut Conversation<'_, '_>,
         plan: &plan::JobPlan,
         processes: &[Process],
         sink: &OutputSink,
@@ -235,7 +235,7 @@ impl<'a> Launcher<'a> {
             examines: plan.preflight,
             wait: plan.wait,
         };
-        preflight::prepare(talk, &subject, &mut |line| sink.notice(line))
+        preflight::prepare(conversation, &subject, &mut |line| sink.notice(line))
     }
 
     /// Starts all processes on hosts that have their records.
@@ -320,7 +320,7 @@ fn members(processes: &[Process]) -> Members {
 
 /// Waits until the graph servers that the job uses listen, if the plan says for how long.
 fn await_servers(
-    talk: &mut Conversation<'_, '_>,
+    conversation: &mut Conversation<'_, '_>,
     plan: &plan::JobPlan,
     processes: &[Process],
     name: &str,
@@ -328,7 +328,7 @@ fn await_servers(
 ) -> Result<(), Stopped> {
     let until = plan.wait.map(|wait| Instant::now() + wait);
     let mut waits = false;
-    while let Some(not_ready) = servers::find(talk, processes, name)? {
+    while let Some(not_ready) = servers::find(conversation, processes, name)? {
         let fault = not_ready.fault(name);
         if until.is_none_or(|until| Instant::now() >= until) {
             return Err(Stopped::Preflight(fault.report()));
@@ -341,7 +341,7 @@ fn await_servers(
                 fault.problem
             ));
         }
-        talk.pause(CHECK_AGAIN)?;
+        conversation.pause(CHECK_AGAIN)?;
     }
     Ok(())
 }
