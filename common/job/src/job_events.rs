@@ -1,11 +1,11 @@
 //! Turns the events that hosts report about a job into the next steps of its owner.
 
 use crate::job_life::JobLife;
-use crate::model::{JobAction, JobStalled};
+use crate::model::JobStalled;
 use crate::stall::{StallStep, StallWatch};
 use std::time::{Duration, Instant};
 use wire::ending::Loss;
-use wire::supervise::{Activity, Computing, End, Raised};
+use wire::supervise::{Activity, Computing, Raised};
 use wire::{Event, Request};
 
 /// What the owner of the job does next.
@@ -22,7 +22,7 @@ pub enum Step {
 impl JobLife {
     /// Handles an event that a host reports about its processes.
     pub fn event(&mut self, host: u32, event: &Event, now: Instant) -> Vec<Step> {
-        let action = match event {
+        let request = match event {
             Event::Listening(listening) => {
                 self.listening((host, listening.index));
                 None
@@ -42,28 +42,15 @@ impl JobLife {
             }
             _ => None,
         };
-        self.steps(action)
+        request.map(Step::Send).into_iter().collect()
     }
 
     /// Handles the loss of a host, or the end of its part of the job.
     pub fn host_lost(&mut self, host: u32, why: impl Into<Loss>) -> Vec<Step> {
         let mut steps = self.step_of_stall(|watch| watch.gone(host));
-        let action = self.end_for_lost_host(host, why);
-        steps.extend(self.steps(action));
+        let request = self.end_for_lost_host(host, why);
+        steps.extend(request.map(Step::Send));
         steps
-    }
-
-    /// The steps by which an action is taken.
-    pub fn steps(&self, action: Option<JobAction>) -> Vec<Step> {
-        let request = |action| match action {
-            JobAction::Kill => Request::Kill,
-            JobAction::End | JobAction::EndWithStacks => Request::End(End {
-                grace_ms: record::term::millis(self.rules.grace),
-                stacks: action == JobAction::EndWithStacks,
-                ending: self.ending().cloned().unwrap_or_default(),
-            }),
-        };
-        action.map(request).map(Step::Send).into_iter().collect()
     }
 
     fn has_failed(&self, raised: &Raised) -> bool {
@@ -92,13 +79,14 @@ impl JobLife {
             (Some(StallStep::Stalled { silent, computing }), Some(rule)) => {
                 // from outside, one long call looks like a wait that spins
                 let ends = rule.ends && computing != Some(Computing::MayWork);
-                let action = ends.then(|| self.stalled(rule.limit)).flatten();
+                let request = ends.then(|| self.stalled(rule.limit)).flatten();
                 let stalled = Step::Stalled(JobStalled {
                     silent,
                     computing,
                     ends,
                 });
-                [stalled].into_iter().chain(self.steps(action)).collect()
+                let end = request.map(Step::Send);
+                [stalled].into_iter().chain(end).collect()
             }
             _ => Vec::new(),
         }
@@ -112,7 +100,7 @@ mod tests {
     use record::Role;
     use record::exit::{ProcessEnd, SignalNumber};
     use wire::ending::{Cause, Ending, JobFailure, Limit, Reason, Rules, StallRule};
-    use wire::supervise::{Exited, Over, StacksReported};
+    use wire::supervise::{End, Exited, Over, StacksReported};
 
     const MINUTE: Duration = Duration::from_secs(60);
 

@@ -1,13 +1,16 @@
 //! The state machine that decides when a job ends, and why.
 
-use crate::model::{JobAction, JobMember, Progress};
+use crate::model::{JobMember, Progress};
 use crate::pause::heartbeat;
 use crate::stall::StallWatch;
 use record::Role;
 use record::exit::{ProcessEnd, SignalNumber};
+use record::term::millis;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
+use wire::Request;
 use wire::ending::{Cause, Ending, JobFailure, Limit, Loss, Reason, Rules};
+use wire::supervise::End;
 
 /// Servers end by themselves after their last client has ended; those that still run after this
 /// time get TERM. A service may end before its clients by this time plus `patience`, because the
@@ -123,7 +126,7 @@ impl JobLife {
     }
 
     /// Handles the end of a process.
-    pub fn exited(&mut self, id: ProcessId, end: ProcessEnd, now: Instant) -> Option<JobAction> {
+    pub fn exited(&mut self, id: ProcessId, end: ProcessEnd, now: Instant) -> Option<Request> {
         let process = self.processes.get_mut(&id)?;
         let member = process.member;
         if std::mem::replace(&mut process.running, false) {
@@ -164,7 +167,7 @@ impl JobLife {
     }
 
     /// Ends the job because a host is lost.
-    pub fn end_for_lost_host(&mut self, host: u32, why: impl Into<Loss>) -> Option<JobAction> {
+    pub fn end_for_lost_host(&mut self, host: u32, why: impl Into<Loss>) -> Option<Request> {
         if let Some(pause) = self.pause {
             return self.end(Cause::Paused(pause.time), None);
         }
@@ -173,7 +176,7 @@ impl JobLife {
 
     /// Handles the end of the graph servers that the job uses; `failure` is the first failure among
     /// them.
-    pub fn servers_ended(&mut self, failure: Option<JobFailure>) -> Option<JobAction> {
+    pub fn servers_ended(&mut self, failure: Option<JobFailure>) -> Option<Request> {
         // the index is that of a server, not of a process of this job
         let failure = failure.map(|failure| JobFailure {
             index: None,
@@ -195,13 +198,13 @@ impl JobLife {
     }
 
     /// Handles an uncaught exception of a process that does not end by itself.
-    pub fn raised(&mut self, id: ProcessId, exception: String) -> Option<JobAction> {
+    pub fn raised(&mut self, id: ProcessId, exception: String) -> Option<Request> {
         self.processes.get(&id).filter(|state| state.running)?;
         self.end(Cause::Process, Some(failure(id, Reason::Raised(exception))))
     }
 
     /// Ends the job because it has shown no activity for this long.
-    pub fn stalled(&mut self, limit: Duration) -> Option<JobAction> {
+    pub fn stalled(&mut self, limit: Duration) -> Option<Request> {
         self.end(Cause::Stalled(limit), None)
     }
 
@@ -209,7 +212,7 @@ impl JobLife {
     /// engine such as Slurm signals the processes, the launcher and its shell in any order, so
     /// signals that arrive together with the first one, and a first signal while the job is already
     /// ending, do not shorten the grace time; a first Ctrl-C then does.
-    pub fn signal(&mut self, signal: SignalNumber, now: Instant) -> Option<JobAction> {
+    pub fn signal(&mut self, signal: SignalNumber, now: Instant) -> Option<Request> {
         let is_first = self.signalled.is_none();
         let (_, since) = *self.signalled.get_or_insert((signal, now));
         let is_same = match signal {
@@ -221,7 +224,7 @@ impl JobLife {
         } else if is_same {
             None
         } else {
-            Some(JobAction::Kill)
+            Some(Request::Kill)
         }
     }
 
@@ -231,7 +234,7 @@ impl JobLife {
     }
 
     /// Checks all limits against the time.
-    pub fn tick(&mut self, now: Instant) -> Option<JobAction> {
+    pub fn tick(&mut self, now: Instant) -> Option<Request> {
         self.pause = self.pause.filter(|pause| now < pause.losses_until);
         if !self.may_end() {
             return None;
@@ -267,8 +270,8 @@ impl JobLife {
             (Limit::Start(time), Some(id)) => Some(failure(id, Reason::NotListening(time))),
             _ => None,
         };
-        self.end(Cause::Time(limit), failure)
-            .map(|_| JobAction::EndWithStacks)
+        self.end(Cause::Time(limit), failure)?;
+        Some(self.end_request(true))
     }
 
     /// Why the job ends, once its end has begun.
@@ -307,13 +310,13 @@ impl JobLife {
         self.ending.is_none()
     }
 
-    fn end(&mut self, cause: Cause, failure: Option<JobFailure>) -> Option<JobAction> {
+    fn end(&mut self, cause: Cause, failure: Option<JobFailure>) -> Option<Request> {
         let cause = Some(cause);
         self.begin_end(Ending { cause, failure })
     }
 
     /// Begins the end; a failure of a server that arrived before it is the cause.
-    fn begin_end(&mut self, ending: Ending) -> Option<JobAction> {
+    fn begin_end(&mut self, ending: Ending) -> Option<Request> {
         if !self.may_end() {
             return None;
         }
@@ -322,12 +325,20 @@ impl JobLife {
             failure: Some(failure),
         });
         self.ending = Some(earlier.unwrap_or(ending));
-        Some(JobAction::End)
+        Some(self.end_request(false))
     }
 
-    fn end_well(&mut self) -> Option<JobAction> {
+    fn end_well(&mut self) -> Option<Request> {
         self.ending = Some(Ending::default());
-        Some(JobAction::End)
+        Some(self.end_request(false))
+    }
+
+    fn end_request(&self, stacks: bool) -> Request {
+        Request::End(End {
+            grace_ms: millis(self.rules.grace),
+            stacks,
+            ending: self.ending.clone().unwrap_or_default(),
+        })
     }
 }
 
@@ -342,6 +353,71 @@ fn failure((host, index): ProcessId, reason: Reason) -> JobFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ops::{Deref, DerefMut};
+
+    /// What the job requests of all hosts.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum JobAction {
+        End,
+        EndWithStacks,
+        Kill,
+    }
+
+    fn action(request: Option<Request>) -> Option<JobAction> {
+        Some(match request? {
+            Request::End(End { stacks: false, .. }) => JobAction::End,
+            Request::End(_) => JobAction::EndWithStacks,
+            Request::Kill => JobAction::Kill,
+            other => panic!("{other:?}"),
+        })
+    }
+
+    /// A job whose requests are compared by their kind.
+    struct TestedJob(JobLife);
+
+    impl Deref for TestedJob {
+        type Target = JobLife;
+
+        fn deref(&self) -> &JobLife {
+            &self.0
+        }
+    }
+
+    impl DerefMut for TestedJob {
+        fn deref_mut(&mut self) -> &mut JobLife {
+            &mut self.0
+        }
+    }
+
+    impl TestedJob {
+        fn exited(&mut self, id: ProcessId, end: ProcessEnd, now: Instant) -> Option<JobAction> {
+            action(self.0.exited(id, end, now))
+        }
+
+        fn end_for_lost_host(&mut self, host: u32, why: &str) -> Option<JobAction> {
+            action(self.0.end_for_lost_host(host, why))
+        }
+
+        fn servers_ended(&mut self, failure: Option<JobFailure>) -> Option<JobAction> {
+            action(self.0.servers_ended(failure))
+        }
+
+        fn raised(&mut self, id: ProcessId, exception: String) -> Option<JobAction> {
+            action(self.0.raised(id, exception))
+        }
+
+        fn stalled(&mut self, limit: Duration) -> Option<JobAction> {
+            action(self.0.stalled(limit))
+        }
+
+        fn signal(&mut self, signal: SignalNumber, now: Instant) -> Option<JobAction> {
+            action(self.0.signal(signal, now))
+        }
+
+        fn tick(&mut self, now: Instant) -> Option<JobAction> {
+            action(self.0.tick(now))
+        }
+    }
 
     const END: Option<JobAction> = Some(JobAction::End);
     const PATIENCE: Duration = Duration::from_secs(12);
@@ -376,12 +452,12 @@ mod tests {
         members
     }
 
-    fn job(members: &[JobMember]) -> (JobLife, Instant) {
+    fn job(members: &[JobMember]) -> (TestedJob, Instant) {
         let limits = [60, 3600].map(Duration::from_secs);
         let limits = [Limit::Start(limits[0]), Limit::Job(limits[1])];
         let now = Instant::now();
         let job = JobLife::new(on_hosts(members), rules(&limits), PATIENCE, now);
-        (job, now)
+        (TestedJob(job), now)
     }
 
     /// The failure of a process on a host, or of the host itself.
@@ -394,12 +470,12 @@ mod tests {
     }
 
     /// The process of a host ends.
-    fn exited(job: &mut JobLife, host: u32, end: ProcessEnd, now: Instant) -> Option<JobAction> {
+    fn exited(job: &mut TestedJob, host: u32, end: ProcessEnd, now: Instant) -> Option<JobAction> {
         job.exited((host, 0), end, now)
     }
 
     /// Why it ended, as one value.
-    fn why(job: &JobLife) -> (Option<&Cause>, Option<&JobFailure>) {
+    fn why(job: &TestedJob) -> (Option<&Cause>, Option<&JobFailure>) {
         (job.cause(), job.failure())
     }
 
@@ -448,9 +524,9 @@ mod tests {
         assert_eq!(job.end_for_lost_host(0, "gone"), None);
         assert_eq!(why(&job), (Some(&Cause::Servers), Some(&killed)));
         let time = Duration::from_secs(14);
-        let lost = |job: &mut JobLife, _| job.end_for_lost_host(0, "gone");
-        let failed = |job: &mut JobLife, now| exited(job, 0, ProcessEnd::exited(1), now);
-        let table: [(fn(&mut JobLife, Instant) -> Option<JobAction>, u64, Cause); 4] = [
+        let lost = |job: &mut TestedJob, _| job.end_for_lost_host(0, "gone");
+        let failed = |job: &mut TestedJob, now| exited(job, 0, ProcessEnd::exited(1), now);
+        let table: [(fn(&mut TestedJob, Instant) -> Option<JobAction>, u64, Cause); 4] = [
             (lost, 13, Cause::Paused(time)),
             (lost, 14, Cause::Host),
             (failed, 1, Cause::Paused(time)),
@@ -553,7 +629,7 @@ mod tests {
     }
 
     /// What happens after a server has failed and before that ends the job.
-    type Follows = fn(&mut JobLife, Instant) -> Option<JobAction>;
+    type Follows = fn(&mut TestedJob, Instant) -> Option<JobAction>;
 
     #[test]
     fn a_server_that_fails_as_its_clients_leave_does_not_fail_the_job() {

@@ -1,19 +1,8 @@
-//! The actions, members and progress of a job.
+//! The members, stalls and progress of a job.
 
 use record::Role;
 use std::time::Duration;
 use wire::supervise::Computing;
-
-/// The next step that the owner of the job takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JobAction {
-    /// End all processes: TERM, and KILL after the grace.
-    End,
-    /// The same, but first ask for the stacks of those that can print them (ABRT).
-    EndWithStacks,
-    /// End all processes at once (KILL).
-    Kill,
-}
 
 /// A process, as far as the life of its job depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use crate::output::lines::OutputJoiner;
 use crate::output::sink::OutputSink;
 use crate::output::status::{self, EndPhase, JobStatus};
 use crate::plan;
-use job::{Cause, Ending, JobAction, JobLife, JobMember, STACKS_TIME, Step};
+use job::{Cause, Ending, JobLife, JobMember, STACKS_TIME, Step};
 use record::error::{Fault, Report};
 use record::term::{millis, now_ms};
 use record::{Process, Role};
@@ -166,8 +166,8 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
         }
         self.request_profile();
         if checks_limits {
-            let action = self.job.tick(now);
-            self.act_on(action);
+            let request = self.job.tick(now);
+            self.carry_out(request.map(Step::Send));
         }
         true
     }
@@ -215,8 +215,8 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
         self.now = now;
         match event {
             RunEvent::Signal(number) => {
-                let action = self.job.signal(number, now);
-                self.act_on(action);
+                let request = self.job.signal(number, now);
+                self.carry_out(request.map(Step::Send));
             }
             RunEvent::StatusAsked => self.sink.notice(&format!("dgl-spawn: {}", self.status())),
             RunEvent::Paused(time) => self.job.paused(time, now),
@@ -341,12 +341,7 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
         }
     }
 
-    fn act_on(&mut self, action: Option<JobAction>) {
-        let steps = self.job.steps(action);
-        self.carry_out(steps);
-    }
-
-    fn carry_out(&mut self, steps: Vec<Step>) {
+    fn carry_out(&mut self, steps: impl IntoIterator<Item = Step>) {
         if self.job.ending().is_some() {
             self.output.begin_end();
         }
