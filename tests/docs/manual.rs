@@ -206,8 +206,8 @@ fn variants(module: &str, name: &str) -> Names {
 }
 
 #[test]
-fn host_agent_1_has_every_request_and_event() {
-    let page = page("host-agent");
+fn the_protocol_of_host_agent_has_every_request_and_event() {
+    let page = read("common/wire/host-agent-protocol.7");
     let described = |text: &str, begin: &str| -> Names {
         let items = text.lines().filter_map(|line| line.strip_prefix(begin));
         let names = items.flat_map(|line| line.split([' ', ',']));
