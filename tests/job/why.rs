@@ -206,7 +206,10 @@ fn questions_to_the_hosts_end_no_job() {
 fn what_is_no_run_is_refused() {
     let folder = scratch();
     sh(&folder, "dgl-why </dev/null").ends(65);
-    sh(&folder, "echo x | dgl-why").ends(65);
+    sh(&folder, "mkdir none; dgl-why none").ends(65);
+    sh(&folder, "echo x | dgl-why")
+        .ends(1)
+        .out_has("nothing in its logs says how or why");
     sh(&folder, "echo 127.0.0.1 | ipconf-check - | dgl-why")
         .ends(0)
         .out_begins("The job was not started: ");

@@ -3,8 +3,10 @@
 //! errors that loggers mark; and the last lines. It takes one line after the other, and keeps a
 //! bounded amount, because a launcher keeps this for every process of a job.
 
+pub mod marks;
 pub mod syntax;
 
+use marks::LineMarks;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use syntax::LineStart;
@@ -25,7 +27,7 @@ pub const LAST_LINES: usize = 20;
 /// How many of the first errors that a logger has marked are always kept: the first one is often
 /// the cause of all.
 const FIRST_ERRORS: usize = 3;
-/// torchrun marks the lines of its children, at most as many as a host has GPUs.
+/// Launchers mark the lines of their children, on a host at most as many as it has GPUs.
 const MAX_READERS: usize = 36;
 /// What DGL writes when a client leaves, for whatever reason.
 const LEAVING: &str = "is exiting...";
@@ -68,7 +70,7 @@ pub struct Statement {
     pub exchanges: bool,
     /// The name that multiprocessing gives the child which wrote it.
     pub child: Option<String>,
-    /// The marks that torchrun or torch put before its lines.
+    /// The marks that launchers or libraries put before its lines.
     pub mark: String,
 }
 
@@ -133,6 +135,10 @@ struct MarkedReader {
     /// The message to which lines are added, or before which a quoted one is put.
     message: usize,
     raiser: Raiser,
+    /// Whether lines of several processes have this mark.
+    is_mixed: bool,
+    /// How many tracebacks others have cut, so that their exceptions are still to come.
+    cut: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,9 +170,45 @@ pub struct Evidence {
     statements: Vec<Statement>,
     bytes: usize,
     readers: Vec<MarkedReader>,
+    marks: LineMarks,
+    is_mixed: bool,
 }
 
 impl Evidence {
+    /// For lines without marks that several processes may have written.
+    pub fn mixed(lines: usize) -> Evidence {
+        Evidence {
+            is_mixed: true,
+            ..Evidence::keeping(lines)
+        }
+    }
+
+    pub fn is_mixed(&self) -> bool {
+        self.is_mixed
+    }
+
+    /// Counts lines that are no evidence, because [`syntax::EvidenceFinder`] found nothing in them.
+    pub fn skip(&mut self, lines: u64) {
+        self.count += lines;
+        self.continued = Some((self.count, u64::MAX));
+    }
+
+    /// Ends all statements: the lines that follow are of another file.
+    pub fn finish_statements(&mut self) {
+        let open = self.readers.drain(..).filter_map(|reader| reader.open);
+        self.statements.extend(open);
+    }
+
+    /// Leaves out the statements that are not wanted.
+    pub fn retain(&mut self, is_wanted: impl Fn(&Statement) -> bool) {
+        self.finish_statements();
+        self.statements.retain(is_wanted);
+    }
+
+    pub fn retain_last_lines(&mut self, is_wanted: impl Fn(&str) -> bool) {
+        self.last_lines.retain(|line| is_wanted(&line.text));
+    }
+
     /// Keeps at least this many of the last lines.
     pub fn keeping(lines: usize) -> Evidence {
         Evidence {
@@ -201,8 +243,9 @@ impl Evidence {
         (line.number, line.time_ms) = (self.count, time_ms);
         (line.is_stderr, line.while_ending) = (is_stderr, while_ending);
         self.count += 1;
-        let plain = without_colours(text);
-        let (mark, rest) = syntax::unmarked(&plain);
+        let plain = without_escapes(text);
+        let marked = self.marks.split(&plain);
+        let mark = &*marked.mark;
         let index = self
             .readers
             .iter()
@@ -213,10 +256,15 @@ impl Evidence {
                 {
                     self.keep(open);
                 }
-                self.readers.push(MarkedReader::new(is_stderr, mark));
+                self.readers
+                    .push(MarkedReader::new(is_stderr, mark, self.is_mixed));
                 self.readers.len() - 1
             });
-        let read = self.readers[index].line(rest.trim_end(), &line);
+        let reader = &mut self.readers[index];
+        if marked.in_traceback {
+            reader.line(syntax::TRACEBACK, &line);
+        }
+        let read = reader.line(marked.text.trim_end(), &line);
         if self.ending_ms.is_some() && !while_ending {
             self.last = Some(line.clone());
         }
@@ -299,8 +347,10 @@ impl Evidence {
     /// Whether the process has written other lines after a statement.
     pub fn continued_after(&self, statement: &Statement) -> bool {
         let last = &statement.last;
+        // text has no times, so only the order of its lines is known
+        let is_later = |time_ms| time_ms > last.time_ms || last.time_ms == 0;
         self.continued
-            .is_some_and(|(number, time_ms)| number > last.number && time_ms > last.time_ms)
+            .is_some_and(|(number, time_ms)| number > last.number && is_later(time_ms))
     }
 }
 
@@ -314,7 +364,7 @@ struct LineRead {
 }
 
 impl MarkedReader {
-    fn new(is_stderr: bool, mark: &str) -> MarkedReader {
+    fn new(is_stderr: bool, mark: &str, is_mixed: bool) -> MarkedReader {
         MarkedReader {
             is_stderr,
             mark: mark.to_owned(),
@@ -323,6 +373,8 @@ impl MarkedReader {
             state: NextLines::Idle,
             message: 0,
             raiser: Raiser::Main,
+            is_mixed,
+            cut: 0,
         }
     }
 
@@ -350,6 +402,18 @@ impl MarkedReader {
                 if has_margin && text.trim_start_matches('+').starts_with('-') =>
             {
                 self.open_member();
+            }
+            (NextLines::Message, None) if self.cut > 0 && syntax::is_exception(text) => {
+                self.cut -= 1;
+                self.open_statement(StatementKind::Raised(self.raiser), line, read);
+                self.state = NextLines::Message;
+                self.add(text, line);
+            }
+            (NextLines::Message, None)
+                if self.is_mixed && !syntax::continues(&self.before, text) =>
+            {
+                self.close(read);
+                self.read_by_state(text, has_margin, line, read);
             }
             (NextLines::Message, None) if self.is_timely(line) && !text.is_empty() => {
                 // a link announces the next traceback of the chain
@@ -410,6 +474,15 @@ impl MarkedReader {
                 }
             }
             _ => {
+                let is_cut = |open: &Statement| open.messages.iter().all(Vec::is_empty);
+                if self.state == NextLines::Frames
+                    && self.is_mixed
+                    && self.open.as_ref().is_some_and(is_cut)
+                {
+                    // frames of both processes follow, and nothing tells whose they are
+                    self.open = None;
+                    self.cut += 1;
+                }
                 let child = self
                     .before
                     .strip_prefix("Process ")
@@ -456,11 +529,19 @@ impl MarkedReader {
             return;
         }
         // a line of another process within the traceback
-        if !syntax::has_class(text) {
+        let is_named = if self.is_mixed {
+            syntax::is_exception(text)
+        } else {
+            syntax::has_class(text)
+        };
+        if !is_named {
             return;
         }
         // the position alone identifies an exception class with an unusual name
         open.named = line.clone();
+        if self.cut > 0 {
+            open.frames.clear();
+        }
         self.state = NextLines::Message;
         read.named = Some(text.to_owned());
         self.add(text, line);
@@ -561,14 +642,21 @@ impl MarkedReader {
     }
 }
 
-fn without_colours(text: &str) -> Cow<'_, str> {
-    if !text.contains('\x1b') {
+/// A line without the sequences that change colours, move the cursor or set titles on a terminal.
+pub fn without_escapes(text: &str) -> Cow<'_, str> {
+    let Some((before, rest)) = text.split_once('\x1b') else {
         return Cow::Borrowed(text);
-    }
-    let mut parts = text.split("\x1b[");
-    let mut plain = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        plain += part.split_once('m').map_or(part, |(_, rest)| rest);
+    };
+    let mut plain = before.to_owned();
+    for part in rest.split('\x1b') {
+        let end = match part.chars().next() {
+            Some('[') => part[1..]
+                .find(|c: char| ('@'..='~').contains(&c))
+                .map(|end| end + 2),
+            Some(']') => part.find('\x07').map(|end| end + 1),
+            first => first.map(char::len_utf8),
+        };
+        plain += &part[end.unwrap_or(part.len())..];
     }
     Cow::Owned(plain)
 }

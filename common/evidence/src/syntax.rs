@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 /// The end of the line that begins a traceback. `Original` (torch, for an exception of another
 /// process) or `+ Exception Group` may precede it.
-const TRACEBACK: &str = "Traceback (most recent call last):";
+pub const TRACEBACK: &str = "Traceback (most recent call last):";
 /// The list of all imported extension modules, thousands of characters long, which faulthandler
 /// writes last.
 pub const EXTENSION_MODULES: &str = "Extension modules:";
@@ -92,6 +92,36 @@ const WARNING: &str = "Warning: ";
 /// Searches for all words at once, because every line that a job writes is examined.
 static WORDS: LazyLock<Option<AhoCorasick>> =
     LazyLock::new(|| AhoCorasick::new(DEATHS.iter().chain(&LEVELS).chain([&WARNING])).ok());
+
+/// Finds lines that may be evidence in much text, of which most is none.
+pub struct EvidenceFinder(Option<AhoCorasick>);
+
+impl EvidenceFinder {
+    /// Also finds these words.
+    pub fn with(words: &[&str]) -> EvidenceFinder {
+        const OTHERS: [&str; 12] = [
+            TRACEBACK,
+            "(most recent call first)",
+            "Fatal Python error",
+            "Exception",
+            "Error",
+            "Interrupt",
+            "Exit:",
+            "Timeout:",
+            "Killed",
+            "Aborted",
+            "Terminated",
+            "terminated with",
+        ];
+        let all = DEATHS.iter().chain(&LEVELS).chain(&OTHERS).chain(words);
+        EvidenceFinder(AhoCorasick::new(all).ok())
+    }
+
+    /// The offset of a word that begins or names a statement, or of one of the words given.
+    pub fn find(&self, text: &[u8]) -> Option<usize> {
+        Some(self.0.as_ref()?.find(text)?.start())
+    }
+}
 
 impl LineStart {
     /// Classifies a line without its marks.
@@ -208,36 +238,30 @@ pub fn raiser_line(line: &str) -> Option<Raiser> {
     }
 }
 
-/// The marks before a line, and the line without them: `[trainer0]:` of torchrun, `[rank0]: `
-/// before each line of an exception that ends a process of torch.distributed (torch 2.4 and later),
-/// `[1,0]<stderr>:` of mpirun.
-pub fn unmarked(line: &str) -> (&str, &str) {
-    let mut rest = line;
-    while let Some((mark, after)) = rest
-        .strip_prefix('[')
-        .and_then(|rest| rest.split_once("]:"))
-    {
-        if mark.is_empty() || !mark.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-            break;
-        }
-        let is_rank = mark.starts_with("rank");
-        rest = match after.strip_prefix(' ') {
-            Some(after) if is_rank => after,
-            _ => after,
-        };
-        if is_rank {
-            break;
-        }
-    }
-    for end in ["]<stderr>:", "]<stdout>:"] {
-        if let Some((mark, after)) = rest.split_once(end)
-            && mark.len() < 20
-            && mark.starts_with('[')
-        {
-            rest = after;
-        }
-    }
-    (&line[..line.len() - rest.len()], rest)
+/// Whether a line belongs to the message of an exception before it, if other processes may have
+/// written it: the message is not complete, or the line has a form that torch and CUDA give to
+/// further lines.
+pub fn continues(before: &str, line: &str) -> bool {
+    const FURTHER: [&str; 12] = [
+        "CUDA kernel errors",
+        "For debugging",
+        "Compile with",
+        "Device-side assertions",
+        "Last error",
+        "nccl",
+        "Exception raised from",
+        "frame #",
+        "Parameter",
+        "making sure all",
+        "If you already have done",
+        "-- Process ",
+    ];
+    line.is_empty()
+        || line == "\"\"\""
+        || is_link(line)
+        || line.starts_with([' ', '\t'])
+        || before.trim_end().ends_with([':', ','])
+        || FURTHER.iter().any(|words| line.starts_with(words))
 }
 
 /// A line of an exception group without its margin; `None` if it has no margin.
@@ -264,7 +288,14 @@ pub fn has_class(line: &str) -> bool {
 /// Whether a line names an exception whose class has a typical name.
 pub fn is_exception(line: &str) -> bool {
     let class = line.split(':').next().unwrap_or_default();
-    let ends = ["Error", "Exception", "Interrupt", "Exit", "Timeout"];
+    let ends = [
+        "Error",
+        "Exception",
+        "ExceptionGroup",
+        "Interrupt",
+        "Exit",
+        "Timeout",
+    ];
     ends.iter().any(|end| class.ends_with(end)) && has_class(line)
 }
 
@@ -357,23 +388,6 @@ mod tests {
         ];
         for (line, start) in table {
             assert_eq!(LineStart::of(line), start, "{line}");
-        }
-    }
-
-    #[test]
-    fn marks_are_taken_off() {
-        for (line, rest) in [
-            ("[trainer0]:RuntimeError: CUDA", "RuntimeError: CUDA"),
-            ("[rank1]: RuntimeError: CUDA", "RuntimeError: CUDA"),
-            ("[trainer0]:[rank10]: ValueError", "ValueError"),
-            ("[rank1]:   ValueError: within", "  ValueError: within"),
-            ("[1,0]<stderr>:ValueError", "ValueError"),
-            (
-                "[12:00:01] /opt/rpc.cc:390: Error",
-                "[12:00:01] /opt/rpc.cc:390: Error",
-            ),
-        ] {
-            assert_eq!(unmarked(line).1, rest);
         }
     }
 

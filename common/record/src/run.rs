@@ -3,7 +3,7 @@
 use crate::error::{Fault, Report};
 use crate::jsonl::{self, Head, Stream};
 use crate::stderr;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 /// Reads stdin if `file` is absent or `-`, and gives each record to `take`. A directory, such as
@@ -14,19 +14,33 @@ pub fn read(tool: &str, file: Option<&Path>, take: impl FnMut(&Head, &[u8])) -> 
         .filter(|file| *file != "-" && file.is_dir())
         .map(|directory| directory.join("run.jsonl"));
     let file = in_directory.as_deref().or(file);
-    let name = file
-        .filter(|file| *file != "-")
-        .map_or("stdin".to_owned(), |file| file.display().to_string());
+    read_input(tool, &name_of(file), open(file)?, take)
+}
+
+/// Like [`read`], of an input with this name.
+pub fn read_input(
+    tool: &str,
+    name: &str,
+    input: impl Read,
+    take: impl FnMut(&Head, &[u8]),
+) -> Result<(), Report> {
     let leave_out = |number: u64| {
         stderr::write_line(format_args!(
             "{tool}: {name}: line {number} breaks off; the records before it are read"
         ));
         Ok(())
     };
-    Stream::read_lines(open(file)?, true, &leave_out, take).map_err(|report| report.in_file(&name))
+    Stream::read_lines(input, true, &leave_out, take).map_err(|report| report.in_file(name))
 }
 
-fn open(file: Option<&Path>) -> Result<Box<dyn BufRead>, Report> {
+/// The name of an input in messages.
+pub fn name_of(file: Option<&Path>) -> String {
+    file.filter(|file| *file != "-")
+        .map_or("stdin".to_owned(), |file| file.display().to_string())
+}
+
+/// Opens a file, or stdin if it is absent or `-`.
+pub fn open(file: Option<&Path>) -> Result<Box<dyn BufRead>, Report> {
     let Some(file) = file.filter(|file| *file != "-") else {
         return Ok(Box::new(jsonl::stdin()?));
     };

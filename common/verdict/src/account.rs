@@ -349,13 +349,18 @@ fn last_raised<'a>(evidence: &Evidence, all: &[&'a Statement]) -> Option<&'a Sta
     let mut late = all
         .iter()
         .filter(|statement| statement.is_raised())
-        .filter(|statement| evidence.count <= statement.last.number + GOES_ON_LINES);
+        .filter(|statement| is_late(evidence, statement));
     late.clone()
         .rfind(|statement| {
             statement.kind == StatementKind::Raised(Raiser::Main) && !is_feeder(statement)
         })
         .or(late.next_back())
         .copied()
+}
+
+/// Whether few lines follow a statement, so that its process may have ended because of it.
+pub fn is_late(evidence: &Evidence, statement: &Statement) -> bool {
+    evidence.count <= statement.last.number + GOES_ON_LINES
 }
 
 /// Whether the feeder thread of a multiprocessing queue raised it, which does not end the process.

@@ -52,7 +52,8 @@ pub fn add(job: &JobHistory, finding: &mut JobFinding) {
     // what others wrote about their lost connections has a remedy only where nobody is to blame
     let cause = finding.text.split(LED_TO).next().unwrap_or_default();
     let mut texts = vec![cause.to_owned()];
-    if let Some(process) = process {
+    // of a log that several processes share, the other lines may be about others
+    if let Some(process) = process.filter(|process| !process.evidence.is_mixed()) {
         let lines: Vec<&str> = process
             .evidence
             .statements()

@@ -2,7 +2,7 @@
 
 use crate::silence::Awaited;
 use record::stacks::Comparison;
-use record::{Culprit, Record, jsonl};
+use record::{Culprit, Output, Record, jsonl};
 
 /// What the text of a finding has between the cause and the failure that it led to.
 pub const LED_TO: &str = "; that ended the connections of others, of which one failed first: ";
@@ -22,6 +22,8 @@ pub enum RunOutcome {
     Waits,
     /// Its records break off before its end, and nothing is unusual.
     Runs,
+    /// Its logs do not say whether it has failed.
+    Unknown,
 }
 
 impl RunOutcome {
@@ -35,6 +37,7 @@ impl RunOutcome {
             RunOutcome::NotStarted => "was not started",
             RunOutcome::Waits => "waits",
             RunOutcome::Runs => "runs",
+            RunOutcome::Unknown => "may have ended",
         }
     }
 
@@ -83,13 +86,13 @@ impl JobFinding {
         }
     }
 
-    pub fn shown_by<'a, T: Record + 'a>(
+    pub fn shown_by<'a, T: Shown + 'a>(
         self,
         records: impl IntoIterator<Item = &'a T>,
     ) -> JobFinding {
         records
             .into_iter()
-            .map(evidence)
+            .map(Shown::shown)
             .fold(self, JobFinding::with_evidence)
     }
 
@@ -120,6 +123,33 @@ impl JobFinding {
     pub fn fix(mut self, fix: impl Into<String>) -> JobFinding {
         self.fix = Some(fix.into());
         self
+    }
+}
+
+/// What shows a fact, as evidence.
+pub trait Shown {
+    fn shown(&self) -> String;
+}
+
+impl<T: Record> Shown for T {
+    fn shown(&self) -> String {
+        evidence(self)
+    }
+}
+
+/// A line that a process wrote.
+pub struct Quote {
+    pub output: Output,
+    /// The log that has it, if it is no record.
+    pub log: Option<String>,
+}
+
+impl Shown for Quote {
+    fn shown(&self) -> String {
+        match &self.log {
+            Some(log) => format!("{log}: {}", self.output.line.trim()),
+            None => evidence(&self.output),
+        }
     }
 }
 

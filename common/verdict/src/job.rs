@@ -1,5 +1,6 @@
 //! A run according to its records: the last attempt of each process, and what happened to the job.
 
+use crate::findings::Quote;
 use crate::run::{Pauses, Run};
 use evidence::{Evidence, LogLine, Statement};
 use record::error::Report;
@@ -31,7 +32,17 @@ pub struct JobHistory {
     /// The pauses between all lines that trainers and workers wrote before the end of the job.
     pub pauses: Pauses,
     pub summary: Option<Summary>,
+    /// What ended it from outside, if another launcher says so.
+    pub ended_by: Option<JobEnd>,
     pub latest_ms: u64,
+}
+
+/// What a launcher says about the end of a whole job.
+pub struct JobEnd {
+    /// As a sentence without its full stop.
+    pub text: String,
+    /// Whether somebody asked for it.
+    pub is_request: bool,
 }
 
 /// A process of one attempt, from its start to its end.
@@ -52,6 +63,10 @@ impl Life {
 
 pub struct ProcessHistory {
     pub process: Process,
+    /// What its launcher calls it, if that knows no hosts and roles.
+    pub name: Option<String>,
+    /// The log that has its lines, if they are no records.
+    pub log: Option<String>,
     pub life: Life,
     pub evidence: Evidence,
     /// The latest stack of the process itself and of each of its children.
@@ -59,9 +74,11 @@ pub struct ProcessHistory {
 }
 
 impl ProcessHistory {
-    fn new(process: Process) -> ProcessHistory {
+    pub fn new(process: Process) -> ProcessHistory {
         ProcessHistory {
             process,
+            name: None,
+            log: None,
             life: Life::default(),
             evidence: Evidence::default(),
             stacks: BTreeMap::new(),
@@ -78,6 +95,11 @@ impl ProcessHistory {
         exited.map(|exited| exited.end).unwrap_or_default()
     }
 
+    /// The record of its end, if there is one.
+    pub fn exit_record(&self) -> Option<&Exited> {
+        self.life.exited.as_ref().filter(|_| self.log.is_none())
+    }
+
     /// Whether it ended with status 0 before the end of the job.
     pub fn has_finished(&self) -> bool {
         let exited = self.life.exited.as_ref();
@@ -87,11 +109,12 @@ impl ProcessHistory {
     /// Whether it was alive when the end of the job began, or is still alive.
     pub fn has_stayed(&self) -> bool {
         let exited = self.life.exited.as_ref();
-        self.life.started.is_some() && exited.is_none_or(|exited| exited.while_ending)
+        let has_started = self.life.started.is_some() || self.log.is_some();
+        has_started && exited.is_none_or(|exited| exited.while_ending)
     }
 
-    pub fn output(&self, line: &LogLine) -> Output {
-        Output {
+    pub fn output(&self, line: &LogLine) -> Quote {
+        let output = Output {
             id: self.process.id,
             stream: if line.is_stderr { "stderr" } else { "stdout" }.to_owned(),
             line: line.text.clone(),
@@ -99,11 +122,15 @@ impl ProcessHistory {
             partial: false,
             lossy: false,
             while_ending: line.while_ending,
+        };
+        Quote {
+            output,
+            log: self.log.clone(),
         }
     }
 
-    /// The last line that it wrote before the end of the job, as a record.
-    pub fn last_line(&self) -> Option<Output> {
+    /// The last line that it wrote before the end of the job.
+    pub fn last_line(&self) -> Option<Quote> {
         self.evidence.last().map(|line| self.output(line))
     }
 
@@ -263,10 +290,10 @@ impl JobHistory {
     }
 
     /// The last line that a client wrote before the end of the job.
-    pub fn last_client_line(&self) -> Option<(&ProcessHistory, Output)> {
+    pub fn last_client_line(&self) -> Option<(&ProcessHistory, Quote)> {
         self.clients()
             .filter_map(|history| Some((history, history.last_line()?)))
-            .max_by_key(|(_, line)| line.time_ms)
+            .max_by_key(|(_, line)| line.output.time_ms)
     }
 
     pub fn host(&self, id: u32) -> Option<&Host> {
@@ -284,6 +311,10 @@ impl JobHistory {
     }
 
     pub fn name(&self, culprit: &Culprit) -> String {
+        let history = culprit.id.and_then(|id| self.history(id));
+        if let Some(name) = history.and_then(|history| history.name.clone()) {
+            return name;
+        }
         let host = self.host_name(culprit.host);
         match (culprit.role, culprit.rank) {
             (Some(role), Some(rank)) => format!("{} {rank} on {host}", role.name()),

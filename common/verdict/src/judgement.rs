@@ -2,7 +2,7 @@
 
 use crate::account::{self, Account, Echo};
 use crate::advice;
-use crate::findings::{Conclusion, JobFinding, LED_TO, RunOutcome};
+use crate::findings::{Conclusion, JobFinding, LED_TO, Quote, RunOutcome};
 use crate::job::{JobHistory, ProcessHistory};
 use crate::nccl;
 use crate::skew;
@@ -12,7 +12,7 @@ use record::exit::{ProcessEnd, SignalNumber};
 use record::majority;
 use record::stacks;
 use record::term::{self, bytes};
-use record::{Culprit, FirstFailure, Output, Process, Summary};
+use record::{Culprit, FirstFailure, Process, Summary};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub fn verdict(job: &JobHistory) -> Conclusion {
     let mut others = other_findings(job, &cause);
     others.extend(skew::slow(job));
     others.extend(skew::findings(job));
-    others.retain(|other| other.text != cause.text);
+    others.retain(|other| !cause.text.contains(&other.text));
     Conclusion {
         outcome,
         cause,
@@ -182,7 +182,7 @@ fn until_then(job: &JobHistory, text: &str, joint: &str, otherwise: &str) -> Job
     }
 }
 
-fn last_line(job: &JobHistory) -> Option<Output> {
+fn last_line(job: &JobHistory) -> Option<Quote> {
     job.last_client_line().map(|(_, line)| line)
 }
 
@@ -236,36 +236,72 @@ fn failed(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
         .or(first.life.end_ms())
         .unwrap_or(u64::MAX);
     let cause = statement.map_or(&[][..], Statement::cause);
-    let suspect = job
+    let suspects: Vec<Suspect> = job
         .processes
         .iter()
         .filter(|history| history.process.id != first.process.id)
         .filter_map(|history| Suspect::new(job, history, first))
+        .collect();
+    if let Some(finding) = of_unknown_order(&suspects, echo, cause, &finding) {
+        return finding;
+    }
+    let suspect = suspects
+        .into_iter()
         .filter(|suspect| {
             let is_earlier = suspect.since_ms.saturating_add(SIMULTANEOUS_MS) < began_ms;
             echo != Echo::None || suspect.has_ended && is_earlier
         })
         .min_by_key(|suspect| (!suspect.has_ended, suspect.since_ms));
-    let suspect = if echo == Echo::None {
-        suspect
-    } else {
-        suspect.or_else(|| Suspect::late(job, first))
-    };
+    let late = || (echo != Echo::None).then(|| Suspect::late(job, first))?;
+    let suspect = suspect.or_else(late);
     let other = suspect.filter(|suspect| suspect.cause.is_empty() || suspect.cause != cause);
     match (echo, other) {
         (Echo::None, Some(suspect)) => suspect.finding(&format!("; after that {}", finding.text)),
         (_, Some(suspect)) => suspect.finding(&format!("{LED_TO}{}", finding.text)),
-        (Echo::Peer, None) if job.clients().count() > 1 => named_peer(job, &finding)
-            .or_else(|| missing_peer(job, first, &finding))
-            .unwrap_or_else(|| JobFinding {
-                text: finding.text
-                    + ", which only says that another process did not answer; the records do not \
+        (Echo::Peer, None) if first.log.is_some() || job.clients().count() > 1 => named_peer(
+            job, &finding,
+        )
+        .or_else(|| missing_peer(job, first, &finding))
+        .unwrap_or_else(|| JobFinding {
+            text: finding.text
+                + ", which only says that another process did not answer; the records do not \
                        show which",
-                culprit: None,
-                ..finding
-            }),
+            culprit: None,
+            ..finding
+        }),
         (_, None) => finding,
     }
+}
+
+/// If several processes failed by themselves, for different reasons and at unknown times, nobody is
+/// to blame.
+fn of_unknown_order(
+    suspects: &[Suspect<'_>],
+    echo: Echo,
+    cause: &[String],
+    finding: &JobFinding,
+) -> Option<JobFinding> {
+    const NAMED: usize = 3;
+    let mut causes = Vec::from_iter((echo == Echo::None).then_some(cause.first()));
+    let mut texts = Vec::from_iter((echo == Echo::None).then_some(finding.text.as_str()));
+    for suspect in suspects.iter().filter(|suspect| suspect.since_ms == 0) {
+        if suspect.cause.is_empty() || !causes.contains(&suspect.cause.first()) {
+            causes.push(suspect.cause.first());
+            texts.push(&suspect.text);
+        }
+    }
+    let more = texts.len().saturating_sub(NAMED);
+    let text = texts[..texts.len() - more].join("; ");
+    let more = if more > 0 {
+        format!("; {more} more failed")
+    } else {
+        String::new()
+    };
+    (texts.len() > 1).then(|| JobFinding {
+        text: format!("{text}{more}; which of them was first is unknown"),
+        culprit: None,
+        ..finding.clone()
+    })
 }
 
 /// The order of failures within this time is unknown.
@@ -276,7 +312,7 @@ const SOON_MS: u64 = 1000;
 struct Suspect<'a> {
     process: &'a ProcessHistory,
     text: String,
-    shown: Option<Output>,
+    shown: Option<Quote>,
     cause: &'a [String],
     since_ms: u64,
     has_ended: bool,
@@ -330,7 +366,7 @@ impl<'a> Suspect<'a> {
             text: format!("{} {what}", job.process_name(history)),
             shown: history.last_line(),
             cause: &[],
-            since_ms: history.life.end_ms()?,
+            since_ms: history.life.end_ms().unwrap_or(0),
             has_ended: true,
         })
     }
@@ -373,14 +409,20 @@ impl<'a> Suspect<'a> {
             .since(self.since_ms)
             .caused_by(self.process.culprit())
             .shown_by(&self.shown)
-            .shown_by(&self.process.life.exited)
+            .shown_by(self.process.exit_record())
     }
 }
 
 /// Whether a process ended before the first failure, or soon after it.
 fn ended_soon(history: &ProcessHistory, first: &ProcessHistory) -> bool {
-    let both = history.life.end_ms().zip(first.life.end_ms());
-    both.is_some_and(|(end_ms, first_ms)| end_ms <= first_ms.saturating_add(SOON_MS))
+    match history.life.end_ms().zip(first.life.end_ms()) {
+        Some((end_ms, first_ms)) => end_ms <= first_ms.saturating_add(SOON_MS),
+        None => history
+            .life
+            .exited
+            .as_ref()
+            .is_some_and(|exited| !exited.while_ending),
+    }
 }
 
 /// The process that the messages name as the one that deviates from the others.
@@ -419,15 +461,21 @@ fn named_peer(job: &JobHistory, finding: &JobFinding) -> Option<JobFinding> {
         (None, [rank]) => *rank,
         _ => return None,
     };
-    let named = job.clients().find(|history| history.process.rank == rank)?;
-    let name = job.process_name(named);
+    let named = job.clients().find(|history| history.process.rank == rank);
+    // a log need not have a line of it
+    let in_log = || {
+        job.clients()
+            .any(|history| history.log.is_some())
+            .then(|| format!("rank {rank}"))
+    };
+    let name = named.map(|named| job.process_name(named)).or_else(in_log)?;
     let text = format!(
         "{name} does something else than the others: {}",
         finding.text
     );
     Some(JobFinding {
         text,
-        culprit: Some(named.culprit()),
+        culprit: named.map(ProcessHistory::culprit),
         ..finding.clone()
     })
 }
@@ -456,6 +504,9 @@ fn missing_peer(
     first: &ProcessHistory,
     finding: &JobFinding,
 ) -> Option<JobFinding> {
+    // without the starts and ends of all, a silent process may only have been ended before it
+    // noticed anything
+    first.life.started.as_ref()?;
     let text = &finding.text;
     let others = || {
         job.clients()
@@ -496,15 +547,15 @@ fn missing_peer(
     let name = job.process_name(missed);
     let last = missed.last_line();
     let wrote = last.as_ref().map_or(String::new(), |line| {
-        format!(" (its last line: {})", line.line.trim())
+        format!(" (its last line: {})", line.output.line.trim())
     });
-    let last_ms = last.as_ref().map(|line| line.time_ms);
+    let last_ms = last.as_ref().map(|line| line.output.time_ms);
     Some(
         JobFinding::new(format!("{name} {how}{wrote}: {text}"))
             .since(missed.life.end_ms().or(last_ms))
             .caused_by(missed.culprit())
             .shown_by(&last)
-            .shown_by(&missed.life.exited),
+            .shown_by(missed.exit_record()),
     )
 }
 
@@ -530,10 +581,10 @@ fn host_failure(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
     let of_host = (job.processes.iter()).filter(|history| history.process.host == failure.host);
     let last = of_host
         .filter_map(|history| history.last_line())
-        .max_by_key(|line| line.time_ms);
+        .max_by_key(|line| line.output.time_ms);
     JobFinding::new(text)
         .caused_by(Culprit::of_host(failure.host))
-        .since(last.as_ref().map(|line| line.time_ms))
+        .since(last.as_ref().map(|line| line.output.time_ms))
         .shown_by(&last)
 }
 
@@ -554,10 +605,15 @@ fn process_failure(
         }
         (None, _) if failure.end.reaped => JobFinding::new(format!("{name} was ended by dgl-reap")),
         (None, _) if failure.end.oom => out_of_memory(job, history, failure.end.signal.is_none()),
-        (None, Some(SignalNumber::KILL)) => JobFinding::new(format!(
-            "{name} was ended by SIGKILL, which neither dgl-spawn nor, by its count, the kernel \
-             for want of memory has sent"
-        )),
+        (None, Some(SignalNumber::KILL)) if history.life.started.is_some() => {
+            JobFinding::new(format!(
+                "{name} was ended by SIGKILL, which neither dgl-spawn nor, by its count, the \
+                 kernel for want of memory has sent"
+            ))
+        }
+        (None, Some(SignalNumber::KILL)) => {
+            JobFinding::new(format!("{name} was ended by SIGKILL")).shown_by(&history.last_line())
+        }
         (None, Some(SignalNumber::BUS)) => bus_error(job, history),
         (None, Some(signal)) => ended_by(history, signal, &name),
         (None, None) => exited_with_status(history, failure, &name),
@@ -568,7 +624,7 @@ fn process_failure(
         .or(started.map(|started| started.time_ms));
     finding
         .caused_by(history.culprit())
-        .shown_by(&history.life.exited)
+        .shown_by(history.exit_record())
 }
 
 /// By a signal that the process caused itself.
@@ -593,14 +649,17 @@ fn ended_by(history: &ProcessHistory, signal: SignalNumber, name: &str) -> JobFi
 }
 
 fn exited_with_status(history: &ProcessHistory, failure: &FirstFailure, name: &str) -> JobFinding {
-    let code = failure.end.code.unwrap_or(1);
+    let status = match failure.end.code {
+        None if history.log.is_some() => String::new(),
+        code => format!(" exited with status {}", code.unwrap_or(1)),
+    };
     let account = Account::of_end(history, false);
     if let Some(account) = account.as_ref() {
         let end_ms = history.life.end_ms().unwrap_or(u64::MAX);
-        let text = if account.statement.is_raised() {
+        let text = if account.statement.is_raised() || status.is_empty() {
             format!("{name}{}", account.words())
         } else {
-            format!("{name} exited with status {code}; it{}", account.words())
+            format!("{name}{status}; it{}", account.words())
         };
         return JobFinding::new(text)
             .since(account.statement.named.time_ms.min(end_ms))
@@ -612,7 +671,11 @@ fn exited_with_status(history: &ProcessHistory, failure: &FirstFailure, name: &s
         .map(|line| line.text.trim().to_owned())
         .collect();
     let mut wrote = match texts.as_slice() {
+        [] if history.log.is_some() => "no line of the log is known to be its own".to_owned(),
         [] => "it wrote no output".to_owned(),
+        lines if history.evidence.is_mixed() => {
+            format!("the last lines of the log: {}", account::quoted(lines))
+        }
         [line] => format!(
             "its last line: {}",
             account::quoted(std::slice::from_ref(line))
@@ -627,8 +690,8 @@ fn exited_with_status(history: &ProcessHistory, failure: &FirstFailure, name: &s
     {
         wrote += &format!("; before that: {logged}");
     }
-    let shown: Vec<Output> = lines.into_iter().map(|line| history.output(line)).collect();
-    JobFinding::new(format!("{name} exited with status {code}; {wrote}")).shown_by(&shown)
+    let shown: Vec<Quote> = lines.into_iter().map(|line| history.output(line)).collect();
+    JobFinding::new(format!("{name}{status}; {wrote}")).shown_by(&shown)
 }
 
 /// The kernel killed the process, or a program that it ran (`is_child`).
@@ -646,6 +709,10 @@ fn out_of_memory(job: &JobHistory, history: &ProcessHistory, is_child: bool) -> 
         name
     };
     let mut text = format!("{who} was killed by the kernel because memory ran out");
+    if history.log.is_some() {
+        // only accounts of control groups tell it
+        text += ": it had reached the limit of a container or of a batch job";
+    }
     if let Some(used) = used(history) {
         text += &format!("; it had at most {}", bytes(used));
     }
@@ -704,6 +771,17 @@ fn unfinished(job: &JobHistory) -> (RunOutcome, JobFinding) {
         };
         return (outcome, failed(job, &failure));
     }
+    if let Some(ended_by) = &job.ended_by {
+        let (outcome, joint) = if ended_by.is_request {
+            (RunOutcome::Interrupted, "; until then ")
+        } else {
+            (RunOutcome::Failed, ": ")
+        };
+        return (outcome, until_then(job, &ended_by.text, joint, ""));
+    }
+    if job.processes.iter().any(|history| history.log.is_some()) {
+        return (RunOutcome::Unknown, unexplained(job));
+    }
     if job.attempts.is_empty() && !job.profiles.is_empty() {
         return (RunOutcome::Runs, profiled(job));
     }
@@ -718,6 +796,30 @@ fn unfinished(job: &JobHistory) -> (RunOutcome, JobFinding) {
         Some(finding) => (RunOutcome::Waits, finding),
         None => (RunOutcome::Runs, running(job)),
     }
+}
+
+/// For logs that say nothing about an end.
+fn unexplained(job: &JobHistory) -> JobFinding {
+    let lines = |history: &ProcessHistory| {
+        let lines: Vec<_> = account::last_words(&history.evidence);
+        lines
+            .into_iter()
+            .map(|line| history.output(line))
+            .collect::<Vec<Quote>>()
+    };
+    let with_most = job
+        .processes
+        .iter()
+        .max_by_key(|history| history.evidence.count);
+    let mut text = "nothing in its logs says how or why; the last lines are below".to_owned();
+    let raised = |history: &ProcessHistory| {
+        let last = history.evidence.last_statement(Statement::is_raised)?;
+        Some(account::quoted(last.cause()))
+    };
+    if let Some(raised) = job.processes.iter().find_map(raised) {
+        text += &format!("; it had gone on after {raised}");
+    }
+    JobFinding::new(text).shown_by(&with_most.map(lines).unwrap_or_default())
 }
 
 /// For the records of `dgl-stacks --record`.

@@ -7,6 +7,7 @@ pub mod advice;
 mod findings;
 mod job;
 mod judgement;
+pub mod logs;
 mod nccl;
 mod run;
 mod show;

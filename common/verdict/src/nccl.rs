@@ -1,9 +1,9 @@
 //! What torch leaves when NCCL gives up an operation, usually because not all ranks have begun it.
 
-use crate::findings::JobFinding;
+use crate::findings::{JobFinding, Quote};
 use crate::job::{JobHistory, ProcessHistory};
+use record::Process;
 use record::quote::shown;
-use record::{Output, Process};
 
 /// What torch writes when NCCL gives up an operation, as found in its libraries (2.15).
 const GAVE_UP: [&str; 4] = [
@@ -18,11 +18,11 @@ const DUMP_FILE: [&str; 2] = ["TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_
 
 /// The processes in which NCCL gave up an operation, and how to find the rank that caused it.
 pub fn gave_up(job: &JobHistory) -> Option<JobFinding> {
-    let gave_up: Vec<(&ProcessHistory, Output)> = job
+    let gave_up: Vec<(&ProcessHistory, Quote)> = job
         .clients()
         .filter_map(|history| Some((history, sign(history)?)))
         .collect();
-    let (first, line) = gave_up.iter().min_by_key(|(_, line)| line.time_ms)?;
+    let (first, line) = gave_up.iter().min_by_key(|(_, line)| line.output.time_ms)?;
     let others = match gave_up.len() {
         1 => String::new(),
         count => format!(" and in {} more", count - 1),
@@ -33,14 +33,14 @@ pub fn gave_up(job: &JobHistory) -> Option<JobFinding> {
     ));
     Some(
         finding
-            .since(line.time_ms)
+            .since(line.output.time_ms)
             .shown_by([line])
             .fix(analysis(&first.process)),
     )
 }
 
 /// The first line that says that NCCL gave up.
-fn sign(history: &ProcessHistory) -> Option<Output> {
+fn sign(history: &ProcessHistory) -> Option<Quote> {
     let says_so = |text: &str| GAVE_UP.iter().any(|words| text.contains(words));
     let stated = history
         .evidence

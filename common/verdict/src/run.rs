@@ -40,6 +40,18 @@ impl Run {
         Ok(records)
     }
 
+    /// Like [`Run::read`], of an input with this name.
+    pub fn read_input(
+        tool: &str,
+        name: &str,
+        input: impl Read,
+        lines: usize,
+    ) -> Result<Run, Report> {
+        let mut records = Run::new(lines);
+        run::read_input(tool, name, input, |head, text| records.record(head, text))?;
+        Ok(records)
+    }
+
     /// Like [`Run::read`], of any input; `at_cut` decides about a last line that breaks off.
     pub fn from_input(input: impl Read, lines: usize, at_cut: AtCut<'_>) -> Result<Run, Report> {
         let mut records = Run::new(lines);

@@ -1,7 +1,7 @@
 //! Finds out what a job waits for.
 
 use crate::account;
-use crate::findings::{JobFinding, evidence};
+use crate::findings::{JobFinding, Shown as _, evidence};
 use crate::job::{JobHistory, ProcessHistory};
 use crate::silence::{Awaited, Silence};
 use evidence::StatementKind;
@@ -115,7 +115,7 @@ fn servers(job: &JobHistory) -> Option<JobFinding> {
 fn last_stall(job: &JobHistory) -> Option<&Stalled> {
     let stalled = job.stalled.last()?;
     let is_of_try = job.began_ms().is_none_or(|began| stalled.time_ms >= began);
-    let last_line = job.last_client_line().map(|(_, line)| line.time_ms);
+    let last_line = job.last_client_line().map(|(_, line)| line.output.time_ms);
     let mut moved = (job.resumed.iter().map(|resumed| resumed.time_ms)).chain(last_line);
     (is_of_try && !moved.any(|time_ms| time_ms > stalled.time_ms)).then_some(stalled)
 }
@@ -196,7 +196,7 @@ fn stacks_of(history: &ProcessHistory) -> Vec<MainStack> {
         .into_iter()
         .map(|(line, frames)| MainStack {
             frames: frames.to_vec(),
-            evidence: evidence(&history.output(line)),
+            evidence: history.output(line).shown(),
         })
         .collect()
 }
@@ -317,7 +317,7 @@ fn by_stacks(job: &JobHistory) -> Option<JobFinding> {
     };
     comparison.groups().first()?;
     let mut finding = JobFinding::new(comparison.sentence(name, &note))
-        .since(job.last_client_line().map(|(_, line)| line.time_ms));
+        .since(job.last_client_line().map(|(_, line)| line.output.time_ms));
     finding.culprit = culprit.map(ProcessHistory::culprit);
     let firsts = comparison
         .groups()
@@ -336,7 +336,7 @@ fn silent(job: &JobHistory) -> Option<(Duration, Duration)> {
     let started = job
         .clients()
         .filter_map(|history| history.life.started.as_ref());
-    let last_line = job.last_client_line().map(|(_, line)| line.time_ms);
+    let last_line = job.last_client_line().map(|(_, line)| line.output.time_ms);
     let since_ms = started
         .map(|started| started.time_ms)
         .max()
@@ -367,7 +367,11 @@ pub fn silence(job: &JobHistory) -> Option<JobFinding> {
         term::seconds(longest),
         job.process_name(history)
     );
-    Some(JobFinding::new(text).since(line.time_ms).shown_by([&line]))
+    Some(
+        JobFinding::new(text)
+            .since(line.output.time_ms)
+            .shown_by([&line]),
+    )
 }
 
 pub fn start(job: &JobHistory) -> Option<JobFinding> {

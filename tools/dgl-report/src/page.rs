@@ -414,7 +414,7 @@ fn row(bar: &Bar, run: &RunReport) -> Markup {
 /// The last silence of a process: from its last line before the end of the job began, or from its
 /// start, until it ended or the records do.
 fn silence(bar: &Bar, run: &RunReport) -> Markup {
-    let line = bar.history.last_line().map(|line| line.time_ms);
+    let line = bar.history.last_line().map(|line| line.output.time_ms);
     let line_ms = line.map(|ms| ms.saturating_sub(run.began_ms.unwrap_or(0)));
     let end_ms = bar.to_ms.unwrap_or(run.length_ms);
     html! {

@@ -1,17 +1,21 @@
-//! Finds what ended a job, or what it waits for, from its records.
+//! Finds what ended a job, or what it waits for, from its records or logs.
 
 pub mod args;
+mod input;
 
 pub use args::Args;
 
 use record::error::Report;
 use record::exit::Exit;
 use record::jsonl;
-use verdict::{JobHistory, Run};
+use verdict::RunOutcome;
 
 pub fn main(args: Args) -> Result<Exit, Report> {
-    let job = JobHistory::of(&Run::read("dgl-why", args.file.as_deref(), 0)?)?;
-    let verdict = verdict::verdict(&job);
-    jsonl::print(None, [verdict::text(&verdict, !args.brief)])?;
-    Ok(Exit::Done)
+    let verdict = verdict::verdict(&input::history(&args.files)?);
+    let has_evidence = !args.brief || verdict.outcome == RunOutcome::Unknown;
+    jsonl::print(None, [verdict::text(&verdict, has_evidence)])?;
+    Ok(match verdict.outcome {
+        RunOutcome::Unknown => Exit::ItemFailed,
+        _ => Exit::Done,
+    })
 }

@@ -1,0 +1,341 @@
+//! The history of a job from text: the logs of any launcher, in one file or many. Text has no
+//! times, and often does not say who wrote a line or who failed first; the history leaves that out,
+//! and the judgement does not name anybody then.
+
+mod container;
+mod files;
+mod history;
+mod mpi;
+mod report;
+mod shell;
+mod slurm;
+mod torchrun;
+
+pub use files::LogFile;
+
+use evidence::marks::{LineMarks, Writer};
+use evidence::syntax::{self, EvidenceFinder};
+use evidence::{Evidence, LAST_LINES, without_escapes};
+use mpi::Mpi;
+use report::{LauncherReport, ReportedEnd};
+use std::collections::HashMap;
+use std::io::{self, Read};
+use std::sync::LazyLock;
+use torchrun::Torchrun;
+
+/// So much is searched at once for lines that may be evidence.
+const BLOCK: usize = 1 << 20;
+/// The end of a file is read line by line, because it shows who went on and how it ended.
+const TAIL: usize = 256 << 10;
+/// After a line that may be evidence, this many lines are read too: messages have many lines, and
+/// what follows shows whether its process has survived it.
+const LINES_AFTER: usize = 60;
+/// The table and the traceback of torchrun have about 40 lines, after which the last lines of the
+/// processes are to be known.
+const KEPT_LINES: usize = 4 * LAST_LINES;
+
+/// Words that launchers write, beside those of processes.
+const LAUNCHERS: [&str; 17] = [
+    "exitcode",
+    "(local_rank: ",
+    "  host      : ",
+    "closing signal",
+    "death signal",
+    "srun: ",
+    " CANCELLED AT ",
+    "process rank",
+    "xit code",
+    "EXIT ",
+    "exited with code",
+    "low on resource",
+    "Root Cause",
+    "OOMKilled",
+    "MPI_ABORT",
+    "with errorcode",
+    " RUNNING AT ",
+];
+
+static FINDER: LazyLock<EvidenceFinder> = LazyLock::new(|| EvidenceFinder::with(&LAUNCHERS));
+
+/// All that is known from the logs of a job.
+#[derive(Default)]
+pub struct Logs {
+    processes: Vec<LogProcess>,
+    by_writer: HashMap<Writer, usize>,
+    /// The rank of a local rank at a place.
+    ranks: HashMap<Writer, u32>,
+    /// What ended the whole job, and whether somebody asked for it.
+    job_end: Option<(String, bool)>,
+    is_out_of_memory: bool,
+}
+
+struct LogProcess {
+    writer: Writer,
+    host: Option<String>,
+    /// The log that has its lines.
+    file: String,
+    evidence: Evidence,
+    end: Option<LogEnd>,
+}
+
+struct LogEnd {
+    reported: ReportedEnd,
+    /// Its place among all ends.
+    order: usize,
+    while_ending: bool,
+}
+
+impl Logs {
+    /// Reads a file of the job.
+    pub fn read(&mut self, file: &LogFile, mut input: impl Read) -> io::Result<()> {
+        let mut reader = LogReader::new(self, file);
+        let mut text = Vec::new();
+        loop {
+            let limit = (BLOCK + TAIL - text.len()) as u64;
+            let count = input.by_ref().take(limit).read_to_end(&mut text)?;
+            if count == 0 {
+                break;
+            }
+            let before_tail = text.len().saturating_sub(TAIL);
+            let end = text[..before_tail].iter().rposition(is_line_end);
+            // a line that fills the block is cut
+            let end = end.map_or(before_tail, |end| end + 1);
+            reader.block(&text[..end]);
+            text.drain(..end);
+        }
+        reader.lines_left = usize::MAX;
+        reader.block(&text);
+        for process in &mut self.processes {
+            process.evidence.finish_statements();
+        }
+        Ok(())
+    }
+
+    /// The process that a writer is, which is new if nothing was known of it.
+    fn process(&mut self, mut writer: Writer, file: &LogFile) -> usize {
+        let place = writer.place.take();
+        let local = writer.local_rank.map(|local_rank| Writer {
+            place: place.clone().or(file.writer.place.clone()),
+            ..Writer::local(local_rank)
+        });
+        let rank = writer
+            .rank
+            .or_else(|| self.ranks.get(local.as_ref()?).copied());
+        let key = match (rank, local) {
+            (Some(rank), local) => {
+                if let Some(local) = local {
+                    self.is_ranked(local, rank);
+                }
+                Writer::ranked(rank)
+            }
+            (None, Some(local)) => local,
+            (None, None) => Writer { place, ..writer },
+        };
+        let processes = &mut self.processes;
+        *self.by_writer.entry(key.clone()).or_insert_with(|| {
+            let is_own = key.rank.is_some() || key.local_rank.is_some();
+            processes.push(LogProcess {
+                writer: key,
+                host: None,
+                file: file.name.clone(),
+                evidence: if is_own {
+                    Evidence::default()
+                } else {
+                    Evidence::mixed(KEPT_LINES)
+                },
+                end: None,
+            });
+            processes.len() - 1
+        })
+    }
+
+    /// A local rank has this rank: what is known of it is known of the rank.
+    fn is_ranked(&mut self, local: Writer, rank: u32) {
+        let writer = Writer::ranked(rank);
+        if let Some(index) = self.by_writer.remove(&local) {
+            match self.by_writer.get(&writer) {
+                None => {
+                    self.processes[index].writer = writer.clone();
+                    self.by_writer.insert(writer, index);
+                }
+                Some(own) => {
+                    let end = self.processes[index].end.take();
+                    let own = &mut self.processes[*own].end;
+                    *own = own.take().or(end);
+                }
+            }
+        }
+        self.ranks.insert(local, rank);
+    }
+
+    fn ended(&mut self, index: usize, reported: ReportedEnd, while_ending: bool) {
+        let order = self
+            .processes
+            .iter()
+            .filter(|process| process.end.is_some())
+            .count();
+        let process = &mut self.processes[index];
+        process.host = reported.host.clone().or(process.host.take());
+        match &mut process.end {
+            // a table repeats the line before it
+            Some(end) => end.reported.is_first |= reported.is_first,
+            None => {
+                process.end = Some(LogEnd {
+                    reported,
+                    order,
+                    while_ending,
+                });
+            }
+        }
+    }
+}
+
+fn is_line_end(byte: &u8) -> bool {
+    matches!(byte, b'\n' | b'\r')
+}
+
+/// Reads the lines of one file.
+struct LogReader<'a> {
+    logs: &'a mut Logs,
+    file: &'a LogFile,
+    /// The process whose lines have no mark.
+    unmarked: usize,
+    /// The process of the last mark.
+    latest: (String, usize),
+    marks: LineMarks,
+    torchrun: Torchrun,
+    mpi: Mpi,
+    /// Whether the launcher ends the processes.
+    is_shutdown: bool,
+    /// How many lines are read without a search.
+    lines_left: usize,
+}
+
+impl<'a> LogReader<'a> {
+    fn new(logs: &'a mut Logs, file: &'a LogFile) -> LogReader<'a> {
+        let unmarked = logs.process(file.writer.clone(), file);
+        LogReader {
+            logs,
+            file,
+            unmarked,
+            latest: (String::new(), unmarked),
+            marks: LineMarks::default(),
+            torchrun: Torchrun::default(),
+            mpi: Mpi::default(),
+            is_shutdown: false,
+            lines_left: 0,
+        }
+    }
+
+    /// Reads whole lines: those that have words of evidence or come shortly after, and counts the
+    /// others.
+    fn block(&mut self, text: &[u8]) {
+        let find = |from| Some(from + FINDER.find(&text[from..])?);
+        let mut begin = 0;
+        let mut word = find(0);
+        while begin < text.len() {
+            if self.lines_left == 0 {
+                let Some(found) = word else {
+                    return self.skip(&text[begin..]);
+                };
+                // the line before may say who raised an exception
+                let mut lines = text[begin..found].rsplitn(3, is_line_end);
+                let before = lines.next().map_or(0, <[u8]>::len);
+                let before = before + lines.next().map_or(0, |line| line.len() + 1);
+                self.skip(&text[begin..found - before]);
+                begin = found - before;
+                self.lines_left = LINES_AFTER;
+            }
+            let length = text[begin..].iter().position(is_line_end);
+            let end = length.map_or(text.len(), |length| begin + length);
+            if end > begin {
+                self.line(&without_escapes(&String::from_utf8_lossy(
+                    &text[begin..end],
+                )));
+                self.lines_left = self.lines_left.saturating_sub(1);
+            }
+            begin = end + 1;
+            if word.is_some_and(|word| word < begin) {
+                self.lines_left = self.lines_left.max(LINES_AFTER);
+                word = find(begin.min(text.len()));
+            }
+        }
+    }
+
+    fn skip(&mut self, text: &[u8]) {
+        let lines = text.iter().filter(|byte| is_line_end(byte)).count();
+        if lines > 0 {
+            self.logs.processes[self.unmarked]
+                .evidence
+                .skip(lines as u64);
+        }
+    }
+
+    fn line(&mut self, line: &str) {
+        let marked = self.marks.split(line);
+        if self.latest.0 != marked.mark {
+            let writer = Writer::of(&marked.mark);
+            let process = if writer == Writer::default() {
+                self.unmarked
+            } else {
+                self.logs.process(writer, self.file)
+            };
+            self.latest = (marked.mark.into_owned(), process);
+        }
+        let process = self.latest.1;
+        if self.launcher_line(marked.text, process) {
+            return;
+        }
+        let while_ending = self.logs.job_end.is_some();
+        let evidence = &mut self.logs.processes[process].evidence;
+        if marked.in_traceback {
+            evidence.line(true, syntax::TRACEBACK, 0, while_ending);
+        }
+        evidence.line(true, marked.text, 0, while_ending);
+    }
+
+    /// Takes a line of a launcher; returns whether it was one.
+    fn launcher_line(&mut self, line: &str, process: usize) -> bool {
+        let reports = self
+            .torchrun
+            .read(line)
+            .or_else(|| self.mpi.read(line))
+            .or_else(|| container::read(line))
+            .or_else(|| shell::read(line))
+            .into_iter()
+            .chain(slurm::read(line));
+        let reports: Vec<LauncherReport> = reports.collect();
+        let is_launcher = !reports.is_empty();
+        for report in reports {
+            match report {
+                LauncherReport::Process(end) => {
+                    let index = if end.writer == Writer::default() {
+                        process
+                    } else {
+                        self.logs.process(end.writer.clone(), self.file)
+                    };
+                    self.logs.ended(index, end, self.is_shutdown);
+                }
+                LauncherReport::Rank { rank, local_rank } => {
+                    let both = Writer {
+                        local_rank: Some(local_rank),
+                        ..Writer::ranked(rank)
+                    };
+                    self.logs.process(both, self.file);
+                }
+                LauncherReport::OutOfMemory => self.logs.is_out_of_memory = true,
+                LauncherReport::Job { text, is_request } => {
+                    let has_failed = self.logs.processes.iter().any(|one| one.end.is_some());
+                    // Slurm cancels the other tasks of a step too
+                    if !is_request || !has_failed && !self.is_shutdown {
+                        self.logs.job_end.get_or_insert((text, is_request));
+                    }
+                    self.is_shutdown = true;
+                }
+                LauncherReport::Closing => {}
+                LauncherReport::Shutdown => self.is_shutdown = true,
+            }
+        }
+        is_launcher
+    }
+}

@@ -1,0 +1,80 @@
+//! Reads the records or the logs of a job.
+
+use record::error::{Fault, Report};
+use record::jsonl::Head;
+use record::run;
+use std::io::{self, BufRead as _, Read as _};
+use std::path::{Path, PathBuf};
+use verdict::logs::{LogFile, Logs};
+use verdict::{JobHistory, Run};
+
+/// The first line of records is not longer; that of a log may have no end.
+const MAX_FIRST_LINE: u64 = 64 << 10;
+/// Deeper directories have no logs, but perhaps checkpoints.
+const MAX_DEPTH: usize = 6;
+
+/// The history of a job from its records, which are one file, or else from its logs.
+pub fn history(paths: &[PathBuf]) -> Result<JobHistory, Report> {
+    if let [path] = paths
+        && path.join("run.jsonl").is_file()
+    {
+        return JobHistory::of(&Run::read("dgl-why", Some(path), 0)?);
+    }
+    let mut files = Vec::new();
+    for path in paths {
+        add_files(path, MAX_DEPTH, &mut files).map_err(|error| unreadable(path, &error))?;
+    }
+    match paths.first() {
+        None => files.push("-".into()),
+        Some(path) if files.is_empty() => {
+            let fault = Fault::data(path.display().to_string(), "this directory has no files");
+            return Err(fault.report());
+        }
+        Some(_) => {}
+    }
+    let is_alone = files.len() == 1;
+    let mut logs = Logs::default();
+    for (path, file) in LogFile::of(&files) {
+        let mut input = run::open(Some(&path))?;
+        let mut first = Vec::new();
+        (&mut input)
+            .take(MAX_FIRST_LINE)
+            .read_until(b'\n', &mut first)
+            .map_err(|error| unreadable(&path, &error))?;
+        let is_record = Head::parse(&first).is_ok() || matches!(first.trim_ascii(), b"{" | b"");
+        let is_text = is_alone || !first.contains(&0);
+        let input = io::Cursor::new(first).chain(input);
+        if is_alone && is_record {
+            return JobHistory::of(&Run::read_input("dgl-why", &file.name, input, 0)?);
+        } else if is_text {
+            logs.read(&file, input)
+                .map_err(|error| unreadable(&path, &error))?;
+        }
+    }
+    Ok(logs.history())
+}
+
+/// Adds a file, or those in a directory, in the order of their names.
+fn add_files(path: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    if !path.is_dir() {
+        files.push(path.to_owned());
+        return Ok(());
+    } else if depth == 0 {
+        return Ok(());
+    }
+    let mut entries = Vec::new();
+    for entry in std::fs::read_dir(path)? {
+        entries.push(entry?.path());
+    }
+    entries.sort();
+    for entry in entries {
+        if entry.is_file() || entry.is_dir() {
+            add_files(&entry, depth - 1, files)?;
+        }
+    }
+    Ok(())
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Report {
+    Fault::unreachable(run::name_of(Some(path)), error.to_string()).report()
+}
