@@ -5,20 +5,8 @@
 //! This file reads requests and calls the module of each; every module describes itself in its
 //! head.
 
-mod claim;
 mod dial;
-mod environment;
 mod install;
-mod preflight;
-mod probe;
-mod python;
-mod ranks;
-mod reap;
-mod servers;
-mod shell;
-mod stacks;
-mod supervise;
-mod supervisors;
 mod watcher;
 
 use agent::job::DescribedJob;
@@ -26,10 +14,12 @@ use agent::notes::{Note, WatcherLink};
 use agent::output::EventOutput;
 use agent::requests::{Next, Requests};
 use agent::signals::{asking_to_end, unblock_signals};
+use agent_checks::preflight::{Preflight, needs};
+use agent_checks::probe;
+use agent_supervise::{reap, servers};
 use host::inherited::reset_signals;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use preflight::{Preflight, needs};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -65,7 +55,7 @@ fn main() -> ExitCode {
         .map(|word| word.to_str().unwrap_or(""))
         .collect();
     match words[..] {
-        ["run", _, _, ..] => supervise::start::run(&args[1], &args[2], &args[3..]),
+        ["run", _, _, ..] => agent_supervise::start::run(&args[1], &args[2], &args[3..]),
         ["fits", ..] => ExitCode::SUCCESS,
         ["engine", _, _, _] => dial::engine::watch(&args[1], &args[2], &args[3]),
         [] => watcher::watch(None),
@@ -74,7 +64,7 @@ fn main() -> ExitCode {
         ["session", notes, answers, token] => session(notes, answers, Some(token)),
         ["dial"] => dial::dial(None),
         ["dial", source] => dial::dial(Some(source)),
-        ["supervise", description, notes] => supervise::supervise(description, notes),
+        ["supervise", description, notes] => agent_supervise::supervise(description, notes),
         ["private-shm"] => private_shm(),
         ["hash"] => install::own_hash().map_or(ExitCode::FAILURE, |hash| print_line(&hash)),
         ["--version" | "-V"] => print_line(concat!("host-agent ", env!("CARGO_PKG_VERSION"))),
@@ -95,14 +85,14 @@ fn abort_on_panic() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         print(panic);
-        if std::thread::current().name() != Some(stacks::reader::THREAD) {
+        if std::thread::current().name() != Some(agent_stacks::reader::THREAD) {
             std::process::abort();
         }
     }));
 }
 
 fn private_shm() -> ExitCode {
-    match supervise::private_shm::make_shm() {
+    match agent_supervise::private_shm::make_shm() {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             println!("{why}");
@@ -185,7 +175,7 @@ fn session(notes: &str, answers: &str, token: Option<&str>) -> ExitCode {
                 Some(DescribedJob { job, processes }) => {
                     let records = processes.into_iter().map(|process| process.record);
                     let description = (job, records.collect(), start, requests.into_rest());
-                    let why = supervise::become_supervisor(&description, state.watcher);
+                    let why = agent_supervise::become_supervisor(&description, state.watcher);
                     return handed_over(Err(why), output);
                 }
                 None => Err(Failure::new("there is no job to start")),
@@ -261,7 +251,7 @@ fn carry_out(
             return Err(Failure::new("no job runs here"));
         }
         Request::ListJobs => reap::list(output),
-        Request::TakeStacks(_) | Request::RecordStacks(_) => stacks::ask(&request, output),
+        Request::TakeStacks(_) | Request::RecordStacks(_) => agent_stacks::ask(&request, output),
         Request::PickProcesses(wanted) => state.picked.pick(&wanted),
         Request::SignalPicked(wanted) => state.picked.signal(wanted.signal, output)?,
         Request::EndJobs(wanted) => state.picked.end(&wanted, output),

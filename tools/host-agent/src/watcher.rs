@@ -26,11 +26,11 @@
 //!   detects within a second that it has another parent and ends the job; any other session ends,
 //!   and the next push cleans up its directory.
 
-use crate::claim::{self, HeldClaim};
-use crate::supervise::members;
 use agent::notes::{Note, hand_over};
 use agent::output::EventOutput;
 use agent::signals::block_signals;
+use agent_checks::claim::{self, HeldClaim};
+use agent_supervise::members;
 use host::processes::{ProcessHandle, end_processes, find_below};
 use host::shm::{self, ShmFile};
 use nix::errno::Errno;

@@ -2,8 +2,8 @@
 //! 25 ms per Python.
 
 use super::members::{self, Running};
-use crate::stacks::position::{self, Position};
-use crate::stacks::{self, Known, reader};
+use agent_stacks::position::{self, Position};
+use agent_stacks::{Known, reader};
 use host::processes::{self, ProcessHandle};
 use host::procfs;
 use nix::sys::signal::SigSet;
@@ -148,9 +148,9 @@ impl StackJobs {
                 ReadByThread::Position(process, position) => positions.push((process, position)),
             }
         }
-        stacks::keep_python_parents(&mut stacks);
+        agent_stacks::keep_python_parents(&mut stacks);
         if job.subject == StackSubject::All {
-            stacks::add_connections(&mut stacks);
+            agent_stacks::add_connections(&mut stacks);
         }
         Some(TakenStacks {
             subject: job.subject,
@@ -179,7 +179,7 @@ fn spawn(
             return;
         }
         for known in known_processes(&job.token, &running, &subject) {
-            let stack = Box::new(stacks::read_known(&job.name, &known));
+            let stack = Box::new(agent_stacks::read_known(&job.name, &known));
             let _ = found.send(ReadByThread::Stack(stack));
         }
     };

@@ -1,8 +1,8 @@
-//! Persistent graph servers on this host. On its socket ([`crate::supervise::socket`]), their
+//! Persistent graph servers on this host. On its socket ([`crate::socket`]), their
 //! supervisor answers with the settings that trainers must share with the servers, with the number
 //! of a new group of trainers and, to clients that wait for it, with the end of the servers.
 
-use crate::supervisors::{self, NoAnswer, SupervisorSocket};
+use agent::supervisors::{self, NoAnswer, SupervisorSocket};
 use host::abstract_socket::has_hung_up;
 use host::netlink;
 use job::{Ending, Loss};
@@ -291,7 +291,7 @@ fn await_end(servers: &ServersOnHost) -> Option<ServersEnded> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::supervise::socket::{JobAnswers, JobSocket};
+    use crate::socket::{JobAnswers, JobSocket};
     use wire::job::Job;
 
     #[test]

@@ -2,9 +2,9 @@
 
 use super::needs;
 use crate::python::{self, PythonFacts};
-use crate::shell::{self, Invocation};
-use crate::supervise::start;
 use agent::job::HostProcess;
+use agent_supervise::shell::{self, Invocation};
+use agent_supervise::start;
 use nix::unistd::{AccessFlags, access};
 use record::{Command, term};
 use std::env;

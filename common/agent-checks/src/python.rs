@@ -1,6 +1,6 @@
 //! Asks a Python for its version, and for the versions of dgl and torch that it would import.
 
-use crate::shell::{self, ASK_LIMIT, Invocation};
+use agent_supervise::shell::{self, ASK_LIMIT, Invocation};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;

@@ -1,5 +1,5 @@
 //! Finds and asks the supervisors of this user's jobs on this host. Each listens on an abstract
-//! Unix socket ([`crate::supervise::socket`]), whose name says the job.
+//! Unix socket (socket.rs of common/agent-supervise), whose name says the job.
 
 use host::{abstract_socket, procfs};
 use nix::sys::socket::sockopt::PeerCredentials;

@@ -1,7 +1,7 @@
 //! Records a profile of the job's processes for the launcher, in a thread beside the supervisor.
 
 use super::members;
-use crate::stacks::{reader, recorder};
+use agent_stacks::{reader, recorder};
 use nix::sys::signal::SigSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

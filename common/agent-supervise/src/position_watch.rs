@@ -1,7 +1,7 @@
-//! For how long processes that compute have been at one position ([`crate::stacks::position`]), by
+//! For how long processes that compute have been at one position ([`agent_stacks::position`]), by
 //! samples of their stacks.
 
-use crate::stacks::position::Position;
+use agent_stacks::position::Position;
 use host::processes::ProcessHandle;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -122,7 +122,7 @@ mod tests {
             assert!(watch.is_due(after(*second)), "{samples:?}");
             watch.begin_sample(after(*second));
             assert!(!watch.is_due(after(second + 60)));
-            let position = position.map(|position| (PROCESS, Position::of(position)));
+            let position = position.map(|position| (PROCESS, Position(position)));
             watch.end_sample(position.as_slice(), after(*second));
         }
         let since = watch.unchanged_since(PROCESS, after(samples.last()?.0))?;
@@ -173,7 +173,7 @@ mod tests {
         let mut watch = PositionWatch::new(Duration::from_secs(120));
         let now = Instant::now();
         for _ in 0..ENOUGH_SAMPLES {
-            watch.end_sample(&[(PROCESS, Position::of(1))], now);
+            watch.end_sample(&[(PROCESS, Position(1))], now);
         }
         let after = |seconds| watch.unchanged_since(PROCESS, now + Duration::from_secs(seconds));
         assert_eq!((after(30), after(31)), (Some(now), None));

@@ -11,8 +11,8 @@ pub mod reader;
 pub mod recorder;
 mod system_call;
 
-use crate::supervisors::{self, NoAnswer};
 use agent::output::EventOutput;
+use agent::supervisors::{self, NoAnswer};
 use host::job_processes::{self, JobProcess};
 use host::netlink;
 use host::processes::{self, ProcessHandle};

@@ -1,8 +1,8 @@
 //! Shows, signals and ends the jobs on this host, and removes their remains. dgl-reap is used when
 //! the launcher of a job is gone or does not answer, so this only needs /proc.
 
-use crate::supervisors;
 use agent::output::EventOutput;
+use agent::supervisors;
 use host::job_processes::{JobProcess, job_processes, selected};
 use host::processes::{self, Finder, MemberProcess, ProcessHandle};
 use host::shm::{self, ShmFile};

@@ -30,14 +30,7 @@ const WAITING_FUNCTIONS: [&str; 1] = ["_store_based_barrier"];
 
 /// The hash of a position. The values of variables do not leave this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Position(u64);
-
-#[cfg(test)]
-impl Position {
-    pub fn of(number: u64) -> Position {
-        Position(number)
-    }
-}
+pub struct Position(pub u64);
 
 /// Reads the position of a process; `None` if it has none or cannot be read.
 pub fn read(process: ProcessHandle) -> Option<Position> {

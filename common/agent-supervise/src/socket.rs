@@ -1,13 +1,13 @@
 //! The socket of a supervisor: an abstract Unix socket on which it answers requests of this user's
-//! agents on this host ([`crate::supervisors`]), about its own processes alone. A client sends
+//! agents on this host ([`agent::supervisors`]), about its own processes alone. A client sends
 //! requests and gets events, as over stdin and stdout. Threads answer, so that no client delays the
 //! job.
 
 use super::members;
 use crate::reap;
 use crate::servers::ServedServers;
-use crate::stacks::{self, recorder};
-use crate::supervisors::SupervisorSocket;
+use agent::supervisors::SupervisorSocket;
+use agent_stacks::recorder;
 use host::abstract_socket::{has_hung_up, read_within};
 use host::readiness::readable;
 use host::side_thread::SideThread;
@@ -83,7 +83,7 @@ impl JobAnswers {
             }
             Request::TakeStacks(wanted) => {
                 let processes = members::selected(token, &wanted.pick);
-                let stacks = stacks::take(processes, wanted.connections, &self.reader()?);
+                let stacks = agent_stacks::take(processes, wanted.connections, &self.reader()?);
                 let event = |stack| Event::Stack(Box::new(stack));
                 Ok(stacks.into_iter().map(event).collect())
             }
