@@ -112,6 +112,27 @@ fn slow_a_process_that_the_kernel_killed_for_memory_is_named_so() {
         ran.out,
         ran.err
     );
+    // the kernel, after dgl-reap has asked for a checkpoint
+    let saves = "trap ': >saved' USR1; echo ready; until [ -e saved ]; do sleep 0.1; done";
+    job(&folder, &[&format!("{saves}; {eats}")]);
+    let ran = sh(
+        &folder,
+        "export DGL_TOOLS_CONNECT=local; dgl-spawn --job saves <job.jsonl >out 2>err & p=$!
+         until grep -q 'line\":\"ready' out; do kill -0 $p || break; sleep 0.1; done
+         grep '\"host\",' job.jsonl | dgl-reap --job saves --signal USR1 >reaped; wait $p; s=$?
+         cat out reaped; cat err >&2; exit $s",
+    );
+    let exited = &ran.records("exited")[0];
+    assert_eq!(
+        (ran.status, &exited["signal"], &exited["oom"]),
+        (137, &json!("KILL"), &json!(true)),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+    assert!(exited.get("reaped").is_none(), "{}", ran.out);
+    ran.out_has(r#""signal":"USR1","ok":true"#)
+        .err_has("ended by SIGKILL: the kernel killed it because memory ran out");
 }
 
 /// Starts a job in the background, and lets `script` do something once it runs: `$agents` are its

@@ -56,9 +56,9 @@ pub fn ask(request: &Request, output: &EventOutput) {
     let mut problem = NO_ANSWER.to_owned();
     for (socket, answer) in sockets.iter().zip(answers) {
         match answer {
-            Ok(events) => {
+            Ok(answer) => {
                 answered.insert(socket.pid);
-                events.iter().for_each(|event| output.event(event));
+                answer.events.iter().for_each(|event| output.event(event));
             }
             Err(NoAnswer::Failed(failure)) => problem = failure.problem,
             Err(NoAnswer::Gone | NoAnswer::Late) => {}

@@ -2,13 +2,12 @@
 //! the launcher of a job is gone or does not answer, so this only needs /proc.
 
 use agent::output::EventOutput;
-use agent::supervisors;
+use agent::supervisors::{self, SupervisorLink};
 use host::job_processes::{JobProcess, job_processes, selected};
 use host::processes::{self, Finder, MemberProcess, ProcessHandle};
 use host::shm::{self, ShmFile};
 use host::{netlink, procfs};
 use nix::sys::signal::Signal;
-use record::exit::SignalNumber;
 use record::{Found, Reaped};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -24,7 +23,8 @@ const DESCRIBE_LIMIT: Duration = Duration::from_secs(2);
 pub fn list(output: &EventOutput) {
     let answers = supervisors::ask_all(&supervisors::all(), &Request::ListJobs, DESCRIBE_LIMIT);
     let mut known: HashMap<u32, Found> = HashMap::new();
-    for event in answers.into_iter().flatten().flatten() {
+    let events = answers.into_iter().flatten().map(|answer| answer.events);
+    for event in events.flatten() {
         if let Event::Found(found) = event {
             known.insert(found.pid, found);
         }
@@ -69,42 +69,92 @@ fn describe(process: JobProcess, listening: &HashMap<u64, u16>, now_ticks: u64) 
     })
 }
 
-/// Selected processes that will be signalled or ended.
+/// How long a supervisor may take to carry out a request of dgl-reap. It needs milliseconds; one
+/// that is stopped must not keep dgl-reap from acting.
+const SUPERVISOR_LIMIT: Duration = Duration::from_secs(3);
+
+/// Selected processes that will be signalled or ended. What the supervisor of a job signals or ends
+/// by request, it reports as dgl-reap's doing; processes whose supervisor is gone or does not
+/// answer are signalled and ended here.
 #[derive(Default)]
 pub struct Picked {
     /// `None` before the search.
     processes: Option<Vec<JobProcess>>,
-    supervisors: Vec<ProcessHandle>,
+    /// The supervisors that hold the same processes, by process id.
+    supervisors: BTreeMap<i32, SupervisorLink>,
 }
 
 impl Picked {
-    /// Holds the selected processes.
+    /// Holds the selected processes, here and in their supervisors: the signal may first end a
+    /// process of another host, and thereby the job on this one.
     pub fn pick(&mut self, wanted: &Pick) {
-        let picked = selected(wanted);
-        let tokens = picked
-            .iter()
-            .map(|process| process.member.token.clone())
+        self.processes = Some(selected(wanted));
+        let mut sockets = supervisors::all();
+        sockets.retain(|socket| wanted.job.as_ref().is_none_or(|job| *job == socket.job));
+        let request = Request::PickProcesses(wanted.clone());
+        let answers = supervisors::ask_all(&sockets, &request, SUPERVISOR_LIMIT);
+        let links = sockets.iter().zip(answers);
+        self.supervisors = links
+            .filter_map(|(socket, answer)| Some((socket.pid, answer.ok()?.link)))
             .collect();
-        self.supervisors = processes::supervisors_of(&tokens);
-        // the signal may first end a process of another host, and thereby the job on this one
-        notify(&self.supervisors, processes::REAP_NOTICE);
-        self.processes = Some(picked);
+    }
+
+    /// Passes a request on to the supervisors, without those that do not carry it out; returns
+    /// their answers.
+    fn ask_supervisors(&mut self, request: &Request) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.supervisors.retain(|_, link| {
+            let answer = link.ask(request, SUPERVISOR_LIMIT);
+            let is_done = answer.is_ok();
+            events.extend(answer.unwrap_or_default());
+            is_done
+        });
+        events
+    }
+
+    /// Which of these processes have a supervisor that carries out requests.
+    fn supervised(&self, processes: &[ProcessHandle]) -> BTreeSet<ProcessHandle> {
+        let stats = procfs::stats();
+        let is_supervised = |process: &&ProcessHandle| {
+            let mut line = processes::line_of(&stats, process.pid);
+            line.any(|pid| self.supervisors.contains_key(&pid))
+        };
+        processes.iter().filter(is_supervised).copied().collect()
     }
 
     /// Sends the signal once to each process: a second ABRT would end Python while it prints its
     /// stacks.
-    pub fn signal(&mut self, wanted: SignalNumber, output: &EventOutput) -> Result<(), Failure> {
-        let signal = Signal::try_from(wanted.0)
-            .map_err(|_| Failure::new(format!("{wanted} is not a signal")))?;
-        notify(&self.supervisors, processes::REAP_NOTICE);
+    pub fn signal(
+        &mut self,
+        wanted: &wire::reap::Signal,
+        output: &EventOutput,
+    ) -> Result<(), Failure> {
+        let number = signal(wanted)?;
         let mut picked = self.processes.take().unwrap_or_default();
-        picked.retain(|process| process.member.process.signal(signal));
-        if let Some(first) = picked.first() {
+        let Some(job) = picked.first().map(|process| process.job.clone()) else {
+            return Ok(());
+        };
+        let handles: Vec<_> = picked
+            .iter()
+            .map(|process| process.member.process)
+            .collect();
+        let answers = self.ask_supervisors(&Request::SignalPicked(wanted.clone()));
+        let supervised = self.supervised(&handles);
+        picked.retain(|process| {
+            let process = process.member.process;
+            !supervised.contains(&process) && process.signal(number)
+        });
+        let by_supervisors = answers.iter().map(|event| match event {
+            Event::Reaped(reaped) => reaped.processes,
+            _ => 0,
+        });
+        let processes = number_of(picked.len()).saturating_add(by_supervisors.sum());
+        if processes > 0 {
             output.event(&Event::Reaped(Reaped {
-                job: first.job.clone(),
-                signal: Some(wanted.into()),
+                job,
+                signal: Some(wanted.signal.into()),
                 ok: true,
-                processes: self::number(picked.len()),
+                processes,
                 ..Reaped::default()
             }));
         }
@@ -114,12 +164,13 @@ impl Picked {
     /// Ends jobs, all at the same time, and reports each. There is no new search before the
     /// selected processes got TERM, because other hosts send TERM at the same moment.
     pub fn end(&mut self, wanted: &EndJobs, output: &EventOutput) {
-        let picked = self.processes.take().unwrap_or_else(|| {
-            selected(&Pick {
+        if self.processes.is_none() {
+            self.pick(&Pick {
                 job: wanted.job.clone(),
                 ..Pick::default()
-            })
-        });
+            });
+        }
+        let picked = self.processes.take().unwrap_or_default();
         // two jobs may have the same name, but each has its own token
         let mut jobs: BTreeMap<String, (Reaped, BTreeSet<ShmFile>)> = BTreeMap::new();
         for process in &picked {
@@ -128,29 +179,25 @@ impl Picked {
             reaped.processes += 1;
         }
         let tokens: BTreeSet<String> = jobs.keys().cloned().collect();
-        if self.supervisors.is_empty() {
-            self.supervisors = processes::supervisors_of(&tokens);
-        }
         let mut finder = Finder::default();
         let mut found: Vec<MemberProcess> =
             picked.into_iter().map(|process| process.member).collect();
         finder.remember(&found);
+        let handles: Vec<_> = found.iter().map(|member| member.process).collect();
+        // the mappings can only be read while the processes are alive
+        note_shm(&found, &mut jobs);
+        self.ask_supervisors(&Request::EndJobs(wanted.clone()));
+        let asked = self.supervised(&handles);
         let mut are_picked = true;
         let find = || {
-            // in every round, because KILL may follow long after TERM
-            notify(&self.supervisors, processes::END_NOTICE);
-            notify(&self.supervisors, processes::REAP_NOTICE);
             if !std::mem::take(&mut are_picked) {
                 found = finder.find(|token| tokens.contains(token));
-            }
-            for member in &found {
-                if let Some((_, files)) = jobs.get_mut(&member.token) {
-                    files.extend(shm::mapped_shm([member.process.pid]));
-                }
+                note_shm(&found, &mut jobs);
             }
             found.iter().map(|member| member.process).collect()
         };
-        let left = processes::end_processes(Duration::from_millis(wanted.grace_ms), find);
+        let grace = Duration::from_millis(wanted.grace_ms);
+        let left = processes::end_processes(grace, &asked, find);
         for (token, (mut reaped, files)) in jobs {
             let survivors = found
                 .iter()
@@ -165,15 +212,22 @@ impl Picked {
     }
 }
 
-/// Notifies supervisors of what dgl-reap does. The kernel keeps the signal until it is read, so it
-/// precedes the deaths that follow.
-fn notify(supervisors: &[ProcessHandle], notice: Signal) {
-    supervisors.iter().for_each(|supervisor| {
-        supervisor.signal(notice);
-    });
+/// Notes the files in /dev/shm that these processes map, for each job.
+fn note_shm(found: &[MemberProcess], jobs: &mut BTreeMap<String, (Reaped, BTreeSet<ShmFile>)>) {
+    for member in found {
+        if let Some((_, files)) = jobs.get_mut(&member.token) {
+            files.extend(shm::mapped_shm([member.process.pid]));
+        }
+    }
 }
 
-fn number(count: usize) -> u32 {
+/// The signal that dgl-reap names.
+pub fn signal(wanted: &wire::reap::Signal) -> Result<Signal, Failure> {
+    let number = wanted.signal;
+    Signal::try_from(number.0).map_err(|_| Failure::new(format!("{number} is not a signal")))
+}
+
+fn number_of(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 

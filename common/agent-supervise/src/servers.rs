@@ -342,8 +342,8 @@ mod tests {
                 data: Data::default(),
             };
             let served = ServedServers::begin(Some(&find));
-            let answers = Arc::new(JobAnswers::new(&job, Arc::clone(&served)));
-            let socket = JobSocket::open(&answers).unwrap();
+            let (answers, ..) = JobAnswers::new(&job, Arc::clone(&served)).unwrap();
+            let socket = JobSocket::open(&Arc::new(answers)).unwrap();
             let life = || match super::find(&find).unwrap() {
                 Event::Servers(state) => state.life,
                 other => panic!("{other:?}"),

@@ -9,19 +9,21 @@ use crate::servers::ServedServers;
 use agent::supervisors::SupervisorSocket;
 use agent_stacks::recorder;
 use host::abstract_socket::{has_hung_up, read_within};
+use host::processes::{ProcessHandle, find_below};
 use host::readiness::readable;
 use host::side_thread::SideThread;
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
 use parking_lot::Mutex;
-use record::Found;
+use record::{Found, Reaped};
 use std::collections::HashMap;
-use std::io::{self, ErrorKind, PipeReader, Write};
+use std::io::{self, ErrorKind, PipeReader, PipeWriter, Write};
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::codec::{self, Decoder};
@@ -29,9 +31,12 @@ use wire::job::Job;
 use wire::reap::Pick;
 use wire::{Event, Failure, Request};
 
-/// How long a client may take to send a request or to take a part of the answer. Agents do both
-/// at once; a client that does not would keep a thread.
-const CLIENT_LIMIT: Duration = Duration::from_secs(5);
+/// How long a client may take to send a request or to take a part of the answer, because each keeps
+/// a thread. Agents do both at once, but for those of dgl-reap: between two requests they wait for
+/// other hosts, which may search for processes for 15 s.
+const CLIENT_LIMIT: Duration = Duration::from_secs(30);
+/// How long the main thread may take to carry out an order. It needs milliseconds.
+const ORDER_LIMIT: Duration = Duration::from_secs(2);
 /// How many clients are answered at once; others wait in the queue of the socket. More tools than
 /// this are hardly used on a host in the same second, and each takes a thread and a descriptor.
 const AT_ONCE: usize = 16;
@@ -52,16 +57,61 @@ pub struct JobAnswers {
     written: Mutex<HashMap<u32, Instant>>,
     /// Cloned by each thread that reads stacks.
     readers: Arc<()>,
+    orders: Sender<Order>,
+    ordered: PipeWriter,
+}
+
+/// An order for the main thread: only that one signals and ends processes, so that it knows why
+/// they end.
+#[derive(Debug)]
+pub struct Order {
+    pub task: Task,
+    /// Gets the number of processes that were signalled, once the order was carried out.
+    pub reply: Sender<usize>,
+}
+
+/// What an order asks for.
+#[derive(Debug)]
+pub enum Task {
+    /// A dgl-reap is about to signal or end processes, here or on other hosts.
+    WaitForReap,
+    /// That dgl-reap has done its work.
+    LeaveToReap,
+    /// Sends a signal to these processes.
+    Signal(Vec<ProcessHandle>, Signal),
+    /// Ends the job, with this grace from TERM to KILL.
+    End(Duration),
+}
+
+/// The processes that a client has picked. While it exists, an end of the job waits for dgl-reap.
+struct Picked<'a> {
+    answers: &'a JobAnswers,
+    processes: Vec<ProcessHandle>,
+}
+
+impl Drop for Picked<'_> {
+    fn drop(&mut self) {
+        let _ = self.answers.send(Task::LeaveToReap);
+    }
 }
 
 impl JobAnswers {
-    pub fn new(job: &Job, servers: Arc<ServedServers>) -> JobAnswers {
-        JobAnswers {
+    /// Also returns the receiver of orders, and a pipe that gets a byte for each of them.
+    pub fn new(
+        job: &Job,
+        servers: Arc<ServedServers>,
+    ) -> io::Result<(JobAnswers, Receiver<Order>, PipeReader)> {
+        let (orders, receiver) = mpsc::channel();
+        let (reader, ordered) = io::pipe()?;
+        let answers = JobAnswers {
             servers,
             job: job.clone(),
             written: Mutex::default(),
             readers: Arc::default(),
-        }
+            orders,
+            ordered,
+        };
+        Ok((answers, receiver, reader))
     }
 
     /// Notes that a process was started or has written something.
@@ -69,10 +119,55 @@ impl JobAnswers {
         self.written.lock().insert(pid, Instant::now());
     }
 
-    /// Answers one request of a client.
-    fn answer(&self, request: &Request, client: &UnixStream) -> Result<Vec<Event>, Failure> {
+    fn send(&self, task: Task) -> io::Result<Receiver<usize>> {
+        let (reply, replies) = mpsc::channel();
+        let sent = self.orders.send(Order { task, reply });
+        sent.map_err(|_| ErrorKind::BrokenPipe)?;
+        (&self.ordered).write_all(&[0])?;
+        Ok(replies)
+    }
+
+    /// Has the main thread carry out a task; returns how many processes it has signalled.
+    fn order(&self, task: Task) -> Result<usize, Failure> {
+        let reply = self.send(task).ok();
+        let done = reply.and_then(|reply| reply.recv_timeout(ORDER_LIMIT).ok());
+        done.ok_or_else(|| Failure::new("the job's supervisor is stopped or busy"))
+    }
+
+    /// Answers one request of a client, which may have picked processes.
+    fn answer<'a>(
+        &'a self,
+        request: &Request,
+        client: &UnixStream,
+        picked: &mut Option<Picked<'a>>,
+    ) -> Result<Vec<Event>, Failure> {
         let token = &self.job.token;
         match request {
+            Request::PickProcesses(wanted) => {
+                self.order(Task::WaitForReap)?;
+                let below = find_below(std::process::id().cast_signed());
+                let found = members::selected(token, wanted).into_iter();
+                let processes = found.map(|found| found.member.process);
+                *picked = Some(Picked {
+                    answers: self,
+                    processes: processes.filter(|found| below.contains(found)).collect(),
+                });
+                Ok(Vec::new())
+            }
+            Request::SignalPicked(wanted) => {
+                let processes = picked.iter_mut().map(|picked| &mut picked.processes);
+                let processes = processes.map(std::mem::take).next().unwrap_or_default();
+                let signalled = self.order(Task::Signal(processes, reap::signal(wanted)?))?;
+                Ok(vec![Event::Reaped(Reaped {
+                    job: self.job.name.clone(),
+                    processes: u32::try_from(signalled).unwrap_or(u32::MAX),
+                    ..Reaped::default()
+                })])
+            }
+            Request::EndJobs(wanted) => {
+                self.order(Task::End(Duration::from_millis(wanted.grace_ms)))?;
+                Ok(Vec::new())
+            }
             Request::FindServers(_) | Request::TakeGroup(_) => {
                 Ok(vec![self.servers.answer(request)?])
             }
@@ -183,10 +278,11 @@ fn serve(mut stream: UnixStream, answers: &JobAnswers) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(CLIENT_LIMIT))?;
     let mut decoder = Decoder::default();
+    let mut picked = None;
     while let Some(request) = next_request(&mut stream, &mut decoder)? {
         let answer = match request {
             Ok(Request::AwaitServersEnd) => return answers.servers.await_end(stream),
-            Ok(request) => answers.answer(&request, &stream),
+            Ok(request) => answers.answer(&request, &stream, &mut picked),
             Err(malformed) => return write(&mut stream, &Event::Failed(Failure::new(malformed))),
         };
         match answer {

@@ -2,12 +2,13 @@
 //! stdin and writes events to stdout. [`Supervision`] decides what to do, and [`ThisHost`] does it.
 
 use super::private_shm;
+use super::socket::{Order, Task};
 use super::this_host::{Ready, ThisHost};
 use agent::notes::{Note, WatcherLink, hand_over, take_over};
 use agent::output::EventOutput;
 use agent::signals::block_signals;
 use host::open_files;
-use host::processes::{END_NOTICE, REAP_NOTICE, TOKEN, watch_mark};
+use host::processes::{TOKEN, watch_mark};
 use job::Supervision;
 use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -100,6 +101,7 @@ fn begin(description: &str, notes: &str) -> Result<Supervision<ThisHost>, Failur
         }
     }
     let host = ThisHost::begin(job.clone(), &start, (watcher, notes), signals);
+    let host = host.map_err(fault("a pipe"))?;
     Ok(Supervision::begin(
         (job, processes),
         &rest,
@@ -115,7 +117,15 @@ fn run(mut supervision: Supervision<ThisHost>) -> io::Result<()> {
         let now = Instant::now();
         for ready in ready {
             match ready {
-                Ready::Signal => supervision.collect_ended(now),
+                Ready::Signal => {
+                    supervision.host.take_signals();
+                    supervision.collect_ended(now);
+                }
+                Ready::Order => {
+                    if let Some(order) = supervision.host.take_order() {
+                        carry_out(&mut supervision, order, now);
+                    }
+                }
                 Ready::Stdin => read_requests(&mut supervision, now),
                 // not through the buffer of std, which would keep an incomplete line
                 Ready::Stdout => supervision
@@ -131,6 +141,24 @@ fn run(mut supervision: Supervision<ThisHost>) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Carries out an order of dgl-reap.
+fn carry_out(supervision: &mut Supervision<ThisHost>, order: Order, now: Instant) {
+    let mut processes = 0;
+    match order.task {
+        Task::WaitForReap => supervision.wait_for_dgl_reap(),
+        Task::LeaveToReap => supervision.leave_to_dgl_reap(),
+        Task::Signal(picked, signal) => {
+            supervision.collect_ended(now);
+            let (signalled, indices) = supervision.host.signal_picked(&picked, signal);
+            supervision.signalled_by_dgl_reap(&indices, signal);
+            processes = signalled;
+        }
+        Task::End(grace) => supervision.end_by_dgl_reap(grace, now),
+    }
+    // without a receiver, the client has not waited
+    let _ = order.reply.send(processes);
 }
 
 /// Waits until an event or a due time.
@@ -152,9 +180,7 @@ fn read_requests(supervision: &mut Supervision<ThisHost>, now: Instant) {
 }
 
 fn signals() -> nix::Result<SignalFd> {
-    let signals: SigSet = [Signal::SIGCHLD, REAP_NOTICE, END_NOTICE]
-        .into_iter()
-        .collect();
+    let signals = SigSet::from(Signal::SIGCHLD);
     signals.thread_block()?;
     SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
 }

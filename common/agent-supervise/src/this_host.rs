@@ -6,12 +6,13 @@ use super::members::{self, Running};
 use super::oom_watch::OomWatch;
 use super::profiling::Profiling;
 use super::shm_watch::ShmWatch;
-use super::socket::{JobAnswers, JobSocket};
+use super::socket::{JobAnswers, JobSocket, Order};
 use super::start::{self, Pipes};
 use crate::servers::{ServedServers, UsedServers};
 use agent::job::HostProcess;
 use agent::notes::{Note, tell};
-use host::processes::{END_NOTICE, REAP_NOTICE};
+use host::processes::{self, ProcessHandle};
+use host::procfs;
 use host::shm::ShmFile;
 use job::{Ending, Outbox, SupervisedHost};
 use nix::errno::Errno;
@@ -22,12 +23,14 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getppid};
 use record::exit::{ProcessEnd, SignalNumber};
 use record::{Process, Sign};
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, PipeReader, Read};
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Child;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::Instant;
 use wait4::Wait4;
 use wire::job::Job;
@@ -80,6 +83,9 @@ pub struct ThisHost {
     /// What agents on this host are answered over the socket.
     answers: Arc<JobAnswers>,
     _socket: Option<JobSocket>,
+    /// What those agents ask of this thread, and a pipe that has a byte for each of these orders.
+    orders: Receiver<Order>,
+    ordered: PipeReader,
     /// The index of the process whose pipes are read first, which changes in each round.
     first_pipe: usize,
 }
@@ -92,6 +98,8 @@ pub enum Ready {
     Stdout,
     /// A new name in /dev/shm.
     Shm,
+    /// An order of a client of the socket.
+    Order,
     Pipe(u32, ProcessStream),
 }
 
@@ -102,13 +110,16 @@ impl ThisHost {
         start: &Start,
         (watcher, notes): (Pid, File),
         signals: SignalFd,
-    ) -> ThisHost {
+    ) -> io::Result<ThisHost> {
         let servers = start.uses.as_ref();
         let served = ServedServers::begin(start.serves.as_deref());
-        let answers = Arc::new(JobAnswers::new(&job, served));
-        ThisHost {
+        let (answers, orders, ordered) = JobAnswers::new(&job, served)?;
+        let answers = Arc::new(answers);
+        Ok(ThisHost {
             _socket: JobSocket::open(&answers),
             answers,
+            orders,
+            ordered,
             used_servers: servers.and_then(|servers| UsedServers::new(servers, job.host)),
             job,
             processes: Vec::new(),
@@ -121,7 +132,7 @@ impl ThisHost {
             profiling: None,
             stays: start.serves.is_some(),
             first_pipe: 0,
-        }
+        })
     }
 
     /// When [`ThisHost::note_files`] must be called.
@@ -133,7 +144,10 @@ impl ThisHost {
     pub fn wait(&mut self, outbox: &Outbox, until: Instant) -> io::Result<Vec<Ready>> {
         const READABLE: PollFlags = PollFlags::POLLIN;
         let (stdin, stdout) = (io::stdin(), io::stdout());
-        let mut wanted = vec![(Ready::Signal, self.signals.as_fd(), READABLE)];
+        let mut wanted = vec![
+            (Ready::Signal, self.signals.as_fd(), READABLE),
+            (Ready::Order, self.ordered.as_fd(), READABLE),
+        ];
         if !outbox.is_closed() {
             wanted.push((Ready::Stdin, stdin.as_fd(), READABLE));
             // even with nothing to write, poll(2) reports that the other side no longer reads
@@ -170,6 +184,37 @@ impl ThisHost {
         let is_ready = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
         let ready = wanted.iter().zip(&fds).filter(|(_, fd)| is_ready(fd));
         Ok(ready.map(|((ready, ..), _)| *ready).collect())
+    }
+
+    /// Takes the signals that have arrived.
+    pub fn take_signals(&self) {
+        while let Ok(Some(_)) = self.signals.read_signal() {}
+    }
+
+    /// Takes the next order; call this once the pipe has a byte.
+    pub fn take_order(&mut self) -> Option<Order> {
+        let _ = self.ordered.read(&mut [0]);
+        self.orders.try_recv().ok()
+    }
+
+    /// Sends a signal once to each of these processes: a second ABRT would end Python while it
+    /// prints its stacks. Returns how many got it, and the started processes among their ancestors
+    /// or themselves.
+    pub fn signal_picked(
+        &self,
+        picked: &[ProcessHandle],
+        signal: Signal,
+    ) -> (usize, BTreeSet<u32>) {
+        let (running, stats) = (self.running(), procfs::stats());
+        let mut signalled = picked.to_vec();
+        signalled.retain(|process| process.signal(signal));
+        let index_of = |process: &ProcessHandle| {
+            let mut line = processes::line_of(&stats, process.pid);
+            let root = line.find_map(|pid| running.iter().find(|root| root.pid == pid))?;
+            Some(root.index)
+        };
+        let indices = signalled.iter().filter_map(index_of).collect();
+        (signalled.len(), indices)
     }
 
     /// Notes that there is a new name in /dev/shm.
@@ -331,15 +376,6 @@ impl SupervisedHost for ThisHost {
             max_rss_bytes: used.rusage.maxrss,
             ..Exited::new(index, end)
         })
-    }
-
-    fn take_notices(&mut self) -> (bool, bool) {
-        let (mut acts, mut ends_job) = (false, false);
-        while let Ok(Some(signal)) = self.signals.read_signal() {
-            acts |= signal.ssi_signo == REAP_NOTICE as u32;
-            ends_job |= signal.ssi_signo == END_NOTICE as u32;
-        }
-        (acts, ends_job)
     }
 
     fn count(&mut self) -> usize {

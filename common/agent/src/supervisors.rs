@@ -74,8 +74,13 @@ impl SupervisorSocket {
 
     /// Sends a request, and waits for all events of the answer.
     pub fn ask(&self, request: &Request, limit: Duration) -> Result<Vec<Event>, NoAnswer> {
-        let until = Instant::now() + limit;
-        self.connect(until)?.ask(request, until)
+        self.begin(request, limit).map(|answer| answer.events)
+    }
+
+    fn begin(&self, request: &Request, limit: Duration) -> Result<Answer, NoAnswer> {
+        let mut link = self.connect(Instant::now() + limit)?;
+        let events = link.ask(request, limit)?;
+        Ok(Answer { link, events })
     }
 
     /// Connects to the supervisor. Any user may have bound the name, so the kernel is asked who is
@@ -98,14 +103,21 @@ impl SupervisorSocket {
     }
 }
 
+/// The answer to the first request over a connection.
+pub struct Answer {
+    pub link: SupervisorLink,
+    pub events: Vec<Event>,
+}
+
 /// A connection to a supervisor, which answers one request after another.
-struct SupervisorLink {
+pub struct SupervisorLink {
     stream: UnixStream,
     decoder: Decoder,
 }
 
 impl SupervisorLink {
-    fn ask(&mut self, request: &Request, until: Instant) -> Result<Vec<Event>, NoAnswer> {
+    pub fn ask(&mut self, request: &Request, limit: Duration) -> Result<Vec<Event>, NoAnswer> {
+        let until = Instant::now() + limit;
         let sent = self.stream.write_all(&codec::encode(request, &[]));
         sent.map_err(|_| NoAnswer::Gone)?;
         let (mut events, mut buffer) = (Vec::new(), vec![0; READ_AT_ONCE]);
@@ -151,12 +163,12 @@ pub fn ask_all(
     sockets: &[SupervisorSocket],
     request: &Request,
     limit: Duration,
-) -> Vec<Result<Vec<Event>, NoAnswer>> {
+) -> Vec<Result<Answer, NoAnswer>> {
     thread::scope(|scope| {
         let threads: Vec<_> = sockets
             .iter()
             .map(|socket| {
-                thread::Builder::new().spawn_scoped(scope, move || socket.ask(request, limit))
+                thread::Builder::new().spawn_scoped(scope, move || socket.begin(request, limit))
             })
             .collect();
         let answers = threads.into_iter().map(|thread| {

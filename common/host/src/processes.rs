@@ -22,12 +22,6 @@ pub const JOB: &str = "DGL_TOOLS_JOB";
 pub const OUTSIDE: &str = "DGL_TOOLS_OUTSIDE";
 /// The prefix of a supervisor's token, which shows that the job has a supervisor.
 const WATCH: &str = "watch-";
-/// The signal that notifies a supervisor that dgl-reap signals its job. By default a process
-/// ignores it.
-pub const REAP_NOTICE: Signal = Signal::SIGURG;
-/// The signal that notifies it that dgl-reap ends the whole job. By default a process ignores it,
-/// too. Terminals send it when the size of a window changes, but a supervisor has no terminal.
-pub const END_NOTICE: Signal = Signal::SIGWINCH;
 /// The number of hexadecimal digits of a token.
 const TOKEN_DIGITS: usize = 32;
 /// The pause between two searches for new processes.
@@ -303,8 +297,10 @@ fn relative<'m>(
 
 /// Ends the processes that `find` returns, until it returns none. Returns those that cannot be
 /// ended. `find` is called before each round, and may examine the processes before their end.
+/// Their supervisor has asked those in `asked` to end, so they get only KILL.
 pub fn end_processes(
     grace: Duration,
+    asked: &BTreeSet<ProcessHandle>,
     mut find: impl FnMut() -> Vec<ProcessHandle>,
 ) -> Vec<ProcessHandle> {
     let mut termination = Termination::begin(grace, false, Instant::now());
@@ -314,9 +310,14 @@ pub fn end_processes(
         match termination.step(!alive.is_empty(), now) {
             TerminationStep::Over => return alive,
             TerminationStep::Wait => {}
-            TerminationStep::Signal(signal) => alive.iter().for_each(|process| {
-                process.signal(signal);
-            }),
+            TerminationStep::Signal(signal) => {
+                let is_kill = signal == Signal::SIGKILL;
+                let mut meant = alive.clone();
+                meant.retain(|process| is_kill || !asked.contains(process));
+                meant.iter().for_each(|process| {
+                    process.signal(signal);
+                });
+            }
         }
         while now.elapsed() < POLL_INTERVAL && alive.iter().any(ProcessHandle::is_alive) {
             std::thread::sleep(PAUSE);
@@ -579,7 +580,10 @@ mod tests {
                 .collect()
         };
         let begun = Instant::now();
-        assert_eq!(end_processes(Duration::from_millis(300), find), []);
+        assert_eq!(
+            end_processes(Duration::from_millis(300), &BTreeSet::new(), find),
+            []
+        );
         assert!(
             begun.elapsed() >= Duration::from_millis(300),
             "TERM has ended it"

@@ -7,7 +7,8 @@ use crate::pause::heartbeat;
 use crate::termination::{Termination, TerminationStep};
 use nix::sys::signal::Signal;
 use record::Process;
-use record::exit::ProcessEnd;
+use record::exit::{ProcessEnd, SignalNumber};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::{Duration, Instant};
 use wire::codec::Decoder;
@@ -31,14 +32,9 @@ pub const SURVEY_LIMIT: Duration = Duration::from_secs(2);
 /// Processes are not ended earlier than this after their start: if all fail at once, each can write
 /// its own message.
 const FIRST_WORDS: Duration = Duration::from_millis(200);
-/// How long the end waits after a signal of dgl-reap: Python prints its stacks before it dies of
-/// ABRT, in some processes a moment later than in others.
+/// How long the end waits for a signal of dgl-reap and its effect: Python prints its stacks before
+/// it dies of ABRT, in some processes a moment later than in others.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How long after a signal of dgl-reap the death of a process by a signal is attributed to it: the
-/// process may first write a core file of many gigabytes.
-const DGL_REAP_SIGNAL_LIMIT: Duration = Duration::from_secs(60);
-/// The same for an exit with an error: torchrun exits with 1 when it gets TERM.
-const DGL_REAP_EXIT_LIMIT: Duration = Duration::from_secs(5);
 /// How long pipes are read after the end of the job if other processes hold them open.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 /// The same if one of the job's processes could not be ended: it holds its pipes open, and the
@@ -59,9 +55,6 @@ pub trait SupervisedHost {
     /// Takes the status of such a process. Its `oom` is whether the kernel may have killed it for
     /// lack of memory.
     fn take_status(&mut self, index: u32) -> io::Result<Exited>;
-    /// Whether dgl-reap has announced that it signals processes of the job, and that it ends the
-    /// whole job.
-    fn take_notices(&mut self) -> (bool, bool);
     /// How many processes of the job are alive.
     fn count(&mut self) -> usize;
     /// Sends a signal to all processes of the job.
@@ -136,10 +129,12 @@ pub struct Supervision<H> {
     postponed: Option<PostponedEnd>,
     /// The end of the job, once it has begun.
     termination: Option<Termination>,
-    /// When dgl-reap last signalled processes of the job.
-    dgl_reap_at: Option<Instant>,
-    /// When dgl-reap last ended the whole job.
-    dgl_reap_ended_job_at: Option<Instant>,
+    /// How many dgl-reaps are about to signal or end processes.
+    dgl_reaps: usize,
+    /// The signals that dgl-reap has sent to running processes or their descendants, by index.
+    dgl_reap_signals: BTreeMap<u32, BTreeSet<Signal>>,
+    /// Whether dgl-reap has ended the whole job.
+    ended_by_dgl_reap: bool,
     /// Whether the supervision itself sent KILL, which explains deaths by it.
     has_killed: bool,
     /// When the launcher last sent something.
@@ -170,8 +165,9 @@ impl<H: SupervisedHost> Supervision<H> {
             started: now,
             postponed: None,
             termination: None,
-            dgl_reap_at: None,
-            dgl_reap_ended_job_at: None,
+            dgl_reaps: 0,
+            dgl_reap_signals: BTreeMap::new(),
+            ended_by_dgl_reap: false,
             has_killed: false,
             received_at: now,
             checked_at: now,
@@ -281,7 +277,7 @@ impl<H: SupervisedHost> Supervision<H> {
     /// Ends the job, because its launcher is lost.
     pub fn launcher_is_gone(&mut self) {
         self.outbox.close();
-        self.end(self.job.grace_ms, false, false);
+        self.end(&Ending::default(), self.job.grace_ms, false);
     }
 
     /// Handles bytes from the launcher.
@@ -308,15 +304,12 @@ impl<H: SupervisedHost> Supervision<H> {
                 stacks,
                 ending,
             }) => {
-                use Cause::{Host, Process, Servers};
-                let has_failed = matches!(ending.cause, Some(Process | Host | Servers));
-                self.host.note_ending(&ending);
-                self.end(grace_ms, stacks, has_failed);
+                self.end(&ending, grace_ms, stacks);
             }
             Request::Kill if matches!(self.phase, SupervisionPhase::Active) => {
                 let begun = Termination::begin(Duration::ZERO, false, self.now);
                 let mut termination = self.termination.unwrap_or(begun);
-                termination.hurry(self.now);
+                termination.hurry(self.now, Duration::ZERO);
                 self.advance_termination(termination);
             }
             Request::ReportStacks | Request::RecordStacks(_) if !self.is_ending() => {
@@ -331,7 +324,7 @@ impl<H: SupervisedHost> Supervision<H> {
     /// Checks for what causes no event: limits of time, and processes that are left.
     fn check_all(&mut self) {
         if self.host.is_unguarded() {
-            self.end(self.job.grace_ms, false, false);
+            self.end(&Ending::default(), self.job.grace_ms, false);
         }
         if let Some(termination) = self.termination {
             return self.advance_termination(termination);
@@ -356,14 +349,15 @@ impl<H: SupervisedHost> Supervision<H> {
 
     /// Begins the end of the job. It waits until processes could write their last output and, after
     /// a failure, until the stacks of the others were read.
-    fn end(&mut self, grace_ms: u64, stacks: bool, has_failed: bool) {
+    fn end(&mut self, ending: &Ending, grace_ms: u64, stacks: bool) {
+        self.host.note_ending(ending);
         if self.is_ending() || self.postponed.is_some() {
             return;
         }
-        let is_reaped = self
-            .dgl_reap_at
-            .is_some_and(|when| self.since(when) < DGL_REAP_SIGNAL_LIMIT);
-        let wait = if is_reaped {
+        use Cause::{Host, Process, Servers};
+        let has_failed = matches!(ending.cause, Some(Process | Host | Servers));
+        let mut signalled = self.dgl_reap_signals.values();
+        let wait = if self.dgl_reaps > 0 || signalled.any(ask_to_end) {
             LAST_WORDS
         } else {
             Duration::ZERO
@@ -413,25 +407,48 @@ impl<H: SupervisedHost> Supervision<H> {
         }
     }
 
-    /// Called when processes may have ended or dgl-reap may have announced something.
+    /// Called before dgl-reap signals or ends processes, first on all hosts. Until
+    /// [`Supervision::leave_to_dgl_reap`], an end that its effect on another host causes waits for
+    /// it here.
+    pub fn wait_for_dgl_reap(&mut self) {
+        self.dgl_reaps += 1;
+    }
+
+    /// Called when a dgl-reap has done its work.
+    pub fn leave_to_dgl_reap(&mut self) {
+        self.dgl_reaps = self.dgl_reaps.saturating_sub(1);
+    }
+
+    /// Notes that dgl-reap has sent this signal to these processes, or to descendants of them.
+    pub fn signalled_by_dgl_reap(&mut self, indices: &BTreeSet<u32>, signal: Signal) {
+        for index in indices {
+            let signals = self.dgl_reap_signals.entry(*index).or_default();
+            signals.insert(signal);
+        }
+    }
+
+    /// Ends the job, because dgl-reap requests it: at once, whatever else is about to end it.
+    pub fn end_by_dgl_reap(&mut self, grace: Duration, now: Instant) {
+        // what has ended before has done so for another reason
+        self.collect_ended(now);
+        self.ended_by_dgl_reap = true;
+        self.host.note_ending(&Ending::default());
+        if matches!(self.phase, SupervisionPhase::Active) {
+            let begun = Termination::begin(grace, false, now);
+            let mut termination = self.termination.unwrap_or(begun);
+            termination.hurry(now, grace);
+            self.advance_termination(termination);
+        }
+    }
+
+    /// Called when processes may have ended.
     pub fn collect_ended(&mut self, now: Instant) {
         self.now = now;
-        self.take_notices();
         while let Some(index) = self.host.next_ended() {
             self.ended(index);
         }
         if self.is_ending() && matches!(self.phase, SupervisionPhase::Active) {
             self.check_all();
-        }
-    }
-
-    fn take_notices(&mut self) {
-        let (acts, ends_job) = self.host.take_notices();
-        if acts {
-            self.dgl_reap_at = Some(self.now);
-        }
-        if ends_job {
-            self.dgl_reap_ended_job_at = Some(self.now);
         }
     }
 
@@ -441,18 +458,20 @@ impl<H: SupervisedHost> Supervision<H> {
             self.relay(index, stream);
         }
         self.running -= 1;
+        let signals = self.dgl_reap_signals.remove(&index).unwrap_or_default();
         match self.host.take_status(index) {
             Ok(exited) => {
-                let reaped = self.is_by_dgl_reap(exited.end);
+                let was_killed = self.has_killed || signals.contains(&Signal::SIGKILL);
+                let oom = exited.end.oom && !was_killed;
+                let is_by_dgl_reap = self.ended_by_dgl_reap || explains(&signals, exited.end);
                 let end = ProcessEnd {
-                    oom: exited.end.oom && !self.has_killed && !reaped,
-                    reaped,
+                    oom,
+                    reaped: is_by_dgl_reap && !oom,
                     ..exited.end
                 };
-                let is_now = |when: Instant| self.since(when) < DGL_REAP_SIGNAL_LIMIT;
                 self.report(Event::Exited(Exited {
                     end,
-                    job_reaped: self.dgl_reap_ended_job_at.is_some_and(is_now),
+                    job_reaped: self.ended_by_dgl_reap,
                     ..exited
                 }));
             }
@@ -462,19 +481,6 @@ impl<H: SupervisedHost> Supervision<H> {
                 self.report(Event::Exited(Exited::new(index, ProcessEnd::exited(255))));
             }
         }
-    }
-
-    /// Whether dgl-reap caused this end of a process.
-    fn is_by_dgl_reap(&mut self, end: ProcessEnd) -> bool {
-        // the notice precedes the death, but may have arrived after the last check
-        self.take_notices();
-        let (noticed, limit) = match end.signal {
-            // one that exits with 0 when asked to end has not done its work, if the whole job ends
-            None if end.is_success() => (self.dgl_reap_ended_job_at, DGL_REAP_EXIT_LIMIT),
-            None => (self.dgl_reap_at, DGL_REAP_EXIT_LIMIT),
-            Some(_) => (self.dgl_reap_at, DGL_REAP_SIGNAL_LIMIT),
-        };
-        noticed.is_some_and(|when| self.since(when) < limit)
     }
 
     /// Reports what a process has written, unless too much output waits already.
@@ -522,5 +528,53 @@ impl<H: SupervisedHost> Supervision<H> {
             let survivors = u32::try_from(self.host.count()).unwrap_or(u32::MAX);
             self.report(Event::Over(Over { survivors }));
         }
+    }
+}
+
+/// Whether one of these signals asks a process to end. Others, such as USR1, end only a process
+/// that does not handle them.
+fn ask_to_end(signals: &BTreeSet<Signal>) -> bool {
+    use Signal::{SIGABRT, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM};
+    let asking = [SIGABRT, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM];
+    asking.iter().any(|signal| signals.contains(signal))
+}
+
+/// Whether these signals explain this end: one of them is what ended the process or what it ran, or
+/// it was asked to end and has failed. torchrun, for instance, exits with 1 when it gets TERM.
+fn explains(signals: &BTreeSet<Signal>, end: ProcessEnd) -> bool {
+    let killed = |signal: &Signal| {
+        let killed = ProcessEnd::killed(SignalNumber(*signal as i32));
+        killed.shell_code() == end.shell_code()
+    };
+    signals.iter().any(killed) || !end.is_success() && ask_to_end(signals)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_of_dgl_reap_explains_its_effect_and_nothing_else() {
+        use Signal::{SIGKILL, SIGTERM, SIGUSR1};
+        let killed = |signal: Signal| ProcessEnd::killed(SignalNumber(signal as i32));
+        let table = [
+            (SIGUSR1, killed(SIGUSR1), true),
+            (SIGUSR1, ProcessEnd::exited(138), true),
+            // USR1 makes many scripts write a checkpoint
+            (SIGUSR1, killed(SIGKILL), false),
+            (SIGUSR1, ProcessEnd::exited(1), false),
+            (SIGUSR1, ProcessEnd::exited(0), false),
+            (SIGTERM, killed(SIGTERM), true),
+            (SIGTERM, ProcessEnd::exited(1), true),
+            (SIGTERM, ProcessEnd::exited(0), false),
+            // torch's threads may abort while Python exits
+            (SIGTERM, killed(Signal::SIGABRT), true),
+            (SIGKILL, killed(SIGKILL), true),
+        ];
+        for (signal, end, is_explained) in table {
+            let signals = BTreeSet::from([signal]);
+            assert_eq!(explains(&signals, end), is_explained, "{signal} {end}");
+        }
+        assert!(!explains(&BTreeSet::new(), ProcessEnd::exited(1)));
     }
 }

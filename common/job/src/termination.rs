@@ -42,10 +42,10 @@ impl Termination {
         }
     }
 
-    /// Makes KILL due now, even if grace time is left.
-    pub fn hurry(&mut self, now: Instant) {
+    /// Makes TERM due now and KILL after this grace, unless they are due earlier.
+    pub fn hurry(&mut self, now: Instant, grace: Duration) {
         self.term_at = self.term_at.min(now);
-        self.kill_at = self.kill_at.min(now);
+        self.kill_at = self.kill_at.min(now + grace);
     }
 
     /// The next step. KILL is repeated for processes that were started in the meantime; the other
@@ -126,7 +126,7 @@ mod tests {
             let mut termination = Termination::begin(GRACE, stacks, begun);
             for (ms, step) in steps {
                 if hurry.is_some_and(|hurry| hurry <= *ms) {
-                    termination.hurry(after(*ms));
+                    termination.hurry(after(*ms), Duration::ZERO);
                 }
                 assert_eq!(termination.step(true, after(*ms)), *step, "{stacks} {ms}");
             }

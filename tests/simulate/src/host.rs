@@ -82,7 +82,8 @@ pub struct HostState {
     /// How processes behave, by their numbers.
     pub habits: Vec<Habits>,
     pub watcher_lives: bool,
-    pub notices: (bool, bool),
+    /// Whether dgl-reap has its supervisor end the job.
+    pub is_reaped: bool,
     /// Since when no process has shown any activity.
     pub idle_since: Option<Micros>,
     pub stall: Micros,
@@ -105,7 +106,7 @@ impl HostState {
             coming: Vec::new(),
             habits,
             watcher_lives: true,
-            notices: (false, false),
+            is_reaped: false,
             idle_since: None,
             stall,
             reported_idle: false,
@@ -307,16 +308,14 @@ impl SupervisedHost for SimHost {
         Ok(Exited::new(index, status))
     }
 
-    fn take_notices(&mut self) -> (bool, bool) {
-        std::mem::take(&mut self.0.borrow_mut().notices)
-    }
-
     fn count(&mut self) -> usize {
         self.0.borrow().alive().count()
     }
 
     fn signal(&mut self, signal: Signal) {
-        self.0.borrow_mut().signal_all(signal, By::Agent);
+        let mut host = self.0.borrow_mut();
+        let by = if host.is_reaped { By::Reap } else { By::Agent };
+        host.signal_all(signal, by);
     }
 
     fn is_unguarded(&self) -> bool {

@@ -14,7 +14,7 @@ use record::exit::{ProcessEnd, SignalNumber};
 use session::{Session, SessionEvent};
 use std::cell::RefCell;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::fmt::Write;
 use std::io::ErrorKind;
 use std::rc::Rc;
@@ -1066,21 +1066,25 @@ impl World {
         }
     }
 
-    /// dgl-reap announces itself on a host and signals one process.
+    /// dgl-reap has the supervisor signal one process.
     fn reap_process(&mut self, host: usize, index: u32) {
-        let mut state = self.hosts[host].state.borrow_mut();
+        let one = &mut self.hosts[host];
+        let mut state = one.state.borrow_mut();
         let Some(pid) = state.pid_of(index) else {
             return;
         };
         state.now = self.now;
-        state.notices.0 = true;
         state.signal(pid, Signal::SIGTERM, By::Picked);
         drop(state);
+        if let Agent::Supervised(supervision) = &mut one.agent {
+            supervision.signalled_by_dgl_reap(&BTreeSet::from([index]), Signal::SIGTERM);
+        }
         self.take_coming(host);
         self.wake_soon(Actor::Agent(host));
     }
 
-    /// dgl-reap acts on a host: it announces itself, and then signals all processes.
+    /// dgl-reap ends the job on a host: it asks the supervisor or, if there is none, signals all
+    /// processes; and it sends KILL itself.
     fn reap_on(&mut self, host: usize, kills: bool) {
         let grace = self.schedule.grace;
         let one = &mut self.hosts[host];
@@ -1095,14 +1099,23 @@ impl World {
             return;
         }
         state.now = self.now;
-        state.notices = (true, true);
-        let signal = if kills {
-            Signal::SIGKILL
-        } else {
-            Signal::SIGTERM
-        };
-        state.signal_all(signal, By::Reap);
-        drop(state);
+        match &mut one.agent {
+            Agent::Supervised(supervision) if !kills => {
+                state.is_reaped = true;
+                drop(state);
+                let now = one.clock.read(self.now);
+                supervision.end_by_dgl_reap(Duration::from_micros(grace), now);
+            }
+            _ => {
+                let signal = if kills {
+                    Signal::SIGKILL
+                } else {
+                    Signal::SIGTERM
+                };
+                state.signal_all(signal, By::Reap);
+                drop(state);
+            }
+        }
         self.take_coming(host);
         self.wake_soon(Actor::Agent(host));
         let again = if kills { WATCHER_PACE } else { grace };
@@ -1142,8 +1155,7 @@ fn run_supervision(
     [has_signals, has_requests, has_output]: [bool; 3],
     now: Instant,
 ) -> bool {
-    let notices = supervision.host.0.borrow().notices;
-    let is_signalled = notices != (false, false) || supervision.host.0.borrow().has_dead_child();
+    let is_signalled = supervision.host.0.borrow().has_dead_child();
     if has_signals && is_signalled {
         supervision.collect_ended(now);
     }

@@ -253,7 +253,7 @@ fn carry_out(
         Request::ListJobs => reap::list(output),
         Request::TakeStacks(_) | Request::RecordStacks(_) => agent_stacks::ask(&request, output),
         Request::PickProcesses(wanted) => state.picked.pick(&wanted),
-        Request::SignalPicked(wanted) => state.picked.signal(wanted.signal, output)?,
+        Request::SignalPicked(wanted) => state.picked.signal(&wanted, output)?,
         Request::EndJobs(wanted) => state.picked.end(&wanted, output),
         Request::RemoveStaleShm => output.event(&reap::remove_stale_shm()),
     }

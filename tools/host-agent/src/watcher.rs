@@ -160,7 +160,7 @@ impl Watcher {
     /// Ends everything that the session has left behind, and cleans up its files.
     fn end(&mut self) {
         let grace_ms = self.job.as_ref().map_or(0, |job| job.grace_ms);
-        end_processes(Duration::from_millis(grace_ms), || {
+        end_processes(Duration::from_millis(grace_ms), &BTreeSet::new(), || {
             reap_ended();
             match &self.job {
                 Some(job) => members::of_job(&job.token).into_iter().collect(),
@@ -174,7 +174,7 @@ impl Watcher {
 
 /// Kills all descendants.
 fn end_below() {
-    end_processes(Duration::ZERO, || {
+    end_processes(Duration::ZERO, &BTreeSet::new(), || {
         // orphans are adopted, so without children there are no descendants
         if reap_ended() {
             find_below(std::process::id().cast_signed())

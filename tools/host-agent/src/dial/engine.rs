@@ -11,6 +11,7 @@ use host::processes::{ProcessHandle, end_processes};
 use host::procfs;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -68,7 +69,7 @@ fn see_to_its_end(child: &Child) {
     // lives
     while !of_group(leader).is_empty() {
         if Instant::now() >= until {
-            end_processes(GRACE, || of_group(leader));
+            end_processes(GRACE, &BTreeSet::new(), || of_group(leader));
             return;
         }
         std::thread::sleep(PACE);
