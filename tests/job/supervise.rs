@@ -429,3 +429,43 @@ except BlockingIOError: os.set_blocking(2, True)
     );
     ran.out_has("\"cause\":\"timeout\"").out_has("\n124\n");
 }
+
+/// Starts a job by hand, and closes the output of its agent, which has nothing to write, while its
+/// input stays open. Prints how long it takes until the process has ended.
+const DEAF_PY: &str = "
+import json, os, subprocess, sys, time
+pipe = subprocess.PIPE
+agent = subprocess.Popen([sys.argv[1], 'serve', 'mark'], stdin=pipe, stdout=pipe, text=True)
+def ask(**request):
+    print(json.dumps(request), file=agent.stdin, flush=True)
+ask(do='job', name='deaf', token='d' * 32, host=0, address='127.0.0.1', hosts=1, grace_ms=1000,
+    host_timeout_ms=60000, private_shm=False)
+ask(do='process', id=0, of=1, host=0, ip='127.0.0.1', role='worker', rank=0, cwd='/',
+    argv=['sleep', '300'])
+ask(do='start')
+while True:
+    line = agent.stdout.readline()
+    assert line, agent.wait()
+    event = json.loads(line) if line.startswith('{') else {}
+    if event.get('event') == 'started':
+        break
+agent.stdout.close()
+begun = time.monotonic()
+while os.path.exists('/proc/%d' % event['pid']):
+    time.sleep(0.05)
+waited = time.monotonic() - begun
+agent.wait()
+print(json.dumps({'waited': waited}))
+";
+
+#[test]
+fn slow_a_launcher_that_no_longer_reads_is_noticed_at_once() {
+    let folder = scratch();
+    write(&folder, "deaf.py", DEAF_PY);
+    let agent = support::tools().join("host-agent");
+    let ran = sh(&folder, &format!("python3 deaf.py '{}'", agent.display()));
+    ran.ends(0);
+    let found: serde_json::Value = serde_json::from_str(ran.out.trim()).unwrap();
+    // the next heartbeat, at which it would notice at the latest, is due after 5 s
+    assert!(found["waited"].as_f64().unwrap() < 3.0, "{}", ran.out);
+}

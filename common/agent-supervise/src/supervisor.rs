@@ -127,6 +127,8 @@ fn run(mut supervision: Supervision<ThisHost>) -> io::Result<()> {
                     }
                 }
                 Ready::Stdin => read_requests(&mut supervision, now),
+                // with nothing to write, it is ready because the launcher no longer reads
+                Ready::Stdout if supervision.outbox.is_empty() => supervision.launcher_is_gone(),
                 // not through the buffer of std, which would keep an incomplete line
                 Ready::Stdout => supervision
                     .outbox
