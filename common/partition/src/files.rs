@@ -72,11 +72,23 @@ impl FileItem {
         }
     }
 
-    fn label(&self) -> String {
+    /// Where it comes from, for messages.
+    pub fn label(&self) -> String {
         match &self.source {
             FileSource::Copied(here) => here.path.display().to_string(),
             FileSource::Made(_) => format!("the {} that part-map writes", self.kind),
             _ => self.dst.display().to_string(),
+        }
+    }
+
+    /// Whether the source is the same, under whatever names.
+    fn is_same(&self, other: &FileItem) -> bool {
+        match (&self.source, &other.source) {
+            (FileSource::Copied(here), FileSource::Copied(other)) => {
+                (here.identity, here.bytes) == (other.identity, other.bytes)
+            }
+            (FileSource::Folder, FileSource::Folder) => true,
+            (source, others) => source == others && self.kind == other.kind,
         }
     }
 
@@ -94,10 +106,14 @@ impl FileItem {
         let file = match self.source {
             FileSource::InPlace => return None,
             FileSource::Copied(here) => here.record(),
-            FileSource::OnHost => FileCopy::default(),
+            FileSource::OnHost => FileCopy {
+                mode: 0o644,
+                ..FileCopy::default()
+            },
             FileSource::Made(content) => FileCopy {
                 bytes: content.len() as u64,
                 content: Some(content),
+                mode: 0o644,
                 ..FileCopy::default()
             },
             FileSource::Folder => {
@@ -114,7 +130,6 @@ impl FileItem {
             kind: self.kind.to_owned(),
             dst,
             dst_b64,
-            mode: if file.mode == 0 { 0o644 } else { file.mode },
             ..file
         })
     }
@@ -131,8 +146,8 @@ pub fn find(
         let WantedFile {
             candidates, item, ..
         } = file;
-        let path = candidates.iter().find(|candidate| candidate.is_file());
-        match (path, candidates.first()) {
+        let path = report.keep(first_file(&candidates));
+        match (path.flatten(), candidates.first()) {
             (Some(path), _) => {
                 let here = report.keep(inspect(path, file.format));
                 found.extend(here.map(|here| FileItem {
@@ -152,12 +167,44 @@ pub fn find(
     Ok(found)
 }
 
+/// The first path at which there is a file. One that cannot be examined may be the file.
+fn first_file(candidates: &[PathBuf]) -> Result<Option<&PathBuf>, Fault> {
+    for path in candidates {
+        match is_file(path) {
+            Ok(true) => return Ok(Some(path)),
+            Ok(false) => {}
+            Err(error) => return Err(unreadable(path, &error)),
+        }
+    }
+    Ok(None)
+}
+
+/// Whether there is a file at this path. It is an error if that cannot be known, for instance
+/// because a directory on the path is closed to this user.
+pub fn is_file(path: &Path) -> std::io::Result<bool> {
+    match path.metadata() {
+        Ok(meta) => Ok(meta.is_file()),
+        Err(error) if is_missing(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether an error shows that nothing has this name.
+pub fn is_missing(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory)
+}
+
+/// The fault of a file that cannot be examined or read.
+pub fn unreadable(path: &Path, error: &std::io::Error) -> Fault {
+    let location = path.display().to_string();
+    Fault::unreachable(location, error.to_string()).fix("make it readable, or leave it out")
+}
+
 /// Examines a file, which must be readable and have its format's beginning.
 pub fn inspect(path: &Path, format: FileFormat) -> Result<LocalFile, Fault> {
     let location = path.display().to_string();
-    let failed = |error: std::io::Error| {
-        Fault::unreachable(&location, error.to_string()).fix("make it readable, or leave it out")
-    };
+    let failed = |error: std::io::Error| unreadable(path, &error);
     let file = File::open(path).map_err(failed)?;
     let meta = file.metadata().map_err(failed)?;
     let mut head = Vec::new();
@@ -184,39 +231,33 @@ pub fn records(items: Vec<FileItem>) -> Result<Vec<FileCopy>, Report> {
         let fix = format!("rename it, or leave it out with --exclude '{RESERVED}*'");
         report.push(Fault::data(item.label(), problem).fix(fix));
     }
-    // files for all hosts come first, so that those for one host are compared with them
-    let (for_all, for_one): (Vec<&FileItem>, Vec<&FileItem>) = items
-        .iter()
-        .filter(|item| item.source != FileSource::Folder)
-        .partition(|item| item.host.is_none());
-    let mut taken: HashMap<(&Path, Option<u32>), &FileItem> = HashMap::new();
-    for item in for_all.into_iter().chain(for_one) {
-        let other = taken
-            .get(&(item.dst.as_path(), None))
-            .copied()
-            .or_else(|| taken.insert((&item.dst, item.host), item));
-        if let Some(other) = other.filter(|other| other.label() != item.label()) {
-            report.push(item.clash(format!(", and so does {}", other.label())));
-        }
-    }
-    let files: HashMap<&Path, &FileItem> = taken
-        .into_values()
-        .map(|item| (item.dst.as_path(), item))
-        .collect();
-    let above: HashSet<&Path> = items
-        .iter()
-        .filter_map(|item| match item.source {
+    let again = named_again(&items, &mut report);
+    let mut folders: HashMap<&Path, HashSet<Option<u32>>> = HashMap::new();
+    for item in &items {
+        let above = match item.source {
             FileSource::Folder => Some(item.dst.as_path()),
             _ => item.dst.parent(),
-        })
-        .flat_map(Path::ancestors)
-        .collect();
-    let in_the_way = above.into_iter().filter_map(|folder| files.get(folder));
-    report.0.extend(
-        in_the_way.map(|item| item.clash(", where other files need a directory".to_owned())),
-    );
+        };
+        for folder in above.into_iter().flat_map(Path::ancestors) {
+            // the directories above are known too
+            if !folders.entry(folder).or_default().insert(item.host) {
+                break;
+            }
+        }
+    }
+    for (index, item) in items.iter().enumerate() {
+        let hosts = folders.get(item.dst.as_path());
+        let is_in_the_way = hosts.is_some_and(|hosts| {
+            item.host.is_none() || hosts.contains(&None) || hosts.contains(&item.host)
+        });
+        if is_in_the_way && item.source != FileSource::Folder && !again.contains(&index) {
+            report.push(item.clash(", where other files need a directory".to_owned()));
+        }
+    }
     report.check()?;
-    let mut files: Vec<FileCopy> = items.into_iter().filter_map(FileItem::record).collect();
+    let once = items.into_iter().enumerate();
+    let once = once.filter(|(index, _)| !again.contains(index));
+    let mut files: Vec<FileCopy> = once.filter_map(|(_, item)| item.record()).collect();
     let of = u32::try_from(files.len()).map_err(|_| {
         Fault::data("files", "more than a stream can number").fix("leave some out with --exclude")
     })?;
@@ -224,6 +265,30 @@ pub fn records(items: Vec<FileItem>) -> Result<Vec<FileCopy>, Report> {
         (file.id, file.of) = (id, of);
     }
     Ok(files)
+}
+
+/// The indices of files and directories that have the same source and destination as an earlier
+/// one. Two sources for one destination are a fault.
+fn named_again(items: &[FileItem], report: &mut Report) -> HashSet<usize> {
+    // files for all hosts come first, so that those for one host are compared with them
+    let mut order: Vec<usize> = (0..items.len()).collect();
+    order.sort_by_key(|index| items[*index].host.is_some());
+    let mut taken: HashMap<(&Path, bool, Option<u32>), usize> = HashMap::new();
+    let mut again = HashSet::new();
+    for index in order {
+        let item = &items[index];
+        let (dst, is_folder) = (item.dst.as_path(), item.source == FileSource::Folder);
+        let other = taken
+            .get(&(dst, is_folder, None))
+            .copied()
+            .or_else(|| taken.insert((dst, is_folder, item.host), index));
+        match other.map(|other| &items[other]) {
+            None => {}
+            Some(other) if other.is_same(item) => drop(again.insert(index)),
+            Some(other) => report.push(item.clash(format!(", and so does {}", other.label()))),
+        }
+    }
+    again
 }
 
 /// A path on the hosts, which may be absolute, below the home of all hosts or, if given, below
@@ -266,6 +331,7 @@ mod tests {
     fn item(host: Option<u32>, dst: &str, src: &str) -> FileItem {
         let here = LocalFile {
             path: src.into(),
+            identity: (0, src[1..].parse().unwrap_or(0)),
             ..LocalFile::default()
         };
         FileItem {
@@ -352,5 +418,47 @@ mod tests {
                 "{got:?}"
             );
         }
+    }
+
+    #[test]
+    fn what_cannot_be_examined_is_not_missing_and_no_copy_takes_its_place() {
+        let folder = std::env::temp_dir().join(format!("dgl-tools-loop-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        std::os::unix::fs::symlink("loop", folder.join("loop")).unwrap();
+        std::fs::write(folder.join("copy"), "an old copy").unwrap();
+        for required in [true, false] {
+            let wanted = |first: &str| WantedFile {
+                candidates: vec![folder.join(first), folder.join("copy")],
+                required,
+                format: FileFormat::Any,
+                item: item(None, "/ws/a", "/1"),
+            };
+            let fault = find([wanted("loop")], "").unwrap_err().0[0].to_string();
+            assert!(fault.contains("Too many levels"), "{fault}");
+            assert_eq!(find([wanted("missing")], "").unwrap().len(), 1);
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_file_of_one_host_is_not_in_the_way_of_a_directory_of_another() {
+        let below = |host| item(host, "/ws/a/b", "/2");
+        let file = || item(Some(0), "/ws/a", "/1");
+        assert!(records(vec![file(), below(Some(1))]).is_ok());
+        assert!(records(vec![file(), below(Some(0))]).is_err());
+        assert!(records(vec![file(), below(None)]).is_err());
+    }
+
+    #[test]
+    fn what_is_named_twice_is_one_record() {
+        let twice = vec![
+            item(None, "/ws/a", "/1"),
+            item(Some(1), "/ws/a", "/1"),
+            folder("/ws/b"),
+            folder("/ws/b"),
+        ];
+        let files = records(twice).unwrap();
+        assert_eq!(files.len(), 2);
+        assert!(files.iter().all(|file| file.of == 2));
     }
 }

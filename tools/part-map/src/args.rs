@@ -104,15 +104,16 @@ pub struct Args {
     /// A directory of scripts that goes into the workspace under its own name
     ///
     /// As with `scp -r`, symbolic links are followed, and permissions and empty directories are
-    /// kept. Files of the graph in this directory are left out, because each host gets only its own
-    /// partition.
+    /// kept. Sockets, FIFOs, devices and broken links are left out, with a warning. Files of the
+    /// graph in this directory are left out too, because each host gets only its own partition.
     #[arg(long, value_name = "DIR")]
     pub script_folder: Vec<PathBuf>,
 
     /// One more file or directory for every host; DST is relative to the workspace, or absolute
     ///
     /// By default, `DST` is the last component of `SRC`. What follows the last colon is `DST`,
-    /// unless there is a file whose name is the whole argument, with the colon.
+    /// unless there is a file whose name is the whole argument, with the colon. If `DST` ends with
+    /// a slash, or is empty, it is the directory into which a file goes.
     #[arg(long, value_name = "SRC[:DST]")]
     pub extra: Vec<String>,
 
@@ -120,8 +121,8 @@ pub struct Args {
     /// include it, as in !.git
     ///
     /// The pattern is compared with the path below the directory and with the name alone. `.git`,
-    /// `__pycache__`, `*.pyc` and `.venv` are always left out, except what a pattern with !
-    /// includes, as in `--exclude '!.git'`.
+    /// `__pycache__`, `*.pyc`, `.venv` and `.dgl-run` are always left out, except what a pattern
+    /// with ! includes, as in `--exclude '!.git'`.
     #[arg(long, value_name = "[!]GLOB")]
     pub exclude: Vec<String>,
 

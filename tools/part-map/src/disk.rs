@@ -4,7 +4,7 @@
 use crate::args::{Args, PartsLocation};
 use crate::numbered::{self, HOST, NumberedNames};
 use crate::scripts::{self, ScriptChoice};
-use partition::files::{FileItem, WantedFile};
+use partition::files::{self, FileItem, WantedFile};
 use record::error::{Fault, Report};
 use std::collections::{BTreeSet, HashSet};
 use std::os::unix::fs::MetadataExt;
@@ -34,7 +34,7 @@ pub fn graphstorm_files(folder: &Path) -> BTreeSet<PathBuf> {
                 .sort_by_file_name()
                 .into_iter()
                 .filter_map(Result::ok)
-                .filter(|entry| entry.path().is_file())
+                .filter(|entry| files::is_file(entry.path()).unwrap_or(true))
         })
         .filter_map(|entry| Some(entry.path().strip_prefix(folder).ok()?.to_owned()))
         .collect()
@@ -70,7 +70,9 @@ pub fn below_folder(
                 .fix("name the directory that contains part0")
                 .report(),
         ),
-        Err(_) if args.parts == PartsLocation::Remote => Ok(Vec::new()),
+        Err(error) if args.parts == PartsLocation::Remote && files::is_missing(&error) => {
+            Ok(Vec::new())
+        }
         Err(error) => Err(Fault::unreachable(location, error.to_string())
             .did_you_mean(folder)
             .fix("correct --partitions, or add --parts remote if the hosts have the parts")
@@ -104,9 +106,15 @@ pub fn per_host_files(
             });
             let Some(number) = found else { continue };
             let dst = PathBuf::from(numbered::fill(form, number));
-            if let Ok(real) = folder.join(&dst).canonicalize() {
-                let found = scripts::file_or_folder(&real, &dst, "partition", choice);
-                items.extend(report.keep(found).unwrap_or_default());
+            let path = folder.join(&dst);
+            match path.canonicalize() {
+                Ok(real) => {
+                    let found = scripts::file_or_folder(&real, &dst, "partition", choice);
+                    items.extend(report.keep(found).unwrap_or_default());
+                }
+                // that its host has none is found later
+                Err(error) if files::is_missing(&error) => {}
+                Err(error) => report.push(files::unreadable(&path, &error)),
             }
         }
     }

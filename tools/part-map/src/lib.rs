@@ -67,15 +67,18 @@ pub fn map(args: &Args, hosts: &[Host]) -> Result<FilePlan, Report> {
         Some(config) => graph_files(args, hosts, &layout, config, &mut report)?,
         None => GraphFiles::default(),
     };
-    let own = own_files(args, hosts, &layout, config.as_ref());
+    let own = own_files(args, hosts, &layout, config.as_ref(), &mut warnings);
     items.extend(report.keep(own).unwrap_or_default());
     let workspace = Some(layout.workspace.as_path());
     let resolve = |path: &Path| path_on_hosts("--extra", path, workspace, hosts);
     let identities = identities
         .into_iter()
         .chain(items.iter().filter_map(identity));
-    let found = ScriptChoice::new(args, identities.collect())
-        .and_then(|choice| scripts::find(args, &resolve, &choice));
+    let found = ScriptChoice::new(args, identities.collect()).and_then(|choice| {
+        let found = scripts::find(args, &resolve, &choice);
+        warnings.extend(choice.left_out());
+        found
+    });
     items.extend(report.keep(found).unwrap_or_default());
     report.check()?;
     if layout.parts == PartsLocation::Shared {
@@ -111,6 +114,7 @@ fn own_files(
     hosts: &[Host],
     layout: &Layout,
     config: Option<&PartConfig>,
+    warnings: &mut Vec<String>,
 ) -> Result<Vec<FileItem>, Report> {
     let is_remote = layout.parts == PartsLocation::Remote;
     let mut sets = numbered::from_user(&args.per_host, is_remote)?;
@@ -130,6 +134,7 @@ fn own_files(
             .map(|set| disk::per_host_files(folder, set, &choice));
         Report::collect(found)?.into_iter().flatten().collect()
     };
+    warnings.extend(choice.left_out());
     let mut items = numbered::assign(&sets, items, hosts.len())?;
     for item in &mut items {
         if item.host.is_some() && is_remote {

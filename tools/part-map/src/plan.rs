@@ -281,6 +281,7 @@ pub fn plan(
     named_twice(&found).check()?;
     let warnings = warnings(&found);
     items.extend(found);
+    outside(&items, &layout.workspace).check()?;
     let files = files::records(items)?;
     if let Some(graph) = &mut graph {
         graph.files = files[0].of;
@@ -333,6 +334,22 @@ fn rewrite(
             .report());
     }
     Ok(FileSource::Made(rewritten.json(dropped)?))
+}
+
+/// Refuses files that are not below the workspace, as part-push does.
+fn outside(items: &[FileItem], workspace: &Path) -> Report {
+    let is_outside =
+        |item: &&FileItem| item.source != FileSource::InPlace && !item.dst.starts_with(workspace);
+    let fault = |item: &FileItem| {
+        let problem = format!(
+            "goes to {}, which is not below the workspace, {}",
+            item.dst.display(),
+            workspace.display()
+        );
+        Fault::data(item.label(), problem)
+            .fix("name a path below the workspace: part-push writes to no other")
+    };
+    Report(items.iter().filter(is_outside).map(fault).collect())
 }
 
 /// Refuses one file under two keys of the config, with which two parts would be the same.

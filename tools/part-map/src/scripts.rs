@@ -3,21 +3,24 @@
 
 use crate::args::Args;
 use globset::{Glob, GlobSet, GlobSetBuilder};
-use partition::files::{FileItem, FileSource, inspect};
+use partition::files::{FileItem, FileSource, inspect, is_missing};
 use partition::format::FileFormat;
 use record::error::{Fault, Report};
-use std::collections::HashSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
 /// Names that are never copied: version control, caches, and virtual environments (whose absolute
-/// paths work on no other machine).
-const NEVER: [&str; 4] = [".git", "__pycache__", "*.pyc", ".venv"];
+/// paths work on no other machine), and the records of dgl.mk, which change meanwhile.
+const NEVER: [&str; 5] = [".git", "__pycache__", "*.pyc", ".venv", ".dgl-run"];
 
 pub struct ScriptChoice {
     exclude: GlobSet,
     include: GlobSet,
     graph: HashSet<(u64, u64)>,
+    /// What was met in directories that has no content, and what it is.
+    left_out: RefCell<BTreeMap<PathBuf, &'static str>>,
 }
 
 impl ScriptChoice {
@@ -37,7 +40,23 @@ impl ScriptChoice {
             exclude: exclude.unwrap_or_default(),
             include: include.unwrap_or_default(),
             graph,
+            left_out: RefCell::default(),
         })
+    }
+
+    fn leave_out(&self, path: &Path, what: &'static str) {
+        self.left_out.borrow_mut().insert(path.to_owned(), what);
+    }
+
+    /// A warning about special files and broken links in directories.
+    pub fn left_out(&self) -> Option<String> {
+        let left_out = self.left_out.borrow();
+        let (path, what) = left_out.first_key_value()?;
+        let more = match left_out.len() {
+            1 => String::new(),
+            count => format!(" (and {} more that have no content)", count - 1),
+        };
+        Some(format!("left out {}: it is {what}{more}", path.display()))
     }
 
     /// Whether a file is taken, by its path below the directory or by its name.
@@ -49,6 +68,10 @@ impl ScriptChoice {
         !matches(&self.exclude) || matches(&self.include)
     }
 }
+
+/// The error number of a link that leads to itself.
+const ELOOP: i32 = 40;
+const SPECIAL: &str = "neither a file nor a directory";
 
 const QUOTE: &str = "it is a pattern: [*] stands for a star, [[] for a bracket, [{] for a brace";
 
@@ -125,10 +148,12 @@ fn one_extra(
     resolve: Resolve<'_>,
     choice: &ScriptChoice,
 ) -> Result<Vec<FileItem>, Report> {
+    let is_whole = match Path::new(extra).symlink_metadata() {
+        Err(error) => !is_missing(&error),
+        Ok(_) => true,
+    };
     let (src, dst) = match extra.rsplit_once(':') {
-        Some((src, dst)) if !Path::new(extra).exists() => {
-            (PathBuf::from(src), Some(PathBuf::from(dst)))
-        }
+        Some((src, dst)) if !is_whole => (PathBuf::from(src), Some(dst)),
         _ => (PathBuf::from(extra), None),
     };
     let real = src.canonicalize().map_err(|error| {
@@ -141,8 +166,15 @@ fn one_extra(
         .or(real.file_name())
         .map(PathBuf::from)
         .unwrap_or_default();
-    let dst = resolve(&dst.unwrap_or(name))?;
-    file_or_folder(&real, &dst, "extra", choice)
+    let dst = match dst {
+        None => name,
+        // as with cp, a directory as the destination of a file
+        Some(dst) if !real.is_dir() && (["", "."].contains(&dst) || dst.ends_with('/')) => {
+            Path::new(dst).join(name)
+        }
+        Some(dst) => PathBuf::from(dst),
+    };
+    file_or_folder(&real, &resolve(&dst)?, "extra", choice)
 }
 
 pub fn file_or_folder(
@@ -151,8 +183,14 @@ pub fn file_or_folder(
     kind: &'static str,
     choice: &ScriptChoice,
 ) -> Result<Vec<FileItem>, Report> {
-    if real.is_dir() {
+    let meta = real.metadata().map_err(|error| {
+        Fault::unreachable(real.display().to_string(), error.to_string()).fix("make it readable")
+    })?;
+    if meta.is_dir() {
         walk(real, dst, kind, choice)
+    } else if !meta.is_file() {
+        let fault = Fault::data(real.display().to_string(), format!("is {SPECIAL}"));
+        Err(fault.fix("name a file or a directory").report())
     } else {
         let here = inspect(real, FileFormat::Any)?;
         Ok(vec![FileItem::new(
@@ -186,9 +224,13 @@ pub fn walk(
         let entry = match entry {
             Ok(entry) => entry,
             Err(error) => {
-                // a dangling link may be left out too
-                if error.path().is_none_or(|path| choice.takes(path, folder)) {
-                    report.push(unreadable(folder, &error));
+                let path = error.path().unwrap_or(folder);
+                // links are among the errors, and may be excluded
+                if choice.takes(path, folder) {
+                    match without_content(&error) {
+                        Some(what) => choice.leave_out(path, what),
+                        None => report.push(unreadable(path, &error)),
+                    }
                 }
                 continue;
             }
@@ -198,11 +240,7 @@ pub fn walk(
         if entry.file_type().is_dir() {
             folders.push((entry.into_path(), dst));
         } else if !entry.file_type().is_file() {
-            let fault = Fault::data(
-                entry.path().display().to_string(),
-                "is neither a file nor a directory",
-            );
-            report.push(fault.fix("leave it out with --exclude"));
+            choice.leave_out(entry.path(), SPECIAL);
         } else if let Some(here) = report.keep(inspect(entry.path(), FileFormat::Any))
             && !choice.graph.contains(&here.identity)
         {
@@ -217,15 +255,25 @@ pub fn walk(
     Ok(items)
 }
 
-fn unreadable(folder: &Path, error: &walkdir::Error) -> Fault {
-    let location = error.path().unwrap_or(folder).display().to_string();
-    let problem = match (error.loop_ancestor(), error.io_error()) {
-        (Some(above), _) => format!(
-            "is a link to {}, which contains it, so it has no end",
-            above.display()
-        ),
-        (None, Some(error)) => error.to_string(),
-        (None, None) => error.to_string(),
-    };
-    Fault::unreachable(location, problem).fix("correct it, or leave it out with --exclude")
+/// What has no content, if that is the error: a link that leads to nothing, or to a directory that
+/// contains it.
+fn without_content(error: &walkdir::Error) -> Option<&'static str> {
+    if error.loop_ancestor().is_some() {
+        return Some("a link to a directory that contains it");
+    }
+    let io = error.io_error()?;
+    let is_link = error.path()?.is_symlink();
+    match io.raw_os_error() {
+        _ if !is_link => None,
+        Some(ELOOP) => Some("a symbolic link in a loop"),
+        _ if is_missing(io) => Some("a broken symbolic link"),
+        _ => None,
+    }
+}
+
+fn unreadable(path: &Path, error: &walkdir::Error) -> Fault {
+    let problem = error.io_error().map(ToString::to_string);
+    let problem = problem.unwrap_or_else(|| error.to_string());
+    Fault::unreachable(path.display().to_string(), problem)
+        .fix("correct it, or leave it out with --exclude")
 }
