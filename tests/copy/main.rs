@@ -14,6 +14,7 @@ mod lab;
 mod links;
 mod local;
 mod odd_files;
+mod open_directories;
 mod pull;
 mod sent;
 mod silence;

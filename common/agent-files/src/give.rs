@@ -40,7 +40,9 @@ impl Giver {
     /// The directory must exist.
     pub fn begin(give: &Give, output: Arc<EventOutput>) -> Result<Giver, Failure> {
         let base = Folder::open(&at_home(give.base.path())).map_err(|fault| match fault {
-            FileFault::LinkOfOther(_) => Failure::new(fault.to_string()),
+            FileFault::LinkOfOther(_) | FileFault::RenamedLink(_) => {
+                Failure::new(fault.to_string())
+            }
             FileFault::System(libc::ENOENT | libc::ENOTDIR) => Failure::new(format!(
                 "there is no directory {}",
                 give.base.path().display()

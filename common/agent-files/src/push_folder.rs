@@ -33,7 +33,8 @@ const PREFIX: &str = record::RESERVED;
 const LOCK: &str = ".part-push.lock";
 const KEPT: &str = ".part-push.kept";
 /// A file in the directories that part-push makes. Another user may give a directory of this user
-/// such a name, but cannot put this file into it. Directories without it are not touched.
+/// such a name, but cannot put this file into it. Directories without it are not touched, and in
+/// others only files with names of part-push's own are.
 const MADE_HERE: &str = ".made-by-part-push";
 /// The name of a small file until it is complete.
 pub const SMALL: &str = "one";
@@ -113,21 +114,19 @@ impl PushFolder {
     fn salvage_dead(&self) {
         let others = push_folders(&self.base).into_iter();
         for other in others.filter(|other| !belongs(other, &self.run)) {
-            if let Ok(folder) = self.base.folder(&other)
-                && folder.is_private()
-                && has(&folder, MADE_HERE)
-            {
+            if let Some(folder) = made_here(&self.base, &other) {
                 salvage(&self.base, &other, &folder);
             }
         }
     }
 
-    /// Makes the directory of the push. It has its mark before it gets its name.
+    /// Makes the directory of the push. It has its mark before it gets its name. Another user may
+    /// have put another directory in its place, which would have files or be open to others.
     fn make(&self) -> io::Result<Folder> {
         let new = format!("{}.new", self.name);
-        self.base.make(&new, 0o700)?;
+        self.base.make_new(&new, 0o700)?;
         let folder = self.base.folder(&new)?;
-        if !folder.is_ours() {
+        if !folder.is_private() || !folder.names()?.is_empty() {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         folder.create(MADE_HERE, &[])?;
@@ -138,8 +137,7 @@ impl PushFolder {
     /// The directory of a push whose process on this host has ended.
     pub fn abandoned(base: &Path, run: &str, host: u32) -> Option<PushFolder> {
         let push_folder = PushFolder::new(Folder::open(base).ok()?, run, host);
-        let folder = push_folder.base.folder(&push_folder.name).ok();
-        let folder = folder.filter(Folder::is_ours)?;
+        let folder = made_here(&push_folder.base, OsStr::new(&push_folder.name))?;
         // a push that holds the lock has already cleaned up
         let LockAttempt::Taken(lock) = Lock::take(&push_folder.base, LOCK, run).ok()? else {
             return None;
@@ -220,7 +218,10 @@ impl PushFolder {
             && kept.names().is_ok_and(|names| names == [MADE_HERE])
         {
             let _ = kept.remove(MADE_HERE);
-            let _ = self.base.remove_folder(KEPT);
+            if self.base.remove_folder(KEPT).is_err() {
+                // another host has kept something there in between
+                let _ = kept.create(MADE_HERE, &[]);
+            }
         }
     }
 }
@@ -234,21 +235,34 @@ pub fn part(push_folder: &Folder, key: &str) -> PartialNames {
     }
 }
 
-/// The directory of kept parts; `None` if part-push has not made it, or if other users could have
-/// put something there.
+/// The directory of kept parts.
 fn kept(base: &Folder) -> Option<Folder> {
-    let kept = base.folder(KEPT).ok().filter(Folder::is_private);
-    kept.filter(|kept| has(kept, MADE_HERE))
+    made_here(base, OsStr::new(KEPT))
 }
 
-fn has(folder: &Folder, file: &str) -> bool {
-    folder.stat(file).is_ok_and(|meta| meta.is_file())
+/// The directory of this name; `None` if part-push has not made it, or if other users could have
+/// put something there.
+fn made_here(base: &Folder, name: &OsStr) -> Option<Folder> {
+    let folder = base.folder(name).ok().filter(Folder::is_private)?;
+    let mark = folder.stat(MADE_HERE).ok()?;
+    mark.is_file().then_some(folder)
 }
 
-/// The names of the kept parts.
+/// The names of the kept parts, and of the notes on them.
 fn parts_in(kept: &Folder) -> impl Iterator<Item = OsString> {
+    let is_part = |name: &OsString| {
+        let name = name.to_str().unwrap_or_default();
+        is_partial_key(name.strip_suffix(".good").unwrap_or(name))
+    };
     let names = kept.names().unwrap_or_default().into_iter();
-    names.filter(|name| name != MADE_HERE)
+    names.filter(is_part)
+}
+
+/// Whether this may be the name of a partial file: two words of hexadecimal digits.
+pub fn is_partial_key(key: &str) -> bool {
+    let is_number = |word: &str| word.len() == 16 && record::hex::decode(word).is_some();
+    key.split_once('.')
+        .is_some_and(|(location, version)| is_number(location) && is_number(version))
 }
 
 /// The directories of all pushes in a workspace.
@@ -272,13 +286,14 @@ fn salvage(base: &Folder, name: &OsStr, push_folder: &Folder) {
     let names = push_folder.names().unwrap_or_default();
     let keys = names
         .iter()
-        .filter_map(|name| name.to_str()?.strip_prefix("part."));
+        .filter_map(|name| name.to_str()?.strip_prefix("part."))
+        .filter(|key| is_partial_key(key));
     keys.for_each(|key| keep(base, push_folder, key));
     let is_of_push = |name: &&OsString| {
+        let name = name.to_str().unwrap_or_default();
+        let key = name.strip_prefix("part.").or(name.strip_prefix("good."));
         // older versions had a file `owner`
-        let kinds = ["part.", "good.", SMALL, "owner"];
-        let name = name.to_string_lossy();
-        kinds.iter().any(|kind| name.starts_with(kind))
+        [SMALL, "owner"].contains(&name) || key.is_some_and(is_partial_key)
     };
     let mut is_empty = true;
     for name in names.iter().filter(is_of_push) {
@@ -362,14 +377,18 @@ mod tests {
             ("by a clock that was a little ahead", now + days(1), true),
             ("by one that was years ahead", now + days(9000), false),
         ];
-        for (name, time, _) in table {
-            let file = File::create(folder.join(name)).unwrap();
+        let part = |index: usize| format!("{index:016x}.{index:016x}");
+        for (index, (_, time, _)) in table.into_iter().enumerate() {
+            let file = File::create(folder.join(part(index))).unwrap();
             file.set_modified(time).unwrap();
         }
+        let other = File::create(folder.join("thesis.txt")).unwrap();
+        other.set_modified(now - days(9000)).unwrap();
         expire(&Folder::open(&folder).unwrap(), now);
-        for (name, _, stays) in table {
-            assert_eq!(folder.join(name).exists(), stays, "{name}");
+        for (index, (name, _, stays)) in table.into_iter().enumerate() {
+            assert_eq!(folder.join(part(index)).exists(), stays, "{name}");
         }
+        assert!(folder.join("thesis.txt").exists(), "it is not of part-push");
         fs::remove_dir_all(folder).unwrap();
     }
 }

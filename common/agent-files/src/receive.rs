@@ -282,17 +282,10 @@ impl Destination for PushDestination {
 
 /// The partial file of this name.
 fn part(push_folder: &PushFolder, partial_key: &str) -> Result<PartialNames, FileFault> {
-    if !is_partial_key(partial_key) {
+    if !push_folder::is_partial_key(partial_key) {
         return Err(FileFault::OutOfOrder);
     }
     Ok(push_folder::part(&push_folder.folder()?, partial_key))
-}
-
-/// Whether this may be the name of a partial file: two words of hexadecimal digits.
-fn is_partial_key(key: &str) -> bool {
-    let is_number = |word: &str| word.len() == 16 && record::hex::decode(word).is_some();
-    key.split_once('.')
-        .is_some_and(|(location, version)| is_number(location) && is_number(version))
 }
 
 impl Serve for Push {

@@ -3,21 +3,23 @@
 //!
 //! Files are opened by their names in a directory, which are no symbolic links. A link on the path
 //! to a directory is followed only if this user, root or the owner of the workspace has made it,
-//! and so are the links on the path to which it leads.
+//! and if no others could have renamed it to this name. So are the links on the path to which it
+//! leads.
 
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, openat, readlinkat, renameat};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlinkat, renameat};
 use nix::sys::stat::{Mode, fstat, mkdirat};
-use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
+use nix::unistd::{UnlinkatFlags, geteuid, linkat, unlinkat};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 use wire::files::FileFault;
 
 const TYPE: u32 = 0o170_000;
@@ -129,12 +131,23 @@ impl<'a> Walk<'a> {
         if !self.owners.contains(&meta.st_uid) {
             return Err(FileFault::LinkOfOther(self.path.into()));
         }
+        if self.may_be_renamed_in(folder).map_err(fault)? {
+            return Err(FileFault::RenamedLink(self.path.into()));
+        }
         self.links += 1;
         if self.links > MAX_LINKS {
             return Err(fault(Errno::ELOOP));
         }
         // the target of this very link, whatever has its name by now
         Ok(readlinkat(&link, "").map_err(fault)?.into())
+    }
+
+    /// Whether others could have given a link in this directory its name, so that its owner does
+    /// not show who wants it to be followed. Members of a group that may write are trusted.
+    fn may_be_renamed_in(&self, folder: &Folder) -> nix::Result<bool> {
+        let meta = fstat(folder)?;
+        let is_of_trusted = self.owners.contains(&meta.st_uid) || meta.st_mode & 0o020 != 0;
+        Ok(!is_of_trusted || meta.st_mode & (0o002 | STICKY) == 0o002)
     }
 }
 
@@ -280,7 +293,8 @@ impl Folder {
     }
 
     /// Opens a file that may be read while it is written: a new file with this mode before the
-    /// umask, or a FIFO or link that this user has put in its place.
+    /// umask, or a FIFO or link that this user has put in its place. A file to which the link leads
+    /// gets no more rights than this mode.
     pub fn open_log(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<File> {
         let write = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let new = write | OFlag::O_CREAT | OFlag::O_EXCL;
@@ -298,13 +312,15 @@ impl Folder {
         }
         match meta.st_mode & TYPE {
             nix::libc::S_IFLNK => {
-                let target = PathBuf::from(readlinkat(&found, "")?);
+                let mut walk = Walk::of_user(Path::new(name.as_ref()), false)?;
+                let in_words = |fault: FileFault| io::Error::other(fault.to_string());
+                let target = walk.target(self, name.as_ref()).map_err(in_words)?;
                 let parent = target.parent().unwrap_or(Path::new("."));
-                let folder = Walk::of_user(parent, false)?.to(self, parent);
-                let folder = folder.map_err(|fault| io::Error::other(fault.to_string()))?;
+                let folder = walk.to(self, parent).map_err(in_words)?;
                 let name = target.file_name().ok_or(io::ErrorKind::IsADirectory)?;
-                let flags = write | OFlag::O_CREAT | OFlag::O_TRUNC;
-                Ok(File::from(openat(&folder, name, flags, mode)?))
+                let file = File::from(openat(&folder, name, write | OFlag::O_CREAT, mode)?);
+                empty(&file, mode)?;
+                Ok(file)
             }
             nix::libc::S_IFIFO => {
                 let file = File::from(openat(self, name.as_ref(), write, mode)?);
@@ -324,6 +340,17 @@ impl Folder {
         new: impl AsRef<OsStr>,
     ) -> io::Result<()> {
         Ok(renameat(self, name.as_ref(), folder, new.as_ref())?)
+    }
+
+    /// Gives a file another name, which must be free.
+    pub fn link(&self, name: impl AsRef<OsStr>, new: impl AsRef<OsStr>) -> io::Result<()> {
+        Ok(linkat(
+            self,
+            name.as_ref(),
+            self,
+            new.as_ref(),
+            AtFlags::empty(),
+        )?)
     }
 
     /// Removes a file or a link, which may be missing.
@@ -379,21 +406,44 @@ impl Folder {
     /// Whether this user has made the directory. A file system may show other owners, as NFS does
     /// to root; a new file in the directory shows which owner it gives this user.
     pub fn is_ours(&self) -> bool {
-        const OWNER: &str = ".owner";
         let Ok(owner) = fstat(self).map(|meta| meta.st_uid) else {
             return false;
         };
-        owner == geteuid().as_raw()
-            || self.create(OWNER, &[]).is_ok_and(|file| {
-                let _ = self.remove(OWNER);
-                file.metadata().is_ok_and(|meta| meta.uid() == owner)
-            })
+        if owner == geteuid().as_raw() {
+            return true;
+        }
+        // a name that no other host of a push uses at the same time
+        let time = SystemTime::now().duration_since(UNIX_EPOCH);
+        let nanos = time.unwrap_or_default().as_nanos();
+        let name = format!(".owner.{}.{nanos}", std::process::id());
+        self.create(&name, &[]).is_ok_and(|file| {
+            let _ = self.remove(&name);
+            file.metadata().is_ok_and(|meta| meta.uid() == owner)
+        })
     }
 
     /// Whether only this user can have put anything into the directory.
     pub fn is_private(&self) -> bool {
         fstat(self).is_ok_and(|meta| meta.st_mode & 0o022 == 0) && self.is_ours()
     }
+}
+
+/// Empties a file behind a link. One of another user, or one that has other names, which may be in
+/// places that this user did not mean, is refused.
+fn empty(file: &File, mode: Mode) -> io::Result<()> {
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Ok(());
+    }
+    if meta.uid() != geteuid().as_raw() || meta.nlink() != 1 {
+        return Err(io::Error::other(
+            "the link leads to a file of another user, or to one that has several names",
+        ));
+    }
+    if meta.mode() & 0o777 & !mode.bits() != 0 {
+        file.set_permissions(fs::Permissions::from_mode(meta.mode() & mode.bits()))?;
+    }
+    file.set_len(0)
 }
 
 /// The first directory, among this one and those above it by the given and by the real path, in
@@ -406,4 +456,43 @@ pub fn writable_by_others(path: &Path) -> Option<PathBuf> {
     };
     let mut all = path.ancestors().chain(real.ancestors());
     all.find(is_open).map(Path::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_log_goes_through_a_link_only_to_a_file_that_has_no_other_name() {
+        let path = std::env::temp_dir().join(format!("dgl-tools-logs-{}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        let folder = Folder::open(&path).unwrap();
+        let mode = |name: &str| fs::metadata(path.join(name)).unwrap().mode() & 0o777;
+        let set_mode = |name: &str, mode| {
+            fs::set_permissions(path.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        };
+        fs::write(path.join("target"), "earlier").unwrap();
+        set_mode("target", 0o644);
+        symlink("target", path.join("link")).unwrap();
+        let log = folder.open_log("link", 0o600).unwrap();
+        assert_eq!((mode("target"), log.metadata().unwrap().len()), (0o600, 0));
+        symlink("new", path.join("to-new")).unwrap();
+        folder.open_log("to-new", 0o600).unwrap();
+        assert_eq!(mode("new"), 0o600);
+        symlink("/dev/null", path.join("null")).unwrap();
+        folder.open_log("null", 0o600).unwrap();
+
+        fs::write(path.join("model"), "model").unwrap();
+        fs::hard_link(path.join("model"), path.join("second")).unwrap();
+        symlink("model", path.join("to-model")).unwrap();
+        assert!(folder.open_log("to-model", 0o600).is_err());
+        // anybody may have renamed the link
+        set_mode("", 0o777);
+        assert!(folder.open_log("link", 0o600).is_err());
+        set_mode("", 0o1777);
+        assert!(folder.open_log("link", 0o600).is_ok());
+        assert_eq!(fs::read(path.join("model")).unwrap(), b"model");
+        fs::remove_dir_all(path).unwrap();
+    }
 }

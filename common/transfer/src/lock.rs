@@ -2,16 +2,17 @@
 //! flock(2), which the kernel takes back when its processes end, however they end.
 //!
 //! The file names its owner. All processes of one owner, on all hosts that see the directory, have
-//! the lock together: each holds it shared, and the name changes only while nobody else holds it.
+//! the lock together: each holds it shared. It is never changed, and only a process that holds it
+//! alone removes it.
 
 use crate::folder::Folder;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::unistd::geteuid;
 use std::fs::{File, Metadata, Permissions};
-use std::io::{self, Read as _, Seek as _, Write as _};
+use std::io::{self, Read as _, Seek as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The longest name of an owner, in bytes.
 const LONGEST_NAME: u64 = 256;
@@ -62,54 +63,53 @@ impl Lock {
     /// Takes the lock of this name for an owner, if no other owner has it.
     pub fn take(folder: &Folder, name: &'static str, owner: &str) -> io::Result<LockAttempt> {
         for _ in 0..ATTEMPTS {
-            let file = open(folder, name)?;
-            let exclusive = FlockArg::LockExclusiveNonblock;
-            let file = match Flock::lock(file.try_clone()?, exclusive) {
-                Ok(mut lock) => {
-                    lock.set_len(0)?;
-                    lock.write_all(owner.as_bytes())?;
-                    // another owner may be faster; the name that is read afterwards shows it
-                    lock.relock(FlockArg::LockSharedNonblock).map(|()| lock)
+            let Some(file) = open(folder, name)? else {
+                match make(folder, name, owner)? {
+                    Made::Taken(file) => return Ok(Lock::taken(folder, name, file)),
+                    Made::NoLocks(error) => return Ok(LockAttempt::NoLocks(error)),
+                    // another process was faster
+                    Made::Late => continue,
                 }
-                Err((_, Errno::EWOULDBLOCK)) => {
-                    let holder = read(&file)?;
-                    if holder != owner && !holder.is_empty() {
-                        return Ok(LockAttempt::Busy(holder));
-                    }
-                    let shared = Flock::lock(file, FlockArg::LockSharedNonblock);
-                    shared.map_err(|(_, error)| error)
-                }
-                Err((_, error)) => Err(error),
             };
-            let file = match file {
-                Ok(lock) => lock,
-                // another owner is about to take or release it
-                Err(Errno::EWOULDBLOCK) => {
-                    std::thread::sleep(PAUSE);
+            // the owner before may have removed it
+            let Some(holder) = read(&file)?.filter(|_| has_name(&file, folder, name)) else {
+                continue;
+            };
+            let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(lock) => {
+                    // its processes have ended; only one that locks it alone removes it
+                    if has_name(&lock, folder, name) {
+                        folder.remove(name)?;
+                    }
                     continue;
                 }
-                Err(error @ (Errno::ENOSYS | Errno::ENOLCK | Errno::EOPNOTSUPP)) => {
-                    let _ = folder.remove(name);
-                    return Ok(LockAttempt::NoLocks(error));
-                }
-                Err(error) => return Err(error.into()),
+                Err((file, Errno::EWOULDBLOCK)) => file,
+                // the lock of another user, which this one must not write to, on NFS
+                Err((_, Errno::EBADF)) => return Ok(LockAttempt::Busy(holder)),
+                Err((_, error)) => return no_locks(error).map(LockAttempt::NoLocks),
             };
-            // the owner before may have removed the file
-            if !has_name(&file, folder, name) {
-                continue;
+            if holder != owner {
+                return Ok(LockAttempt::Busy(holder));
             }
-            let holder = read(&file)?;
-            return Ok(if holder == owner {
-                LockAttempt::Taken(Lock {
-                    folder: folder.clone(),
-                    name,
-                    file,
-                })
-            } else {
-                LockAttempt::Busy(holder)
-            });
+            match Flock::lock(file, FlockArg::LockSharedNonblock) {
+                Ok(file) if has_name(&file, folder, name) => {
+                    return Ok(Lock::taken(folder, name, file));
+                }
+                Ok(_) => {}
+                // another process finds out whether it is held
+                Err((_, Errno::EWOULDBLOCK)) => std::thread::sleep(PAUSE),
+                Err((_, error)) => return no_locks(error).map(LockAttempt::NoLocks),
+            }
         }
         Ok(LockAttempt::Busy(String::new()))
+    }
+
+    fn taken(folder: &Folder, name: &'static str, file: Flock<File>) -> LockAttempt {
+        LockAttempt::Taken(Lock {
+            folder: folder.clone(),
+            name,
+            file,
+        })
     }
 }
 
@@ -122,30 +122,96 @@ impl Drop for Lock {
     }
 }
 
-/// Opens the file for all who can write in the directory.
-fn open(folder: &Folder, name: &str) -> io::Result<File> {
-    let flags = OFlag::O_RDWR | OFlag::O_CREAT;
-    let file = folder.open_file(name, flags).or_else(|error| {
-        // older versions used a link as the lock
-        let is_ours = |link: Metadata| link.is_symlink() && link.uid() == geteuid().as_raw();
-        if folder.stat(name).is_ok_and(is_ours) {
-            folder.remove(name)?;
-            return folder.open_file(name, flags);
-        }
-        Err(error)
+/// The result of making the file.
+enum Made {
+    Taken(Flock<File>),
+    Late,
+    NoLocks(Errno),
+}
+
+/// Makes the file, for all who can write in the directory. It has its owner and is locked before it
+/// gets its name, so that no other process finds it without them.
+fn make(folder: &Folder, name: &str, owner: &str) -> io::Result<Made> {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH);
+    let nanos = time.unwrap_or_default().as_nanos();
+    let new = format!("{name}.{}.{nanos}", std::process::id());
+    let file = folder.create(&new, owner.as_bytes()).inspect_err(|_| {
+        let _ = folder.remove(&new);
     })?;
     let of_folder = folder.metadata()?.mode();
     let (group, others) = ((of_folder & 0o020) * 3, (of_folder & 0o002) * 3);
-    // the mode of another user's file cannot be changed
-    let _ = file.set_permissions(Permissions::from_mode(0o600 | group | others));
-    Ok(file)
+    let made = file
+        .set_permissions(Permissions::from_mode(0o600 | group | others))
+        .and_then(|()| match Flock::lock(file, FlockArg::LockSharedNonblock) {
+            Ok(lock) => match folder.link(&new, name) {
+                Ok(()) => Ok(Made::Taken(lock)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Made::Late),
+                // a file system without hard links
+                Err(_) if folder.stat(name).is_err() => folder
+                    .rename(&new, folder, name)
+                    .map(|()| Made::Taken(lock)),
+                Err(_) => Ok(Made::Late),
+            },
+            Err((_, error)) => no_locks(error).map(Made::NoLocks),
+        });
+    let _ = folder.remove(&new);
+    made
 }
 
-fn read(mut file: &File) -> io::Result<String> {
-    let mut text = Vec::new();
+/// The error of a file system that has no locks.
+fn no_locks(error: Errno) -> io::Result<Errno> {
+    match error {
+        Errno::ENOSYS | Errno::ENOLCK | Errno::EOPNOTSUPP => Ok(error),
+        error => Err(error.into()),
+    }
+}
+
+/// Opens the file, if it is there. It is not changed, because anybody who can write in the
+/// directory may have given another file its name.
+fn open(folder: &Folder, name: &str) -> io::Result<Option<File>> {
+    // NFS wants the right to write for a lock that excludes others
+    let opened = folder.open_file(name, OFlag::O_RDWR).or_else(|error| {
+        if error.kind() == io::ErrorKind::PermissionDenied {
+            return folder.file(name);
+        }
+        Err(error)
+    });
+    match opened {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        // older versions used a link as the lock
+        Err(error) => {
+            let is_ours = |link: Metadata| link.is_symlink() && link.uid() == geteuid().as_raw();
+            if folder.stat(name).is_ok_and(is_ours) {
+                folder.remove(name)?;
+                return Ok(None);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The owner that the file names; `None` if the file is being removed. A file that names none is
+/// not a lock, and is left alone.
+fn read(mut file: &File) -> io::Result<Option<String>> {
+    let meta = file.metadata()?;
+    let mut text = String::new();
     file.rewind()?;
-    file.take(LONGEST_NAME).read_to_end(&mut text)?;
-    Ok(String::from_utf8_lossy(&text).into_owned())
+    let is_text = file
+        .take(LONGEST_NAME + 1)
+        .read_to_string(&mut text)
+        .is_ok();
+    let is_owner = is_text
+        && text.len() as u64 <= LONGEST_NAME
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    match meta.nlink() {
+        0 => Ok(None),
+        // beside the name with which it was made
+        1 | 2 if is_owner => Ok(Some(text)),
+        _ => Err(io::Error::other(
+            "a file that is not a lock has the name of the lock",
+        )),
+    }
 }
 
 fn has_name(file: &File, folder: &Folder, name: &str) -> bool {

@@ -55,6 +55,7 @@ impl Tree {
         opened.map_err(|fault| match fault {
             FileFault::LeadsOut(_) => FileFault::LeadsOut(folder.into()),
             FileFault::LinkOfOther(_) => FileFault::LinkOfOther(folder.into()),
+            FileFault::RenamedLink(_) => FileFault::RenamedLink(folder.into()),
             other => other,
         })
     }

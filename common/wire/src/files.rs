@@ -483,6 +483,8 @@ pub enum FileFault {
     LeadsOut(Text),
     /// A symbolic link on the way to this directory was made by another user.
     LinkOfOther(Text),
+    /// A symbolic link on the way to this directory may have got its name from another user.
+    RenamedLink(Text),
     /// Bytes are missing.
     NotWhole,
     /// The checksum of the received content differs from that of the sent content.
@@ -545,6 +547,12 @@ impl fmt::Display for FileFault {
             FileFault::LinkOfOther(folder) => write!(
                 f,
                 "{} is reached by a symbolic link that belongs to another user",
+                shown(folder)
+            ),
+            FileFault::RenamedLink(folder) => write!(
+                f,
+                "{} is reached by a symbolic link in a directory in which other users can rename \
+                 it",
                 shown(folder)
             ),
             FileFault::NotWhole => f.write_str("it did not arrive whole"),

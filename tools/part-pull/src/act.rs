@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use transfer::fates::{Fate, Fates};
+use transfer::folder::writable_by_others;
 use transfer::lock::LockAttempt;
 use wire::files::{FileFault, FileRequest, Give};
 
@@ -170,6 +171,13 @@ fn claim_all(
         .collect();
     // in the same order for all, so that no two wait for each other
     folders.sort_unstable();
+    if let Some(open) = writable_by_others(&args.to).filter(|_| !folders.is_empty()) {
+        record::tell!(
+            "part-pull: other users can write to {}, and so replace what is below it\n  fix: run \
+             chmod o-w on this directory, or chmod +t if others have to write to it too",
+            open.display()
+        );
+    }
     let run = remote::random_token()?;
     let claims = folders.iter().map(|folder| claim(folder, &run, stop));
     Ok(claims.collect::<Result<_, _>>()?)
@@ -179,10 +187,18 @@ fn claim_all(
 fn claim(folder: &Path, run: &str, stop: &AtomicUsize) -> Result<Option<LockAttempt>, Fault> {
     let mut is_announced = false;
     while stop.load(Ordering::Relaxed) == 0 {
-        let attempt = local::claim(folder, run).map_err(|fault| {
-            Fault::item(folder.display().to_string(), fault.here())
+        let attempt = local::claim(folder, run).map_err(|problem| {
+            Fault::item(folder.display().to_string(), problem)
                 .fix("give a directory that you can write to with --to")
         })?;
+        if let LockAttempt::NoLocks(error) = &attempt {
+            record::tell!(
+                "part-pull: {}: its file system has no locks ({}), so other part-pulls do not \
+                 wait for this one\n  fix: run one at a time",
+                folder.display(),
+                error.desc()
+            );
+        }
         if !matches!(attempt, LockAttempt::Busy(_)) {
             return Ok(Some(attempt));
         }

@@ -24,9 +24,9 @@ const LOCK: &str = ".part-pull.lock";
 
 /// Claims a directory, which is made: two part-pulls that write the same file under the same
 /// temporary name would rename it unfinished.
-pub fn claim(folder: &Path, run: &str) -> Result<LockAttempt, FileFault> {
-    let folder = Folder::open_or_make(folder)?;
-    Ok(Lock::take(&folder, LOCK, run)?)
+pub fn claim(folder: &Path, run: &str) -> Result<LockAttempt, String> {
+    let folder = Folder::open_or_make(folder).map_err(|fault| fault.here())?;
+    Lock::take(&folder, LOCK, run).map_err(|error| error.to_string())
 }
 
 /// The umask of this process. It is read once, before there are threads, because reading it means
