@@ -1,9 +1,9 @@
-//! dgl.mk in the Makefile of a research repo: examples/dgl, on this machine and on real hosts.
+//! dgl.mk in the Makefile of a research repo: examples/dgl, on real hosts;
+//! ../cases/slow_pipelines.txt has it on this machine.
 
 use std::path::PathBuf;
 use support::{
-    Cluster, Ran, assert_has, made_by, partition, python_with_dgl, read, root, scratch, sh, tools,
-    write,
+    Cluster, made_by, partition, python_with_dgl, read, root, scratch, sh, tools, write,
 };
 
 /// A copy of the repo, as README tells a user to make one.
@@ -36,91 +36,6 @@ fn tools_that_path_does_not_lead_to_are_those_of_the_checkout() {
         "export DGL_TOOLS_CONNECT=local CARGO_TARGET_DIR='{built}' PATH=/usr/bin:/bin; {probe}"
     );
     sh(&folder, &script).ends(0).out_has("127.0.0.1");
-}
-
-#[test]
-fn slow_on_this_machine() {
-    let folder = example();
-    write(&folder, "ip_config.txt", "127.0.0.1\n");
-    partition(&folder, 1);
-    let here = |args: &str| -> Ran {
-        let script = format!(
-            "export DGL_TOOLS_CONNECT=local; {} WORKSPACE='{}'",
-            make(args),
-            folder.join("ws").display()
-        );
-        sh(&folder, &script)
-    };
-
-    assert!(
-        here("-n").out.contains("Nothing to be done for 'all'"),
-        "the repo's first target stays the first"
-    );
-    here("probe").ends(0).out_has("127.0.0.1");
-
-    let pushed = here("push");
-    pushed
-        .ends(0)
-        .out_has("7 files")
-        .out_has("; 0 there already");
-    assert!(
-        here("push").out.contains("0 files, 0 B; 7 there already"),
-        "nothing is pushed when nothing changed"
-    );
-    write(&folder, "code/new.py", "x");
-    std::fs::remove_file(folder.join("ws/data/part0/graph.dgl")).unwrap();
-    assert!(
-        here("push").out.contains("2 files"),
-        "what is new here, and what was lost there"
-    );
-
-    let job = concat!(
-        r#"TRAIN="sh -c 'echo rank \$\$RANK of \$\$WORLD_SIZE: \$\$GREETING' x" "#,
-        r#"ENV_FLAGS="--env 'GREETING=two  words'""#
-    );
-    here(&format!("train NUM_TRAINERS=2 {job}"))
-        .ends(0)
-        .out_has("trainer 1] rank 1 of 2: two words");
-    let logs = here("logs").out;
-    assert_has(&logs, "trainer-1.log");
-    assert_has(&logs, "rank 1 of 2");
-    here("train NUM_TRAINERS=1 TRAIN='sh -c \"exit 7\"'")
-        .ends(2)
-        .out_has("Error 7");
-    let verdict = here("why").out;
-    assert_has(&verdict, "status 7");
-    let older = "dgl.mk: this run is older than the last push:";
-    assert!(!here("why").out.contains(older));
-    here("push MAP_FLAGS=--no-such-flag").ends(2);
-    for shows in ["why", "logs"] {
-        here(shows).ends(0).out_has(older);
-    }
-    assert!(
-        !here("logs").out.contains("trainer-1.log"),
-        "the run before the last is not shown"
-    );
-    assert!(folder.join(".dgl-run/logs/run-1/trainer-1.log").is_file());
-    here("reap").ends(0);
-    here(concat!(
-        r#"train WORKERS=2 PART_CONFIG= NUM_SAMPLERS=3 "#,
-        r#"TRAIN="sh -c 'echo worker \$\$RANK of \$\$WORLD_SIZE'""#
-    ))
-    .ends(0)
-    .out_has("worker 1] worker 1 of 2");
-
-    // a stage that fails, first or in the midst, fails make
-    for (goal, args) in [
-        ("push", "HOSTS=none.txt"),
-        ("train", "MAP_FLAGS=--frobnicate"),
-        ("reap", "HOSTS=none.txt"),
-        ("train", "TRAIN="),
-        ("train", "TRAIN='sh -c x' RETRY=1"),
-    ] {
-        here(&format!("{goal} {args}")).ends(2);
-    }
-    sh(&folder, &make("push WORKSPACE="))
-        .ends(2)
-        .out_has("set WORKSPACE, the directory of the job");
 }
 
 #[test]
