@@ -267,64 +267,6 @@ fn refused(folder: &Path, table: &[(&str, i32, &str)]) {
 }
 
 #[test]
-fn what_a_machine_lacks_is_named() {
-    let folder = scratch();
-    // a machine without ssh, and one that allows no namespaces
-    sh(
-        &folder,
-        "mkdir bin && ln -sf /usr/bin/* bin && rm -f bin/ssh",
-    )
-    .ends(0);
-    executable(
-        &folder,
-        "forbids/unshare",
-        "#!/bin/sh\n[ \"$1\" != --help ] || exec /usr/bin/unshare --help\n\
-         echo 'unshare: unshare failed: Operation not permitted' >&2; exit 1\n",
-    );
-    let is_root = sh(&folder, "id -u").out == "0\n";
-    let forbidden = if is_root {
-        "this container may not make namespaces: unshare: unshare failed"
-    } else {
-        "ordinary users may not make namespaces here: unshare: unshare failed"
-    };
-    let table = [
-        (
-            "PATH=$PWD/bin \"$H\" up 1",
-            69,
-            "ssh is missing on this machine",
-        ),
-        ("PATH=$PWD/forbids:$PATH host-lab up 1", 69, forbidden),
-    ];
-    refused(&folder, &table);
-}
-
-#[test]
-fn wrong_use_of_host_lab_has_a_cure() {
-    let table = [
-        ("host-lab list", 2, "no hosts are up in"),
-        ("host-lab exec 1 true", 2, "no hosts are up in"),
-        ("host-lab up", 2, "up: '' is not a number of hosts"),
-        ("host-lab up 251", 2, "'251' is not a number of hosts"),
-        ("host-lab up 2 3", 2, "up: a second number: 3"),
-        ("host-lab up 2 --rate", 2, "--rate: its value is missing"),
-        ("host-lab up 2 --frob", 2, "--frob: no such flag"),
-        (
-            "LAB=/tmp/lab host-lab up 2",
-            2,
-            "a host has a directory of its own in that place",
-        ),
-        (
-            "mkdir lab && touch lab/file && host-lab up 2",
-            2,
-            "is a directory of something else",
-        ),
-        ("host-lab frob", 2, "frob: no such command"),
-        ("host-lab", 2, "COMMAND: is missing"),
-    ];
-    refused(&scratch(), &table);
-}
-
-#[test]
 fn a_folder_that_another_user_has_put_there_is_refused() {
     let folder = scratch();
     let made = "mkdir -p own other victim/srv && touch own/.cluster other/.cluster victim/srv/kept \

@@ -1,11 +1,9 @@
-//! Signals: Ctrl-C in a real terminal, a terminal that closes, nohup, a reader that goes away.
+//! Terminals: Ctrl-C in a real one, what fits one; ../cases/slow_every_tool.txt has other signals.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use support::{
-    Cluster, assert_has, command, make_folder, partition, path, ran, read, scratch, sh, soon, write,
-};
+use support::{Cluster, assert_has, command, partition, path, ran, read, scratch, sh, soon, write};
 
 /// A terminal of tmux, with a server of its own.
 struct Terminal {
@@ -89,16 +87,6 @@ impl Drop for Terminal {
 
 fn has(folder: &Path, file: &str, text: &str) -> bool {
     std::fs::read_to_string(folder.join(file)).is_ok_and(|all| all.contains(text))
-}
-
-/// Whether a process here belongs to the job.
-fn lives(folder: &Path, job: &str) -> bool {
-    sh(
-        folder,
-        &format!("grep -qs '^DGL_TOOLS_JOB={job}$' -z /proc/[0-9]*/environ"),
-    )
-    .status
-        == 0
 }
 
 #[test]
@@ -209,105 +197,6 @@ fn ctrl_c_ends_a_job_on_real_hosts() {
     let (status, err) = terminal.status();
     assert_eq!(status, "130", "{err}");
     cluster.assert_clean();
-}
-
-#[test]
-fn slow_term_hup_and_nohup() {
-    let folder = scratch();
-    write(&folder, "ip.txt", "127.0.0.1\n");
-    let wait = "dgl-env --role worker --workspace \"$PWD\" -- sh -c 'until [ -e go ]; do sleep \
-        0.05; done'";
-    let job = format!("ipconf-check ip.txt | {wait} >job.jsonl");
-    sh(&folder, &job).ends(0);
-    let started = "until grep -qs '\"started\"' out.jsonl || ! kill -0 $p; do sleep 0.05; done";
-    for (before, signal, status) in [("", "TERM", 143), ("", "HUP", 129), ("nohup", "TERM", 143)] {
-        let name = format!("signals-{}-{signal}{before}", std::process::id());
-        let spawn = format!(
-            "rm -f out.jsonl; {before} dgl-spawn --connect local --job {name} <job.jsonl \
-             >out.jsonl & p=$!; {started}"
-        );
-        sh(&folder, &format!("{spawn}; kill -{signal} $p; wait $p"))
-            .ends(status)
-            .err_has(&format!("was ended by SIG{signal}"));
-        assert!(!lives(&folder, &name), "{signal}");
-    }
-    let name = format!("signals-{}", std::process::id());
-    let nohup = format!(
-        "rm -f out.jsonl; nohup dgl-spawn --connect local --job {name} <job.jsonl >out.jsonl & \
-         p=$!; {started}"
-    );
-    sh(
-        &folder,
-        &format!("{nohup}; kill -HUP $p; kill -HUP $p; : >go; wait $p"),
-    )
-    .ends(0)
-    .err_has("ended well");
-}
-
-#[test]
-fn slow_a_reader_that_goes_away() {
-    let folder = scratch();
-    partition(&folder, 1);
-    write(&folder, "ip.txt", "127.0.0.1\n");
-    // more than a pipe holds
-    let many: String = (0..4000)
-        .map(|host| format!("10.0.{}.{}\n", host / 250, host % 250 + 1))
-        .collect();
-    write(&folder, "many.txt", many);
-    make_folder(&folder, "extras");
-    (0..1000).for_each(|file| write(&folder, format!("extras/{file}"), ""));
-    let planners = [
-        "ipconf-check many.txt",
-        "ipconf-check --emit ip_config many.txt",
-        "part-map --workspace /w --extra extras <many.jsonl",
-        "dgl-env --role worker --workspace /w --num-omp-threads 1 --master-port 29500 -- true \
-         <many.jsonl",
-    ];
-    sh(
-        &folder,
-        "ipconf-check many.txt | jq -c '.iface = \"eth0\" | .cpus = 1' >many.jsonl",
-    )
-    .ends(0);
-    for planner in planners {
-        let got = sh(
-            &folder,
-            &format!("{{ {planner}; echo $? >status; }} | head -n 1 | wc -l; cat status"),
-        );
-        assert_eq!(
-            (got.out.as_str(), got.err.as_str()),
-            ("1\n0\n", ""),
-            "{planner}"
-        );
-    }
-
-    // one that acts does all of its work, says it once, and keeps its status
-    let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace \"$PWD/ws\" \
-        >plan.jsonl
-                dgl-env --role worker -- sh -c 'seq 20000; touch done' \
-                    <plan.jsonl >well.jsonl
-                dgl-env --role worker -- sh -c 'seq 20000; exit 7' <plan.jsonl \
-                    >fails.jsonl";
-    sh(&folder, plan).ends(0);
-    let actors = [
-        ("part-push <plan.jsonl", 0),
-        ("host-probe <plan.jsonl", 0),
-        ("dgl-reap --list <plan.jsonl", 0),
-        ("dgl-spawn --no-push-check <well.jsonl", 0),
-        ("dgl-spawn --no-push-check --format human <well.jsonl", 0),
-        ("dgl-spawn --no-push-check <fails.jsonl", 7),
-    ];
-    for (actor, status) in actors {
-        let name = actor.split(' ').next().unwrap();
-        // the reader has gone before the first record
-        let script = format!(
-            "rm -f gone; {{ until [ -e gone ]; do sleep 0.01; done; {actor} --connect local; echo \
-             $? >status; }} | {{ exec <&-; : >gone; }}; cat status"
-        );
-        let got = sh(&folder, &script);
-        assert_eq!(got.out, format!("{status}\n"), "{actor}: {}", got.err);
-        got.err_has_times(&format!("{name}: stdout: "), 1);
-    }
-    assert!(folder.join("ws/done").exists() && folder.join("ws/data/part0/graph.dgl").exists());
 }
 
 #[test]
