@@ -1,4 +1,4 @@
-//! part-push: names, modes, times and content arrive as they are, whatever a host has.
+//! part-push: odd names and hosts; ../cases/slow_part_push.txt has sizes, times and modes.
 
 use crate::lab::tree;
 use crate::local::{assert_arrived, busybox, map, ours, plan, push, pushed};
@@ -6,7 +6,6 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use support::{Cluster, executable, make_folder, noise, scratch, sh, shells, write};
 
 #[test]
@@ -77,71 +76,6 @@ fn slow_odd_names_arrive_as_they_are_and_are_never_run() {
 }
 
 #[test]
-fn slow_sizes_times_and_modes_and_what_was_there() {
-    let folder = plan(&[
-        ("empty", vec![]),
-        ("one", noise(1, 1)),
-        ("block", noise(2, 512)),
-        ("large", noise(3, 17 << 20)),
-    ]);
-    sh(
-        &folder,
-        "chmod 750 src/one; touch -d '2001-02-03 04:05:06.123456789' src/large",
-    );
-    map(&folder);
-    push(&folder, "--dry-run")
-        .ends(0)
-        .out_has("5 files to send, 18 MB");
-    assert!(!folder.join("ws").exists());
-    assert_eq!(push(&folder, "--progress never").err, "");
-    let (ours, theirs) = (folder.join("src"), folder.join("ws/src"));
-    // before it is read
-    let large = fs::metadata(theirs.join("large")).unwrap();
-    assert!(large.atime() > large.mtime(), "it looks unused for years");
-    assert_eq!(tree(&ours), tree(&theirs));
-    for name in ["empty", "one", "block", "large"] {
-        let about = |folder: &Path| {
-            fs::metadata(folder.join(name))
-                .map(|meta| (meta.mode(), meta.mtime(), meta.mtime_nsec()))
-                .unwrap()
-        };
-        assert_eq!(about(&ours), about(&theirs), "{name}");
-    }
-    // same size and time, another content: only a checksum tells
-    sh(
-        &folder,
-        "printf x | dd of=ws/src/large conv=notrunc bs=1 seek=9 2>/dev/null; touch -r src/large \
-         ws/src/large",
-    );
-    push(&folder, "").err_has("0 files, 0 B; 5 there already");
-    push(&folder, "--verify")
-        .ends(0)
-        .err_has("1 file, 18 MB; 4 there already");
-    assert_eq!(tree(&ours), tree(&theirs));
-
-    // a source that changed is an error for that file, and what stood there stays
-    write(&ours, "one", "changed");
-    fs::remove_file(ours.join("block")).unwrap();
-    fs::remove_dir_all(folder.join("ws/src")).unwrap();
-    make_folder(&folder, "ws/src");
-    write(&theirs, "one", "as it was");
-    let changed = push(&folder, "");
-    let faults: Vec<_> = pushed(&changed.out)
-        .into_iter()
-        .filter(|(ok, ..)| !ok)
-        .map(|(.., error)| error)
-        .collect();
-    changed.ends(1);
-    assert!(faults.len() == 2);
-    assert!(
-        faults[0].contains("No such file") && faults[1].contains("changed since"),
-        "{faults:?}"
-    );
-    assert_eq!(fs::read(theirs.join("one")).unwrap(), b"as it was");
-    assert!(theirs.join("large").exists() && !theirs.join("block").exists());
-}
-
-#[test]
 fn new_directories_have_what_the_umask_of_the_login_allows() {
     for (mask, mode) in [("002", 0o775), ("027", 0o750), ("077", 0o700)] {
         let folder = plan(&[("a", noise(1, 1000))]);
@@ -192,30 +126,6 @@ fn slow_the_script_runs_in_every_shell_of_a_host() {
             );
         }
     }
-}
-
-#[test]
-fn what_else_is_there_stays() {
-    let folder = plan(&[]);
-    for file in ["new/a", "new/deep/a", "old/a", "old/deep/new/a"] {
-        let file = folder.join("src").join(file);
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, "ours").unwrap();
-    }
-    let ws = folder.join("ws/src");
-    write(&ws, "old/deep/mine", "theirs");
-    write(&ws, "old/a", "theirs");
-    map(&folder);
-    push(&folder, "").ends(0);
-    let mut expected = tree(&folder.join("src"));
-    expected.insert("old/deep/mine".into(), b"theirs".to_vec());
-    assert_eq!(tree(&ws), expected);
-    let mode = |folder: &str| fs::metadata(ws.join(folder)).unwrap().mode() & 0o7777;
-    assert_eq!(
-        (mode("new"), mode("new/deep"), mode("old/deep/new")),
-        (0o755, 0o755, 0o755)
-    );
-    assert!(ours(&folder.join("ws")).is_empty());
 }
 
 /// Otherwise a host would put together a file from parts that nobody has compared.

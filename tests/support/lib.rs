@@ -161,11 +161,6 @@ impl Ran {
     }
 
     #[track_caller]
-    pub fn err_begins(&self, text: &str) -> &Ran {
-        self.expect(self.err.starts_with(text), text)
-    }
-
-    #[track_caller]
     pub fn out_begins(&self, text: &str) -> &Ran {
         self.expect(self.out.starts_with(text), text)
     }
