@@ -6,7 +6,7 @@ SCRIPTS = dgl-copy dgl-launch gs-copy gs-launch host-lab
 COMMANDS = $(TOOLS) $(SCRIPTS)
 # host-agent is not a command of users, but they may read what it does on their hosts.
 PAGES = $(COMMANDS) host-agent
-GUIDES = dgl.mk dgl-tools dgl-tools-admin dgl-tools-clusters dgl-tools-connect dgl-tools-faq dgl-tools-jobs dgl-tools-partition dgl-tools-trouble
+GUIDES = dgl.mk dgl-tools dgl-tools-admin dgl-tools-clusters dgl-tools-connect dgl-tools-faq dgl-tools-jobs dgl-tools-partition dgl-tools-stalls dgl-tools-trouble
 FORMATS = dgl-tools-records
 CARGO_TARGET_DIR ?= target
 
@@ -37,7 +37,7 @@ check: need-check
 	shellcheck examples/*/*.sbatch examples/slurm/epilog.sh
 	shellcheck -s bash completions/dgl-tools.bash
 	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/dist.sh tests/debian.sh tests/kernel.sh tests/kernel/*.sh tests/kernel/init tests/venv.sh tests/pip.sh tests/torchfrtrace.sh tests/py-spy.sh tests/openssh.sh tests/s3.sh tests/recordings/*.sh tests/fixtures/*/*.sh tests/graphstorm/python.sh tests/glt/python.sh tests/demo.sh tests/run.sh tests/silence/*.sh tests/soak.sh fuzz/run tests/bench/*.sh site/pictures.sh .ci/run
-	mandoc -T lint -W warning $(PAGES:%=man/%.1) $(FORMATS:%=man/%.5) $(GUIDES:%=man/%.7)
+	mandoc -T lint -W warning common/wire/host-agent-protocol.7 $(PAGES:%=man/%.1) $(FORMATS:%=man/%.5) $(GUIDES:%=man/%.7)
 	@tests/weight.py sum
 
 # What tests/docs/linked.rs cannot know of dependencies: the licence texts of what is linked in, yanked versions, and known faults from

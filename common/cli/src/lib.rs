@@ -278,19 +278,7 @@ const HOSTS: &str = "Hosts";
 pub struct ConnectArgs {
     /// How to reach hosts: auto, ssh2, ssh, local, 'kubectl exec -i {login} --', 'dial COMMAND'
     ///
-    /// - `auto`: `ssh2` if it can log in, and otherwise `ssh`. This is the default.
-    ///
-    /// - `ssh2`: A library within the tool.
-    ///
-    /// - `ssh`: The program ssh(1).
-    ///
-    /// - `local`: This machine, without ssh.
-    ///
-    /// - `COMMAND`: A command that runs a shell on the host, such as `srun --overlap --unbuffered
-    ///   -N1 -n1 -w {name}`.
-    ///
-    /// - `dial COMMAND`: `COMMAND` starts an agent on every host, and the agents connect to this
-    ///   machine.
+    /// The default is auto: ssh2 if it can log in, and otherwise ssh.
     #[arg(long, env = "DGL_TOOLS_CONNECT", value_name = "HOW", hide_env = true)]
     pub connect: Option<String>,
 

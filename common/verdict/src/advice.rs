@@ -25,7 +25,7 @@ struct Advice {
     id: &'static str,
     words: Vec<&'static str>,
     when: &'static str,
-    text: &'static str,
+    text: String,
 }
 
 /// The facts that conditions test.
@@ -81,7 +81,7 @@ pub fn add(job: &JobHistory, finding: &mut JobFinding) {
             module: missing_module(&text).unwrap_or_default(),
             text: text.to_lowercase(),
         };
-        let text = |advice: &Advice| Some((advice.id, scene.not_followed(advice.text)?));
+        let text = |advice: &Advice| Some((advice.id, scene.not_followed(&advice.text)?));
         if let Some((id, text)) = ALL
             .iter()
             .filter(|advice| advice.fits(&scene))
@@ -110,7 +110,7 @@ impl Advice {
             id: field(paragraph, "id")?,
             words: field(paragraph, "words")?.split(" | ").collect(),
             when: field(paragraph, "when").unwrap_or_default(),
-            text: field(paragraph, "do")?,
+            text: field(paragraph, "do")?.replace('`', ""),
         })
     }
 
@@ -279,21 +279,22 @@ mod tests {
         text
     }
 
-    /// Writes text with links to other pages.
+    /// Writes text with links to other pages, and with code where it has backticks.
     fn words(sentences: &str, text: &mut String) {
         let mut line = String::new();
-        for word in sentences.split(' ') {
-            let link = word.split_once('(').and_then(|(page, rest)| {
-                let (section, end) = rest.split_once(')')?;
-                let is_page = matches!(section, "1" | "5" | "7");
-                is_page.then(|| format!(".Xr {page} {section} {end}"))
-            });
+        let mut is_code = false;
+        let is_end = |letter| {
+            is_code ^= letter == '`';
+            letter == ' ' && !is_code
+        };
+        for word in sentences.split(is_end) {
+            let marked = link(word).or_else(|| code(word));
             let is_full = line.len() + word.len() > 95;
-            if (link.is_some() || is_full) && !line.is_empty() {
+            if (marked.is_some() || is_full) && !line.is_empty() {
                 writeln!(text, "{}", std::mem::take(&mut line)).unwrap();
             }
-            match link {
-                Some(link) => writeln!(text, "{}", link.trim_end()).unwrap(),
+            match marked {
+                Some(marked) => writeln!(text, "{}", marked.trim_end()).unwrap(),
                 None if line.is_empty() => line = word.replace('\\', "\\e"),
                 None => line += &format!(" {word}"),
             }
@@ -309,6 +310,28 @@ mod tests {
         }
     }
 
+    fn link(word: &str) -> Option<String> {
+        let (page, rest) = word.split_once('(')?;
+        let (section, end) = rest.split_once(')')?;
+        let is_page = matches!(section, "1" | "5" | "7");
+        is_page.then(|| format!(".Xr {page} {section} {end}"))
+    }
+
+    /// `` (`ls -l`), `` is `.Ql ( ls -l ) ,`: mdoc sets the punctuation around code apart.
+    fn code(word: &str) -> Option<String> {
+        let (before, rest) = word.split_once('`')?;
+        let (code, after) = rest.rsplit_once('`')?;
+        let code = code.replace('\\', "\\e").replace('"', "\\(dq");
+        let escaped = |word: &str| match word {
+            "|" | "." => format!("\\&{word}"),
+            _ => word.to_owned(),
+        };
+        let before = before.chars().map(|letter| letter.to_string());
+        let after = after.chars().map(|letter| letter.to_string());
+        let parts = before.chain(code.split(' ').map(escaped)).chain(after);
+        Some(format!(".Ql {}", parts.collect::<Vec<_>>().join(" ")))
+    }
+
     /// DGL_TOOLS_WRITE_MANUAL=1 writes the section.
     #[test]
     fn the_manual_has_the_messages() {
@@ -318,13 +341,13 @@ mod tests {
         let page = std::fs::read_to_string(&path).unwrap();
         let (before, rest) = page.split_once(".Sh MESSAGES\n").unwrap();
         let (head, rest) = rest.split_once(".Ss ").unwrap();
-        let (_, after) = rest.split_once(".El\n.Sh SYMPTOMS\n").unwrap();
+        let (_, after) = rest.split_once(".El\n.Sh SEE ALSO\n").unwrap();
         // for readers whose locale is not UTF-8
         let marks = [('–', "\\(en"), ('“', "\\(lq"), ('”', "\\(rq")];
         let list = marks
             .into_iter()
             .fold(section(), |text, (mark, escape)| text.replace(mark, escape));
-        let made = format!("{before}.Sh MESSAGES\n{head}{list}.El\n.Sh SYMPTOMS\n{after}");
+        let made = format!("{before}.Sh MESSAGES\n{head}{list}.El\n.Sh SEE ALSO\n{after}");
         if std::env::var_os("DGL_TOOLS_WRITE_MANUAL").is_some() {
             std::fs::write(&path, &made).unwrap();
         }
