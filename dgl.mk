@@ -1,7 +1,7 @@
 # To include in the Makefile of a research repo; dgl.mk(7) describes all targets and variables:
 #
 #   HOSTS       = ip_config.txt              one host on each line, or a table of hosts (CSV)
-#   WORKSPACE   = /data/job                  the directory of the job on every host
+#   WORKSPACE   = ~/job                      the directory of the job on every host
 #   PART_CONFIG = out/g.json                 what partition_graph wrote; a rule of your own may make it
 #   SCRIPTS     = code                       directories that go into the workspace
 #   TRAIN       = python3 code/train.py --part-config data/g.json

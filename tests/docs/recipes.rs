@@ -28,7 +28,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("A trainer that fails and does not end", "is Python"),
     ("A job that hangs", "stall.rs, why.rs"),
     ("A path that loses large packets", "preflight.rs"),
-    ("Leave a job running", "leave.rs"),
+    ("Leave a job running (tmux, nohup, sbatch)", "leave.rs"),
 ];
 
 const FACTS: &str = r#"{cpus: 8, gpus: 2, master_port: 29500, python: "3.8.1", dgl: "1.0.4",

@@ -9,7 +9,7 @@ fn recipe(program: &str, folder: &Path) -> String {
     let recipes = recipes_of("dgl-tools-jobs", "EXAMPLES");
     let shown = recipes
         .iter()
-        .find(|(name, _)| name == "Leave a job running");
+        .find(|(name, _)| name.starts_with("Leave a job running"));
     let (_, shown) = shown.expect("the section");
     let commands = shown
         .split("$ ")
