@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
-use support::{host_record, partition, root, scratch, sh, write};
+use support::{host_record, partition, read, recipe_commands, recipes_of, root, scratch, sh, write};
 
 /// A job of two trainers on this machine, of which the second fails with some words; its records in
 /// job.jsonl. Two jobs of one name do not run at the same time.
@@ -257,27 +257,25 @@ fn slow_flame_graphs_are_drawn_searched_and_followed_by_keyboard() {
     assert_eq!(report, expected);
 }
 
-/// What a display in the recipe "Figures for Prometheus" shows.
-fn figures_recipe(display: usize) -> String {
-    let manual = std::fs::read_to_string(root().join("man/dgl-tools-jobs.7")).unwrap();
-    let (_, recipe) = manual.split_once(".Ss Figures for Prometheus\n").unwrap();
-    let shown = recipe.split(".Bd -literal -offset indent\n").nth(display);
-    let (shown, _) = shown.unwrap().split_once("\n.Ed").unwrap();
-    let lines = shown.lines();
-    let lines = lines.map(|line| line.strip_prefix("$ ").unwrap_or(line));
-    lines.collect::<Vec<_>>().join("\n").replace("\\e", "\\")
+/// The program of the recipe "Figures for Prometheus".
+fn figures_program() -> String {
+    read(&root(), "examples/prometheus/figures.jq")
 }
 
 /// The recipe as it stands in the manual, on a job that stalls and goes on.
 #[test]
 fn slow_figures_for_prometheus_of_a_job_that_runs() {
     let folder = scratch();
-    write(&folder, "figures.jq", figures_recipe(1));
+    write(&folder, "figures.jq", figures_program());
     let job = "echo 127.0.0.1 | ipconf-check | dgl-env --role worker --workspace \"$PWD\" -- \
                sh -c 'read line <go; echo goes on; sleep 2; exit 3' >job.jsonl";
     sh(&folder, job).ends(0);
     // it writes figures more often than in the manual, and keeps all of them
-    let recipe = figures_recipe(2)
+    let recipes = recipes_of("dgl-tools-jobs", "EXAMPLES");
+    let mut shown = recipes
+        .iter()
+        .filter(|(name, _)| name == "Figures for Prometheus");
+    let recipe = recipe_commands(&shown.next().unwrap().1, &folder)
         .replace("sleep 15", "sleep 0.2")
         .replace(
             "dgl-spawn",
