@@ -23,7 +23,7 @@ trap end EXIT
 rich=$target/pictures-venv
 [ -d "$rich" ] || { python3 -m venv "$rich" && "$rich/bin/pip" install --quiet rich==14.2.0; }
 
-# What a terminal of 100 columns shows of a text with colours, as an SVG that loads nothing.
+# A text with colours as an SVG that loads nothing, in 100 columns: the terminal is wider, so that lines are broken between words here.
 terminal() { # NAME TITLE; the text comes from stdin
     "$rich/bin/python" -c '
 import re, sys
@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.text import Text
 path, title = sys.argv[1:]
 console = Console(record=True, width=100, file=open("/dev/null", "w"))
-console.print(Text.from_ansi(sys.stdin.read().rstrip()), soft_wrap=True)
+console.print(Text.from_ansi(sys.stdin.read().rstrip()))
 svg = re.sub(r"@font-face \{.*?\}", "", console.export_svg(title=title), flags=re.S)
 open(path, "w").write(svg.replace("Fira Code", "DejaVu Sans Mono"))
 ' "$pictures/$1.svg" "$2"
@@ -41,7 +41,7 @@ open(path, "w").write(svg.replace("Fira Code", "DejaVu Sans Mono"))
 screen() { # SECONDS SCRIPT
     rm -f "$work/done"
     printf 'cd %q\n%s\ntouch %q\nsleep 1000\n' "$work" "$2" "$work/done" >"$work/script"
-    tmux -L "${work##*/}" -f /dev/null new-session -d -x 100 -y "${rows:-30}" "LAB='$LAB' PATH='$PATH' '$host_lab' exec 1 bash '$work/script'"
+    tmux -L "${work##*/}" -f /dev/null new-session -d -x 200 -y "${rows:-30}" "LAB='$LAB' PATH='$PATH' '$host_lab' exec 1 bash '$work/script'"
     for _ in $(seq "$1"); do
         [ ! -e "$work/done" ] || break
         sleep 1
