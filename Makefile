@@ -141,6 +141,7 @@ bench: build
 	tests/bench/dial.sh
 	tests/bench/against.sh
 	tests/bench/stacks.sh
+	tests/bench/why.sh
 
 # Real jobs of DGL that go wrong on real hosts, as records: what dgl-why is tested with. Ten minutes; FAULTS= chooses some.
 recordings: need

@@ -1,7 +1,7 @@
 //! The syntax of errors of Python, torch, C++ and loggers: which lines begin a statement, and what
 //! a single line means.
 
-use aho_corasick::AhoCorasick;
+use aho_corasick::{AhoCorasick, MatchKind};
 use std::sync::LazyLock;
 
 /// The end of the line that begins a traceback. `Original` (torch, for an exception of another
@@ -96,25 +96,61 @@ static WORDS: LazyLock<Option<AhoCorasick>> =
 /// Finds lines that may be evidence in much text, of which most is none.
 pub struct EvidenceFinder(Option<AhoCorasick>);
 
+/// A word of each line that begins or names a statement. With more than 64 words, those of
+/// launchers included, aho-corasick examines each byte instead of 32 at once.
+const EVIDENCE_WORDS: [&str; 43] = [
+    TRACEBACK,
+    "(most recent call first)",
+    "xception",
+    "Error",
+    "Interrupt",
+    "Exit:",
+    "Timeout:",
+    "terminate called",
+    "erminated",
+    "():",
+    "corrupt",
+    "*** ",
+    "libgomp: ",
+    "OpenBLAS",
+    "' panicked at",
+    "error while loading",
+    "lookup error",
+    "version `GLIBC",
+    "' failed.",
+    "` failed.",
+    "Check failed",
+    "NCCL WARN",
+    "entire process down",
+    "Bus error",
+    "Segmentation fault",
+    "Illegal instruction",
+    "Aborted",
+    "Killed",
+    "oom-kill",
+    "oom_kill",
+    "Out of memory",
+    "slurmstepd: ",
+    "DUE TO ",
+    "space left on",
+    "quota exceeded",
+    "Cannot allocate",
+    "not found",
+    "t open ",
+    "ERROR",
+    "CRITICAL",
+    "FATAL",
+    "\"error\"",
+    "level=error",
+];
+
 impl EvidenceFinder {
     /// Also finds these words.
     pub fn with(words: &[&str]) -> EvidenceFinder {
-        const OTHERS: [&str; 12] = [
-            TRACEBACK,
-            "(most recent call first)",
-            "Fatal Python error",
-            "Exception",
-            "Error",
-            "Interrupt",
-            "Exit:",
-            "Timeout:",
-            "Killed",
-            "Aborted",
-            "Terminated",
-            "terminated with",
-        ];
-        let all = DEATHS.iter().chain(&LEVELS).chain(&OTHERS).chain(words);
-        EvidenceFinder(AhoCorasick::new(all).ok())
+        let finder = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostFirst)
+            .build(EVIDENCE_WORDS.iter().chain(words));
+        EvidenceFinder(finder.ok())
     }
 
     /// The offset of a word that begins or names a statement, or of one of the words given.
@@ -388,6 +424,18 @@ mod tests {
         ];
         for (line, start) in table {
             assert_eq!(LineStart::of(line), start, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_begins_a_statement_is_found_in_much_text() {
+        let finder = EvidenceFinder::with(&[]);
+        let others = [
+            "Fatal Python error: Aborted",
+            "Thread 1 (most recent call first):",
+        ];
+        for words in DEATHS.iter().chain(&LEVELS).chain(&others) {
+            assert!(finder.find(words.as_bytes()).is_some(), "{words}");
         }
     }
 
