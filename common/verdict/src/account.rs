@@ -26,7 +26,8 @@ pub enum Echo {
 }
 
 /// What libraries write when the process at the other end of a connection has ended or does not
-/// answer: gloo, NCCL, torch's store and RPC, tensorpipe, DGL's and GLT's RPC, MPI.
+/// answer: gloo, NCCL, torch's store and RPC, tensorpipe, DGL's and GLT's RPC, MPI. Of words that
+/// others write too, a star joins what must be there together.
 const PEER: [&str; 44] = [
     "connection closed by peer",
     "connection closed by remote peer",
@@ -38,7 +39,7 @@ const PEER: [&str; 44] = [
     "broken pipe",
     "socket timeout",
     "timed out waiting",
-    "timed out after",
+    "timed out after*waiting for clients",
     "wait timeout",
     "timed out in store based barrier",
     "timed out initializing process group",
@@ -94,7 +95,10 @@ const CHILD: [&str; 12] = [
 pub fn echo<'a>(lines: impl IntoIterator<Item = &'a str>) -> Echo {
     let lines: Vec<&str> = lines.into_iter().collect();
     let text = lines.join("\n").to_lowercase();
-    let has = |words: &[&str]| words.iter().any(|words| text.contains(words));
+    let has = |all: &[&str]| {
+        let mut all = all.iter();
+        all.any(|words| words.split('*').all(|part| text.contains(part)))
+    };
     // that of Python itself: those of libraries have the name of their module before it
     let is_lost = |line: &str| line.split(':').next() == Some("connectionerror");
     if has(&["childfailederror"]) {
@@ -442,4 +446,43 @@ pub fn last_words(evidence: &Evidence) -> Vec<&LogLine> {
         .rposition(|line| line.time_ms.saturating_add(AT_ONCE_MS) < last.time_ms);
     let first = earlier.map_or(0, |earlier| earlier + 1);
     errors[first.max(errors.len().saturating_sub(MAX_LINES))..].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_single_word_makes_an_echo() {
+        for (message, expected) in [
+            (
+                "RuntimeError: [pair.cc:534] Connection closed by peer [10.0.0.1]:1",
+                Echo::Peer,
+            ),
+            (
+                "TimeoutError: Timed out after 21 seconds waiting for clients. 2/4",
+                Echo::Peer,
+            ),
+            ("RuntimeError: Socket Timeout", Echo::Peer),
+            (
+                "RuntimeError: DataLoader timed out after 5 seconds",
+                Echo::None,
+            ),
+            (
+                "wandb.errors.CommError: Run initialization has timed out after 90.0 sec.",
+                Echo::None,
+            ),
+            (
+                "subprocess.TimeoutExpired: Command 'x' timed out after 30 seconds",
+                Echo::None,
+            ),
+            (
+                "filelock.Timeout: The file lock timed out after 9 s",
+                Echo::None,
+            ),
+            ("ValueError: loss is nan", Echo::None),
+        ] {
+            assert_eq!(echo([message]), expected, "{message}");
+        }
+    }
 }
