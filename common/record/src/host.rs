@@ -127,13 +127,13 @@ pub fn at_home(location: &str, path: &str, hosts: &[Host]) -> Result<String, Fau
         Some(below) if below.is_empty() || below.starts_with('/') => below,
         _ => return Ok(path.to_owned()),
     };
-    let fix = "write the directory out, from / on";
+    let fix = "give an absolute path";
     let mut homes = hosts.iter().map(|host| (host, host.facts.home.as_deref()));
     let first = homes.next();
     for (host, home) in first.into_iter().chain(homes) {
         let Some(home) = home else {
-            let problem = format!("{path}: the home of {} is not known", host.location());
-            let fix = format!("put host-probe before this tool, or {fix}");
+            let problem = format!("cannot expand {path} on {}", host.location());
+            let fix = format!("run host-probe first, or {fix}");
             return Err(Fault::data(location, problem).fix(fix));
         };
         if !home.starts_with('/') || home.contains('\0') {

@@ -57,7 +57,7 @@ fn title(run: &RunReport) -> String {
         None if run.began_ms.is_none() && recorded.is_some() => {
             format!("{job}: where its time goes")
         }
-        Some(summary) if summary.ok => format!("{job}: ended well"),
+        Some(summary) if summary.ok => format!("{job}: finished"),
         Some(_) => format!("{job}: failed"),
         None => format!("{job}: the records break off before its end"),
     }

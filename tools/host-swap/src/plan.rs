@@ -29,7 +29,7 @@ impl LostHosts {
         });
         if let Some(host) = foreign {
             let problem = format!(
-                "its host {} is {}, which the stream has not",
+                "its host {} is {}, which is not in the input",
                 host.id, host.ip
             );
             return Err(Fault::data(location, problem).fix(GIVE_STREAM).report());
@@ -77,7 +77,7 @@ pub fn swap(stream: &Stream, lost: &LostHosts, spares: Option<&Stream>) -> Resul
     let mut spares = spares.into_iter();
     for (id, why) in &lost.0 {
         let Some(host) = record::host_of(&hosts, *id) else {
-            let problem = format!("host {id} was lost, which the stream has not");
+            let problem = format!("host {id} was lost, but it is not in the input");
             return Err(Fault::data("--run", problem).fix(GIVE_STREAM).report());
         };
         let spare = loop {
@@ -94,7 +94,7 @@ pub fn swap(stream: &Stream, lost: &LostHosts, spares: Option<&Stream>) -> Resul
             notices.push(format!("{} is passed over: {problem}", spare.ip));
         };
         notices.push(format!(
-            "{} was lost ({why}); {} takes its place, which ip_config does not say yet",
+            "{} was lost ({why}); {} takes its place, but ip_config still has the old address",
             host.location(),
             spare.ip
         ));
