@@ -1,5 +1,5 @@
-//! dgl-spawn on this machine alone: secrets, loud processes, shells; ../cases/slow_jobs.txt has what
-//! commands can show.
+//! dgl-spawn on this machine alone: secrets, loud processes, shells;
+//! ../cases/slow_jobs.txt has what commands can show.
 
 use std::path::Path;
 use support::{Ran, host_record, read, scratch, sh, shells, write, write_records};
