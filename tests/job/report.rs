@@ -4,7 +4,9 @@
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
-use support::{host_record, partition, read, recipe_commands, recipes_of, root, scratch, sh, write};
+use support::{
+    host_record, partition, read, recipe_commands, recipes_of, root, scratch, sh, write,
+};
 
 /// A job of two trainers on this machine, of which the second fails with some words; its records in
 /// job.jsonl. Two jobs of one name do not run at the same time.

@@ -39,7 +39,6 @@ const TRIES: u32 = 10;
 #[derive(Debug)]
 pub struct HeldClaim {
     confirmed: Arc<AtomicBool>,
-    /// The thread that holds the sockets.
     _answers: SideThread,
 }
 
@@ -178,9 +177,7 @@ pub fn is_alive(job: &str, token: &str) -> bool {
 /// Something that a job holds.
 #[derive(Debug, PartialEq, Eq)]
 pub enum HeldName {
-    /// The name of a job.
     Job(String),
-    /// A port.
     Port(u16),
 }
 
@@ -270,7 +267,6 @@ struct Holding {
 }
 
 impl Holding {
-    /// The name of its job.
     fn job(&self) -> Option<&str> {
         self.answer.as_ref().map(|answer| &*answer.job)
     }

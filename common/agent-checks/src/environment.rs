@@ -15,7 +15,6 @@ use wire::probe::Python;
 /// How long `conda info --base` may take, which starts a Python.
 const CONDA_LIMIT: Duration = Duration::from_secs(20);
 
-/// A venv or a conda environment.
 pub struct Environment {
     pub prefix: String,
     pub interpreter: String,

@@ -99,7 +99,6 @@ fn facts(workspace: Option<&str>) -> Facts {
     }
 }
 
-/// The requested environment and its Python.
 fn find_python(request: &Probe, probed: &mut Probed) {
     let environment = match environment::find(&request.python) {
         Ok(environment) => environment,

@@ -9,7 +9,6 @@ use wire::preflight::Module;
 
 /// The question. It is passed in a variable, because csh allows no newline within quotes.
 const QUESTION: &str = include_str!("python_facts.py");
-/// The variable that holds the question.
 const QUESTION_VARIABLE: &str = "DGL_TOOLS_QUESTION";
 /// The variable with the script that the Python will run.
 const SCRIPT_VARIABLE: &str = "DGL_TOOLS_SCRIPT";
@@ -23,7 +22,6 @@ const WHY_SHOWN: usize = 300;
 #[derive(Debug, Default, PartialEq)]
 pub struct PythonFacts {
     pub version: Option<String>,
-    /// The path of the interpreter itself.
     pub executable: Option<String>,
     pub dgl: Option<String>,
     pub torch: Option<String>,

@@ -53,7 +53,6 @@ struct DirectConnection {
 }
 
 impl DirectListener {
-    /// Opens the port and reports it.
     pub fn open(
         listen: &Listen,
         output: &EventOutput,
@@ -173,7 +172,6 @@ impl Connections {
     }
 }
 
-/// Serves a connection to its end.
 fn serve(greeting: PeerGreeting, caller: Caller, files: &Arc<IncomingFiles>) {
     let PeerGreeting {
         connection: link,

@@ -37,7 +37,6 @@ pub struct Giver {
 }
 
 impl Giver {
-    /// The directory must exist.
     pub fn begin(give: &Give, output: Arc<EventOutput>) -> Result<Giver, Failure> {
         let base = Folder::open(&at_home(give.base.path())).map_err(|fault| match fault {
             FileFault::LinkOfOther(_) | FileFault::RenamedLink(_) => {
@@ -187,7 +186,6 @@ impl Giver {
     }
 }
 
-/// A file that the tool wants.
 struct GivenFile<'w> {
     wanted: &'w FileToSend,
     /// Its directory and name.
@@ -271,7 +269,6 @@ impl SourceFile for &GivenFile<'_> {
     }
 }
 
-/// The connection to the tool.
 struct ToolOutlet<'a> {
     output: &'a EventOutput,
     requests: &'a mut Requests,

@@ -44,7 +44,6 @@ pub struct IncomingFiles {
 }
 
 impl IncomingFiles {
-    /// Creates a new identity.
     pub fn new() -> io::Result<IncomingFiles> {
         Ok(IncomingFiles {
             identity: Identity::new()?,
@@ -54,7 +53,6 @@ impl IncomingFiles {
         })
     }
 
-    /// Registers a file that is begun.
     pub fn add(&self, file: &Arc<IncomingFile>) {
         let key = file.request.partial_key.clone();
         self.by_partial_key.lock().insert(key, Arc::downgrade(file));
@@ -70,9 +68,7 @@ impl IncomingFiles {
 
 /// A file that arrives on this host and is passed on.
 pub struct IncomingFile {
-    /// The request that opened the file.
     pub request: Open,
-    /// The partial file.
     pub partial: Arc<Partial>,
     /// The output of the conversation that has begun it.
     pub events: Arc<EventOutput>,
@@ -82,11 +78,8 @@ pub struct IncomingFile {
 }
 
 struct State {
-    /// The checksum of the bytes that have arrived.
     sum: FileSum,
-    /// Whether the last block arrived compressed.
     is_packed: bool,
-    /// Whether no more comes.
     is_over: bool,
     /// Whether the file is wanted, so that it is handed on.
     is_wanted: bool,
@@ -95,7 +88,6 @@ struct State {
     forward: Option<TcpStream>,
 }
 
-/// What can be handed on next.
 pub enum Available {
     /// The bytes up to here have arrived.
     Until {
@@ -198,7 +190,6 @@ impl IncomingFile {
         }
     }
 
-    /// Whether no more comes.
     pub fn is_over(&self) -> bool {
         self.state.lock().is_over
     }

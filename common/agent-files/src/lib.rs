@@ -31,7 +31,6 @@ use std::sync::Arc;
 use wire::files::{FileRequest, Receive};
 use wire::{Event, Failure};
 
-/// Serves the rest of stdin.
 pub fn serve(
     first: FileRequest,
     mut requests: Requests,

@@ -265,7 +265,6 @@ pub fn is_partial_key(key: &str) -> bool {
         .is_some_and(|(location, version)| is_number(location) && is_number(version))
 }
 
-/// The directories of all pushes in a workspace.
 fn push_folders(base: &Folder) -> Vec<OsString> {
     let is_push_folder = |name: &OsString| {
         let rest = name.to_str().and_then(|name| name.strip_prefix(PREFIX));

@@ -26,7 +26,6 @@ use wire::files::{
     Receive,
 };
 
-/// A push to this host, over one connection.
 pub struct Push {
     output: Arc<EventOutput>,
     base: PathBuf,
@@ -181,7 +180,6 @@ impl Push {
         vec![(id, Err(fault))]
     }
 
-    /// Starts to hand a file on to another host.
     fn hand_on(&self, to: HandOn) {
         match self.passed_on.get(&to.id) {
             Some(file) => forward::begin(file, to, Arc::clone(&self.incoming)),
@@ -280,7 +278,6 @@ impl Destination for PushDestination {
     }
 }
 
-/// The partial file of this name.
 fn part(push_folder: &PushFolder, partial_key: &str) -> Result<PartialNames, FileFault> {
     if !push_folder::is_partial_key(partial_key) {
         return Err(FileFault::OutOfOrder);
@@ -341,7 +338,6 @@ impl Drop for Push {
     }
 }
 
-/// Receives a file that another host hands on.
 pub struct ForwardReceiver {
     output: Arc<EventOutput>,
     file: Arc<IncomingFile>,

@@ -15,7 +15,6 @@ const OVER_FAILED: u8 = 1;
 const OVER_LOST: u8 = 74;
 const OVER_MALFORMED: u8 = 65;
 
-/// Serves the requests of a conversation.
 pub trait Serve: Send {
     /// Carries out a request; an error ends the conversation. A request that takes long may look
     /// whether the next ones make it needless.

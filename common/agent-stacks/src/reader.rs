@@ -28,13 +28,11 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 #[derive(Debug, Default)]
 pub struct Reading {
     pub threads: Vec<Thread>,
-    /// Why the stacks could not be read, in words.
     pub error: Option<String>,
     pub why: Option<Why>,
 }
 
 impl Reading {
-    /// The stacks could not be read, for this reason.
     pub fn unreadable(why: Why, error: String) -> Reading {
         Reading {
             threads: Vec::new(),
@@ -85,9 +83,7 @@ pub fn has_python(pid: i32) -> bool {
         .any(|mapping| mapping.path.file_name().is_some_and(is_python))
 }
 
-/// Why a process could not be read.
 pub enum ReadProblem {
-    /// The kernel denies access.
     Denied,
     Other(String),
 }
@@ -97,7 +93,6 @@ pub struct Spy {
     pub process: ProcessHandle,
     opened: Option<PythonSpy>,
     with_locals: bool,
-    /// How many samples in a row have failed.
     pub failures: u32,
 }
 
@@ -111,7 +106,6 @@ impl Spy {
         }
     }
 
-    /// Reads the stacks of the threads.
     pub fn read_threads(&mut self, most_frames: usize) -> Result<Vec<Thread>, ReadProblem> {
         let traces = self.traces()?;
         Ok(threads(self.process.pid, &traces, most_frames))

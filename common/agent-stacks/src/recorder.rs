@@ -29,7 +29,6 @@ const MAX_PYTHONS: usize = 512;
 /// After this many failures in a row, a Python is examined again: it may have become another
 /// program.
 const FAILURES: u32 = 5;
-/// The frame of all stacks that are counted together.
 const OTHER_STACKS: &str = "other stacks";
 
 /// Locked by the thread that samples.
@@ -76,7 +75,6 @@ pub fn record(
     })
 }
 
-/// Keeps a parent that is a Python of the same role and rank.
 fn keep_python_parents(profiles: &mut [CountedStacks]) {
     let records = profiles.iter().map(|profile| &profile.record);
     let pythons: Vec<_> = records
@@ -88,7 +86,6 @@ fn keep_python_parents(profiles: &mut [CountedStacks]) {
     }
 }
 
-/// The recording of one Python.
 struct Recording<'s> {
     process: JobProcess,
     parent: Option<u32>,
@@ -160,14 +157,12 @@ fn sorted((name, counts): (Option<String>, HashMap<Vec<u32>, CountedStack>)) -> 
     ThreadProfile { name, stacks }
 }
 
-/// All samples of one process.
 #[derive(Default)]
 struct Samples {
     taken: u32,
     missed: u32,
     elapsed: Duration,
     counts: Counts,
-    /// Why the last sample failed.
     problem: Option<(Why, String)>,
 }
 
@@ -188,7 +183,6 @@ impl Samples {
         samples
     }
 
-    /// Samples once; returns whether to continue.
     fn once(&mut self, spy: &mut Spy) -> bool {
         let read = {
             let _turn = TURN.lock();
@@ -226,22 +220,18 @@ impl Samples {
     }
 }
 
-/// Stacks with their counts.
 #[derive(Default)]
 struct Counts {
-    /// All frames, and the index of each.
     frames: Vec<String>,
     positions: HashMap<String, u32>,
     /// The stacks of the threads of each name.
     threads: BTreeMap<Option<String>, HashMap<Vec<u32>, CountedStack>>,
-    /// How many different stacks there are.
     stacks: usize,
     /// The stack of each thread in the last sample, by its name and number.
     last: HashMap<(Option<String>, Option<u32>), Vec<u32>>,
 }
 
 impl Counts {
-    /// Counts the threads of one sample.
     fn add(&mut self, threads: Vec<Thread>) {
         let mut now = HashMap::with_capacity(threads.len());
         for thread in threads {

@@ -67,7 +67,6 @@ impl Blocked {
 
 macro_rules! calls {
     ($($(#[$only:meta])? $name:ident = $number:ident),+ $(,)?) => {
-        /// The calls in which threads wait.
         fn known(number: i64) -> Option<&'static str> {
             $(
                 $(#[$only])?

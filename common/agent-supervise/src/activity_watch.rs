@@ -51,7 +51,6 @@ const STRAYS: u32 = u32::MAX;
 pub struct ActivityWatch {
     pace: Duration,
     checked_at: Instant,
-    /// The CPU time of each process.
     processor: HashMap<ProcessHandle, Window<ProcessorTime>>,
     /// The files of each process and its children.
     files: HashMap<u32, Window<FileCounts>>,
@@ -215,7 +214,6 @@ impl NetCounts {
 }
 
 impl ActivityWatch {
-    /// Begins to watch now.
     pub fn begin(pace: Duration, now: Instant) -> ActivityWatch {
         ActivityWatch {
             pace,
@@ -331,9 +329,9 @@ impl ActivityWatch {
             let mut rests = true;
             for process in family.iter().filter(|_| computes(*index)) {
                 let stat = &stats[&process.pid];
-                rests &= !self.examine_processor(*index, *process, stat, (checked_at, now));
+                rests &= !self.examine_processor(*index, *process, stat, checked_at, now);
             }
-            if self.examine_files(*index, &family, (checked_at, now)) || !rests {
+            if self.examine_files(*index, &family, checked_at, now) || !rests {
                 continue;
             }
             resting.insert(*index);
@@ -344,7 +342,7 @@ impl ActivityWatch {
             let net = NetCounts::of_host();
             for (index, family) in families.iter().filter(|(index, _)| asks(index)) {
                 let family: Vec<ProcessHandle> = family.iter().map(handle).collect();
-                self.examine_net(*index, &family, (&net, computes(*index)), now);
+                self.examine_net(*index, &family, &net, computes(*index), now);
             }
         }
         if now.saturating_duration_since(checked_at) > self.pace * LATE {
@@ -375,7 +373,8 @@ impl ActivityWatch {
         index: u32,
         process: ProcessHandle,
         stat: &Stat,
-        (checked_at, now): (Instant, Instant),
+        checked_at: Instant,
+        now: Instant,
     ) -> bool {
         let window = self.processor.entry(process).or_insert_with(|| Window {
             begun: checked_at,
@@ -408,7 +407,8 @@ impl ActivityWatch {
         &mut self,
         index: u32,
         family: &[ProcessHandle],
-        (checked_at, now): (Instant, Instant),
+        checked_at: Instant,
+        now: Instant,
     ) -> bool {
         let mut counts = FileCounts::now(family);
         let window = self.files.entry(index).or_insert_with(|| Window {
@@ -431,7 +431,8 @@ impl ActivityWatch {
         &mut self,
         index: u32,
         family: &[ProcessHandle],
-        (net, computes): (&NetCounts, bool),
+        net: &NetCounts,
+        computes: bool,
         now: Instant,
     ) {
         let held = |process: &ProcessHandle| procfs::socket_inodes(process.pid);
@@ -604,7 +605,7 @@ mod tests {
         for (ticks, children, computes, moves) in table {
             let mut watch = ActivityWatch::begin(Duration::from_secs(1), begun);
             let stat = stat(ticks, children);
-            let found = watch.examine_processor(0, PROCESS, &stat, (begun, now));
+            let found = watch.examine_processor(0, PROCESS, &stat, begun, now);
             let has_computed = watch.computed() == [PROCESS];
             assert_eq!(
                 (found, watch.last_moved() == now, has_computed),
@@ -620,7 +621,7 @@ mod tests {
         let now = begun + Duration::from_secs(1);
         for (alive, moves) in [(vec![(PROCESS.pid, stat(50, 0))], false), (vec![], true)] {
             let mut watch = ActivityWatch::begin(Duration::from_secs(1), begun);
-            watch.examine_processor(0, PROCESS, &stat(50, 0), (begun, now));
+            watch.examine_processor(0, PROCESS, &stat(50, 0), begun, now);
             watch.forget_ended(&alive.into_iter().collect());
             assert_eq!(watch.computed().is_empty(), moves);
             let rest = watch.rest(|_, _| Some(begun));

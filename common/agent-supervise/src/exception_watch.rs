@@ -50,7 +50,6 @@ struct Pending {
     wrote: Instant,
     /// How long it must be silent before its stack is read.
     examine_after: Duration,
-    /// Whether its stack is being read, which takes long on a busy host.
     is_being_read: bool,
     /// Whether it had left its script when its stack was last read; `None` before the first
     /// reading.
@@ -64,7 +63,6 @@ struct Pending {
 pub enum ExceptionStep {
     /// Read its stacks. No other step follows before [`ExceptionWatch::take_stacks`].
     ReadStacks(u32),
-    /// Report it.
     Report(Raised),
 }
 
@@ -83,7 +81,6 @@ impl ExceptionWatch {
         }
     }
 
-    /// Handles output of a process.
     pub fn wrote(&mut self, index: u32, stream: ProcessStream, bytes: &[u8], now: Instant) {
         let examine_after = if self.early { AFTERTHOUGHT } else { self.after };
         let watched = self.processes.entry(index).or_default();
@@ -110,7 +107,6 @@ impl ExceptionWatch {
         }
     }
 
-    /// Notes that a process has ended.
     pub fn ended(&mut self, index: u32) {
         self.processes.remove(&index);
     }
@@ -135,7 +131,7 @@ impl ExceptionWatch {
         let pending =
             processes.filter_map(|(index, watched)| Some((*index, watched.pending.as_mut()?)));
         pending
-            .filter_map(|(index, pending)| pending.step(index, (after, early), idle(index), now))
+            .filter_map(|(index, pending)| pending.step(index, after, early, idle(index), now))
             .collect()
     }
 
@@ -187,7 +183,8 @@ impl Pending {
     fn step(
         &mut self,
         index: u32,
-        (after, early): (Duration, bool),
+        after: Duration,
+        early: bool,
         idle: Duration,
         now: Instant,
     ) -> Option<ExceptionStep> {
@@ -232,7 +229,6 @@ fn main_frames(stack: &ProcessStacks) -> Option<&[String]> {
     (!is_child && !frames.is_empty()).then_some(frames)
 }
 
-/// Whether a main thread has left its script.
 fn has_left_script(frames: &[String]) -> bool {
     !frames.iter().any(|frame| syntax::is_module(frame))
 }

@@ -1,4 +1,4 @@
-//! Starts the processes of a job, watches them, relays their output and ends them. None of them is
+//! Starts the processes of a job, watches them, reports their output and ends them. None of them is
 //! left, whichever process is killed.
 //!
 //!     launcher ══ stdin, stdout ══> supervisor ──> host-agent run, which becomes the process

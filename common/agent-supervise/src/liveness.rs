@@ -65,7 +65,6 @@ impl Liveness {
         self.exceptions.wrote(index, stream, bytes, now);
     }
 
-    /// Notes that a process has ended.
     pub fn ended(&mut self, index: u32) {
         self.moved(index, Sign::Ended);
         self.exceptions.ended(index);
@@ -77,7 +76,6 @@ impl Liveness {
         self.positions.clear();
     }
 
-    /// Notes that the launcher requests the stacks of all processes.
     pub fn ask(&mut self) {
         self.stack_jobs.ask(StackSubject::All);
     }

@@ -14,7 +14,6 @@ use wire::reap::Pick;
 /// A running process that the supervisor has started.
 #[derive(Clone, Copy, Debug)]
 pub struct Running {
-    /// The index of the process on its host.
     pub index: u32,
     pub pid: i32,
     pub role: Role,

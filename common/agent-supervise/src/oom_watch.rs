@@ -19,7 +19,6 @@ const NEWS: Duration = Duration::from_secs(3);
 #[derive(Debug, Default)]
 pub struct OomWatch {
     counts: BTreeMap<PathBuf, [u64; 2]>,
-    /// When the counters were last taken.
     aged: Option<Instant>,
     /// The file with the counter of each process, by its index on the host.
     counter_of: BTreeMap<u32, PathBuf>,

@@ -23,7 +23,6 @@ const LATE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct PositionWatch {
     pace: Duration,
-    /// When the last sample began.
     begun: Option<Instant>,
     is_sampling: bool,
     seen: HashMap<ProcessHandle, Seen>,
@@ -48,17 +47,14 @@ impl PositionWatch {
         }
     }
 
-    /// The time between two samples.
     pub fn pace(&self) -> Duration {
         self.pace
     }
 
-    /// Whether it is time for a sample.
     pub fn is_due(&self, now: Instant) -> bool {
         !self.is_sampling && self.begun.is_none_or(|begun| now >= begun + self.pace)
     }
 
-    /// Notes that a sample begins.
     pub fn begin_sample(&mut self, now: Instant) {
         (self.begun, self.is_sampling) = (Some(now), true);
     }
@@ -92,7 +88,6 @@ impl PositionWatch {
         is_known.then_some(seen.since)
     }
 
-    /// Forgets all positions.
     pub fn clear(&mut self) {
         self.seen.clear();
     }

@@ -12,7 +12,6 @@ use wire::stacks::{CountedStacks, RecordStacks};
 /// How long to wait at the end of the job for the last sample.
 const LAST_SAMPLE: Duration = Duration::from_secs(2);
 
-/// A running recording.
 #[derive(Debug)]
 pub struct Profiling {
     thread: JoinHandle<Vec<CountedStacks>>,
@@ -37,7 +36,6 @@ impl Profiling {
         Some(Profiling { thread, goes_on })
     }
 
-    /// Takes the profiles, once the recording has ended.
     pub fn take_if_ended(this: &mut Option<Profiling>) -> Vec<CountedStacks> {
         let ended = this.take_if(|profiling| profiling.thread.is_finished());
         // the thread may have panicked, because the memory of another process may contain anything

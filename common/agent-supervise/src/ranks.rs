@@ -9,7 +9,6 @@
 use std::env;
 use std::process::Command;
 
-/// Names of variables that are removed.
 const NAMES: [&str; 25] = [
     // srun(1), "OUTPUT ENVIRONMENT VARIABLES"
     "SLURM_GTIDS",

@@ -221,7 +221,6 @@ fn note_shm(found: &[MemberProcess], jobs: &mut BTreeMap<String, (Reaped, BTreeS
     }
 }
 
-/// The signal that dgl-reap names.
 pub fn signal(wanted: &wire::reap::Signal) -> Result<Signal, Failure> {
     let number = wanted.signal;
     Signal::try_from(number.0).map_err(|_| Failure::new(format!("{number} is not a signal")))
@@ -231,7 +230,6 @@ fn number_of(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Removes DGL's unused files in /dev/shm.
 pub fn remove_stale_shm() -> Event {
     Event::Reaped(Reaped {
         ok: true,

@@ -70,7 +70,6 @@ pub fn find(wanted: &Find) -> Result<Event, Failure> {
     Ok(Event::Servers(Box::new(state)))
 }
 
-/// Asks for a new group of trainers.
 pub fn take_group(servers: &ServersOnHost) -> Result<Event, Failure> {
     let answer = ask(servers, &Request::TakeGroup(servers.clone()))?;
     answer.ok_or_else(|| Failure::new(format!("its graph servers {} have ended", servers.name)))
@@ -113,13 +112,10 @@ pub struct ServedServers {
 struct ServedState {
     /// `None` until the files were read.
     facts: Option<Data>,
-    /// Whether all servers of this host listen.
     listens: bool,
     /// Why they end, once that has begun.
     ended: Option<ServersEnded>,
-    /// How many groups of trainers have got a number.
     groups: u32,
-    /// The clients that wait for the end.
     waiting: Vec<UnixStream>,
 }
 
@@ -146,7 +142,6 @@ impl ServedServers {
         self.state.lock().as_mut().map(change)
     }
 
-    /// Notes that all servers of this host listen.
     pub fn listen(&self) {
         self.with(|state| state.listens = true);
     }
@@ -167,7 +162,6 @@ impl ServedServers {
         });
     }
 
-    /// The answer to a request.
     pub fn answer(&self, request: &Request) -> Result<Event, Failure> {
         let answered = self.with(|state| match request {
             Request::TakeGroup(_) => Event::Group(state.take_group()),

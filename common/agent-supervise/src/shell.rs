@@ -19,7 +19,6 @@ use std::process;
 use std::time::Duration;
 use wire::Text;
 
-/// The user's shell.
 pub fn user_shell() -> OsString {
     env::var_os("SHELL")
         .filter(|shell| !shell.is_empty())
@@ -71,7 +70,6 @@ const EXPORTS: &str = "DGL_TOOLS_EXPORTS";
 /// could be longer than the kernel accepts (128 KiB).
 const VALUE: &str = "DGL_TOOLS_";
 
-/// A program with its arguments and variables.
 pub struct Invocation {
     pub words: Vec<OsString>,
     pub env: Vec<(String, Text)>,
@@ -126,7 +124,6 @@ pub fn in_shell(env: &[(String, Text)], setup: Option<&str>, text: &[u8]) -> Inv
     }
 }
 
-/// Shell text that replaces the shell by a command.
 fn exec(words: &[OsString]) -> Vec<u8> {
     let quoted = words
         .iter()
@@ -134,7 +131,6 @@ fn exec(words: &[OsString]) -> Vec<u8> {
     b"exec".iter().copied().chain(quoted).collect()
 }
 
-/// A word quoted for any shell.
 pub fn quoted(word: &OsStr) -> Vec<u8> {
     let mut text = vec![b'\''];
     for byte in word.as_bytes() {

@@ -27,7 +27,6 @@ const WITHOUT_EVENTS: Duration = Duration::from_millis(200);
 const SHARE: u32 = 20;
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
-/// The files of a job.
 pub struct ShmWatch {
     files: BTreeSet<ShmFile>,
     /// Files of DGL that existed before the job and that no process mapped.
@@ -46,7 +45,6 @@ pub struct ShmWatch {
 }
 
 impl ShmWatch {
-    /// Begins to watch now.
     pub fn begin() -> ShmWatch {
         let now = Instant::now();
         ShmWatch {
@@ -67,7 +65,6 @@ impl ShmWatch {
         events.map(AsFd::as_fd)
     }
 
-    /// Notes that there is a new name.
     pub fn note_new_name(&mut self) {
         self.has_new_name = true;
         self.earliest = self.earliest.max(Instant::now() + SHORTEST_PAUSE);
@@ -108,7 +105,6 @@ impl ShmWatch {
         files
     }
 
-    /// Scans the job's processes now; returns new files.
     pub fn scan(&mut self, members: &BTreeSet<ProcessHandle>) -> Vec<ShmFile> {
         shm::mapped_shm(members.iter().map(|process| process.pid))
             .into_iter()
@@ -145,13 +141,11 @@ impl ShmWatch {
         shm::remove_unmapped(&self.files)
     }
 
-    /// Whether some of the files still exist.
     pub fn are_left(&self) -> bool {
         shm::any_exists(&self.files)
     }
 }
 
-/// The CPU time that this thread has used.
 fn used_cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }

@@ -77,19 +77,18 @@ pub enum Task {
     WaitForReap,
     /// That dgl-reap has done its work.
     LeaveToReap,
-    /// Sends a signal to these processes.
     Signal(Vec<ProcessHandle>, Signal),
     /// Ends the job, with this grace from TERM to KILL.
     End(Duration),
 }
 
 /// The processes that a client has picked. While it exists, an end of the job waits for dgl-reap.
-struct Picked<'a> {
+struct HeldProcesses<'a> {
     answers: &'a JobAnswers,
     processes: Vec<ProcessHandle>,
 }
 
-impl Drop for Picked<'_> {
+impl Drop for HeldProcesses<'_> {
     fn drop(&mut self) {
         let _ = self.answers.send(Task::LeaveToReap);
     }
@@ -114,7 +113,6 @@ impl JobAnswers {
         Ok((answers, receiver, reader))
     }
 
-    /// Notes that a process was started or has written something.
     pub fn wrote(&self, pid: u32) {
         self.written.lock().insert(pid, Instant::now());
     }
@@ -139,7 +137,7 @@ impl JobAnswers {
         &'a self,
         request: &Request,
         client: &UnixStream,
-        picked: &mut Option<Picked<'a>>,
+        picked: &mut Option<HeldProcesses<'a>>,
     ) -> Result<Vec<Event>, Failure> {
         let token = &self.job.token;
         match request {
@@ -148,7 +146,7 @@ impl JobAnswers {
                 let below = find_below(std::process::id().cast_signed());
                 let found = members::selected(token, wanted).into_iter();
                 let processes = found.map(|found| found.member.process);
-                *picked = Some(Picked {
+                *picked = Some(HeldProcesses {
                     answers: self,
                     processes: processes.filter(|found| below.contains(found)).collect(),
                 });
@@ -193,7 +191,6 @@ impl JobAnswers {
         }
     }
 
-    /// Adds the facts that only the supervisor knows.
     fn with_own_knowledge(&self, found: Found) -> Found {
         let written = self.written.lock();
         let silence = written.get(&found.pid).map(Instant::elapsed);
@@ -216,7 +213,6 @@ impl JobAnswers {
     }
 }
 
-/// The socket, until it is dropped.
 #[derive(Debug)]
 pub struct JobSocket {
     _thread: SideThread,

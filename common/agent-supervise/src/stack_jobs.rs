@@ -21,21 +21,17 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// How many processes are read before the end of a job: as many as fit, at 25 ms each.
 const MAX_AT_END: usize = 64;
 
-/// What to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StackSubject {
-    /// All processes, for the launcher.
     All,
     /// All processes, before they are ended because the job has failed.
     AtEnd,
-    /// One process and its children.
     One(u32),
     /// The positions of these processes, without their stacks.
     Positions(Vec<ProcessHandle>),
 }
 
 impl StackSubject {
-    /// How long reading may take.
     fn limit(&self) -> Duration {
         match self {
             StackSubject::AtEnd => job::SURVEY_LIMIT,
@@ -44,7 +40,6 @@ impl StackSubject {
     }
 }
 
-/// The result of a reading.
 #[derive(Debug)]
 pub struct TakenStacks {
     pub subject: StackSubject,
@@ -52,7 +47,6 @@ pub struct TakenStacks {
     pub positions: Vec<(ProcessHandle, Position)>,
 }
 
-/// The result for one process.
 #[derive(Debug)]
 enum ReadByThread {
     Stack(Box<ProcessStacks>),

@@ -26,7 +26,6 @@ const EVERYWHERE: &str = "-";
 /// The open streams of a process, which are read without blocking.
 pub type Pipes = BTreeMap<ProcessStream, PipeReader>;
 
-/// Starts a process.
 pub fn start(job: &Job, process: &HostProcess) -> io::Result<(Child, Pipes)> {
     let (stdout, stdout_writer) = io::pipe()?;
     let (stderr, stderr_writer) = io::pipe()?;

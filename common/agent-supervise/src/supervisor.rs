@@ -76,7 +76,6 @@ pub fn supervise(description: &str, notes: &str) -> ExitCode {
     }
 }
 
-/// Reads the description of the job, and starts it.
 fn begin(description: &str, notes: &str) -> Result<Supervision<ThisHost>, Failure> {
     let fault =
         |subject: &'static str| move |error: io::Error| Failure::new(format!("{subject}: {error}"));
@@ -100,17 +99,17 @@ fn begin(description: &str, notes: &str) -> Result<Supervision<ThisHost>, Failur
             }
         }
     }
-    let host = ThisHost::begin(job.clone(), &start, (watcher, notes), signals);
+    let host = ThisHost::begin(job.clone(), &start, watcher, notes, signals);
     let host = host.map_err(fault("a pipe"))?;
     Ok(Supervision::begin(
-        (job, processes),
+        job,
+        &processes,
         &rest,
         host,
         Instant::now(),
     ))
 }
 
-/// Runs until the end of the job.
 fn run(mut supervision: Supervision<ThisHost>) -> io::Result<()> {
     while !supervision.is_over() {
         let ready = wait(&mut supervision)?;
@@ -134,7 +133,7 @@ fn run(mut supervision: Supervision<ThisHost>) -> io::Result<()> {
                     .outbox
                     .write_some(|bytes| Ok(nix::unistd::write(io::stdout(), bytes)?)),
                 Ready::Shm => supervision.host.note_new_name(),
-                Ready::Pipe(index, stream) => supervision.relay(index, stream),
+                Ready::Pipe(index, stream) => supervision.report_output(index, stream),
             }
         }
         supervision.tick(Instant::now());
@@ -145,7 +144,6 @@ fn run(mut supervision: Supervision<ThisHost>) -> io::Result<()> {
     Ok(())
 }
 
-/// Carries out an order of dgl-reap.
 fn carry_out(supervision: &mut Supervision<ThisHost>, order: Order, now: Instant) {
     let mut processes = 0;
     match order.task {
@@ -163,7 +161,6 @@ fn carry_out(supervision: &mut Supervision<ThisHost>, order: Order, now: Instant
     let _ = order.reply.send(processes);
 }
 
-/// Waits until an event or a due time.
 fn wait(supervision: &mut Supervision<ThisHost>) -> io::Result<Vec<Ready>> {
     let mut until = supervision.due();
     if !supervision.is_ending() {

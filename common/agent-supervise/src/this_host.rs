@@ -41,7 +41,6 @@ use wire::{Event, Request};
 /// How much to read from a pipe at once: its whole content.
 const READ_AT_ONCE: usize = 64 << 10;
 
-/// A process of the job.
 struct Supervised {
     process: HostProcess,
     /// `None` after its status was taken.
@@ -108,7 +107,8 @@ impl ThisHost {
     pub fn begin(
         job: Job,
         start: &Start,
-        (watcher, notes): (Pid, File),
+        watcher: Pid,
+        notes: File,
         signals: SignalFd,
     ) -> io::Result<ThisHost> {
         let servers = start.uses.as_ref();
@@ -241,7 +241,6 @@ impl ThisHost {
         processes.find(|supervised| supervised.process.index == index)
     }
 
-    /// The running processes.
     fn running(&self) -> Vec<Running> {
         let running = |supervised: &Supervised| Running {
             index: supervised.process.index,

@@ -12,14 +12,11 @@ pub struct HostProcess {
     /// The index of the process on this host, which events use.
     pub index: u32,
     pub record: Process,
-    /// The command of the record.
     pub command: Command,
-    /// The environment of the record.
     pub env: Vec<(String, Text)>,
 }
 
 impl HostProcess {
-    /// Decodes the record.
     pub fn new(index: u32, record: Process) -> Result<HostProcess, Failure> {
         let failed = |fault: record::error::Fault| Failure::new(fault.to_string());
         record.check().map_err(failed)?;
@@ -38,7 +35,6 @@ impl HostProcess {
         Path::new(self.record.cwd.as_deref().unwrap_or("."))
     }
 
-    /// The value of a variable of its environment.
     pub fn variable(&self, name: &str) -> Option<&OsStr> {
         let found = self.env.iter().find(|(other, _)| other == name);
         found.map(|(_, value)| value.as_ref())
@@ -53,7 +49,6 @@ pub struct DescribedJob {
 }
 
 impl DescribedJob {
-    /// Adds a process.
     pub fn add(&mut self, record: Process) -> Result<(), Failure> {
         let index = u32::try_from(self.processes.len()).unwrap_or(u32::MAX);
         self.processes.push(HostProcess::new(index, record)?);

@@ -25,14 +25,12 @@ pub enum Note {
     Claim(Job, Claim),
     /// The job has claimed all of its hosts.
     Confirm,
-    /// The session releases its claim.
     Release,
     /// The session becomes the supervisor of this job.
     Supervise(Job),
     /// The job has this file in /dev/shm. This note has no answer, because a supervisor does not
     /// wait.
     Shm(ShmFile),
-    /// The session receives files.
     PushFolder(Receive),
 }
 
@@ -71,7 +69,6 @@ impl WatcherLink {
         })
     }
 
-    /// Sends a note and waits for its answer.
     pub fn ask(&mut self, note: &Note) -> Result<Vec<Taken>, Failure> {
         let mut line = String::new();
         let asked = tell(&self.notes, note).and_then(|()| self.answers.read_line(&mut line));
@@ -80,7 +77,6 @@ impl WatcherLink {
     }
 }
 
-/// Sends a note.
 pub fn tell(mut notes: &File, note: &Note) -> io::Result<()> {
     let mut line = serde_json::to_vec(note)?;
     line.push(b'\n');

@@ -22,12 +22,10 @@ pub type SharedLink = Arc<Mutex<TlsConnection>>;
 pub struct EventOutput {
     /// Whether the other side no longer reads; locked while a message is written.
     closed: Mutex<bool>,
-    /// The direct connection; `None` for stdout.
     link: Option<SharedLink>,
 }
 
 impl EventOutput {
-    /// An output over a direct connection.
     pub fn over(link: SharedLink) -> EventOutput {
         EventOutput {
             closed: Mutex::new(false),
@@ -42,27 +40,22 @@ impl EventOutput {
         self.write(format!("\n{token} runs\n").as_bytes(), &[]);
     }
 
-    /// Writes an event without a body.
     pub fn event(&self, event: &Event) {
         self.event_with(event, &[]);
     }
 
-    /// Writes an event with a body.
     pub fn event_with(&self, event: &Event, body: &[u8]) {
         self.write(&codec::encode_head(event, body.len()), body);
     }
 
-    /// Writes an event about files.
     pub fn send(&self, event: FileEvent) {
         self.send_with(event, &[]);
     }
 
-    /// Writes an event about files with a body.
     pub fn send_with(&self, event: FileEvent, body: &[u8]) {
         self.event_with(&Event::File(event), body);
     }
 
-    /// Whether the other side no longer reads.
     pub fn is_closed(&self) -> bool {
         *self.closed.lock()
     }

@@ -16,27 +16,21 @@ use wire::files::{FileRequest, FileStep};
 /// 64 KiB by default. When it is full, sshd writes in small pieces and moves the rest in its
 /// memory, so that copying takes a fifth more CPU time.
 const PIPE_BYTES: i32 = 1 << 20;
-/// How much is read at once.
 const READ_AT_ONCE: usize = 256 << 10;
 
 /// Reads stdin or a direct connection, message by message.
 #[derive(Debug)]
 pub struct Requests {
     decoder: Decoder,
-    /// Requests that were read ahead.
     ahead: VecDeque<Message<Request>>,
     buffer: Vec<u8>,
     /// The direct connection; `None` for stdin.
     link: Option<SharedLink>,
 }
 
-/// The next input.
 pub enum Next {
-    /// A request.
     Request(Message<Request>),
-    /// The end of the input.
     End,
-    /// Nothing arrived within the limit.
     Silence,
 }
 

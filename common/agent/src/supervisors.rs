@@ -17,17 +17,14 @@ use wire::{Event, Failure, Request};
 
 /// The most bytes of an answer, which is more than a tool accepts from a host.
 const MAX_ANSWER: usize = 16 << 20;
-/// How much is read at once.
 const READ_AT_ONCE: usize = 64 << 10;
 
 /// The socket of a supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SupervisorSocket {
-    /// The job's name.
     pub job: String,
     /// The address of the host, because several hosts of a rehearsal are one machine.
     pub address: Ipv4Addr,
-    /// The process id of the supervisor.
     pub pid: i32,
 }
 
@@ -77,10 +74,10 @@ impl SupervisorSocket {
         self.begin(request, limit).map(|answer| answer.events)
     }
 
-    fn begin(&self, request: &Request, limit: Duration) -> Result<Answer, NoAnswer> {
+    fn begin(&self, request: &Request, limit: Duration) -> Result<SupervisorAnswer, NoAnswer> {
         let mut link = self.connect(Instant::now() + limit)?;
         let events = link.ask(request, limit)?;
-        Ok(Answer { link, events })
+        Ok(SupervisorAnswer { link, events })
     }
 
     /// Connects to the supervisor. Any user may have bound the name, so the kernel is asked who is
@@ -104,7 +101,7 @@ impl SupervisorSocket {
 }
 
 /// The answer to the first request over a connection.
-pub struct Answer {
+pub struct SupervisorAnswer {
     pub link: SupervisorLink,
     pub events: Vec<Event>,
 }
@@ -163,7 +160,7 @@ pub fn ask_all(
     sockets: &[SupervisorSocket],
     request: &Request,
     limit: Duration,
-) -> Vec<Result<Answer, NoAnswer>> {
+) -> Vec<Result<SupervisorAnswer, NoAnswer>> {
     thread::scope(|scope| {
         let threads: Vec<_> = sockets
             .iter()

@@ -13,14 +13,12 @@ use wire::{Event, Request};
 pub enum Step {
     /// Send this to the agents of all hosts.
     Send(Request),
-    /// Report that the job stalls.
     Stalled(JobStalled),
     /// Report that the job shows activity again, on this host.
     Resumed(u32, Activity),
 }
 
 impl JobLife {
-    /// Handles an event that a host reports about its processes.
     pub fn event(&mut self, host: u32, event: &Event, now: Instant) -> Vec<Step> {
         let request = match event {
             Event::Listening(listening) => {

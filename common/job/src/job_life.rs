@@ -28,14 +28,12 @@ const ONE_INTERRUPT: Duration = Duration::from_millis(200);
 /// A process: the number of its host, and its index on that host.
 pub type ProcessId = (u32, u32);
 
-/// The state of one process.
 #[derive(Debug)]
 struct ProcessLife {
     member: JobMember,
     running: bool,
 }
 
-/// The state of a job.
 #[derive(Debug)]
 pub struct JobLife {
     processes: BTreeMap<ProcessId, ProcessLife>,
@@ -120,12 +118,10 @@ impl JobLife {
         job
     }
 
-    /// Notes that a server listens.
     pub fn listening(&mut self, id: ProcessId) {
         self.awaited.remove(&id);
     }
 
-    /// Handles the end of a process.
     pub fn exited(&mut self, id: ProcessId, end: ProcessEnd, now: Instant) -> Option<Request> {
         let process = self.processes.get_mut(&id)?;
         let member = process.member;
@@ -166,7 +162,6 @@ impl JobLife {
         None
     }
 
-    /// Ends the job because a host is lost.
     pub fn end_for_lost_host(&mut self, host: u32, why: impl Into<Loss>) -> Option<Request> {
         if let Some(pause) = self.pause {
             return self.end(Cause::Paused(pause.time), None);
@@ -203,7 +198,6 @@ impl JobLife {
         self.end(Cause::Process, Some(failure(id, Reason::Raised(exception))))
     }
 
-    /// Ends the job because it has shown no activity for this long.
     pub fn stalled(&mut self, limit: Duration) -> Option<Request> {
         self.end(Cause::Stalled(limit), None)
     }
@@ -233,7 +227,6 @@ impl JobLife {
         self.signalled.map(|(signal, _)| signal)
     }
 
-    /// Checks all limits against the time.
     pub fn tick(&mut self, now: Instant) -> Option<Request> {
         self.pause = self.pause.filter(|pause| now < pause.losses_until);
         if !self.may_end() {
@@ -284,12 +277,10 @@ impl JobLife {
         self.ending.as_ref()?.cause.as_ref()
     }
 
-    /// What failed first.
     pub fn failure(&self) -> Option<&JobFailure> {
         self.ending.as_ref()?.failure.as_ref()
     }
 
-    /// How far the job has come.
     pub fn progress(&self) -> Progress {
         let mut progress = Progress::default();
         for (id, state) in &self.processes {

@@ -21,7 +21,6 @@ impl JobMember {
     }
 }
 
-/// A stall of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobStalled {
     /// For how long no host has shown activity.

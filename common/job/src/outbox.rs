@@ -35,7 +35,6 @@ pub struct Outbox {
     closed: bool,
 }
 
-/// A message in the queue.
 #[derive(Debug)]
 struct QueuedMessage {
     message: Vec<u8>,
@@ -43,7 +42,6 @@ struct QueuedMessage {
 }
 
 impl Outbox {
-    /// Queues an event with its bytes.
     pub fn push(&mut self, event: &Event, body: &[u8]) {
         if self.closed {
             return;
@@ -78,7 +76,6 @@ impl Outbox {
         self.closed || self.waiting < MAX_OUTPUT
     }
 
-    /// Whether everything has been written.
     pub fn is_empty(&self) -> bool {
         self.written == self.current.len() && self.urgent.is_empty() && self.queue.is_empty()
     }
@@ -127,7 +124,6 @@ impl Outbox {
     }
 }
 
-/// Whether an event may overtake output.
 fn is_news(event: &Event) -> bool {
     use Event::{Drained, Output, Over, Profile, ShmRemoved, Stack, StacksReported};
     !matches!(

@@ -22,7 +22,6 @@ pub const SHORTEST_STALL: Duration = Duration::from_secs(5);
 pub enum StallStep {
     /// Ask all hosts for the stacks of their processes.
     Ask,
-    /// The job stalls.
     Stalled {
         /// For how long there has been no activity.
         silent: Duration,
@@ -33,7 +32,6 @@ pub enum StallStep {
     Resumed,
 }
 
-/// Watches the hosts of a job.
 #[derive(Debug)]
 pub struct StallWatch {
     limit: Duration,
@@ -116,7 +114,6 @@ impl StallWatch {
         self.conclude()
     }
 
-    /// Decides once all hosts have answered.
     fn conclude(&mut self) -> Option<StallStep> {
         let StallPhase::Asking(answers) = &self.phase else {
             return None;

@@ -55,9 +55,7 @@ pub trait SupervisedHost {
     /// Takes the status of such a process. Its `oom` is whether the kernel may have killed it for
     /// lack of memory.
     fn take_status(&mut self, index: u32) -> io::Result<Exited>;
-    /// How many processes of the job are alive.
     fn count(&mut self) -> usize;
-    /// Sends a signal to all processes of the job.
     fn signal(&mut self, signal: Signal);
     /// Whether the watcher is gone that would end the job if its supervisor were killed.
     fn is_unguarded(&self) -> bool;
@@ -102,30 +100,31 @@ enum SupervisionPhase {
     Active,
     /// All processes have ended or are given up, and their last output is read. Another process may
     /// hold a pipe open for ever.
-    Draining { limit: Duration, until: Instant },
+    Draining {
+        limit: Duration,
+        until: Instant,
+    },
     /// The files that they have left are removed.
-    Removing { until: Instant, files: u32 },
-    /// The last report is sent.
+    Removing {
+        until: Instant,
+        files: u32,
+    },
     Reporting,
 }
 
 /// The supervision of the processes of one host.
 pub struct Supervision<H> {
-    /// The host of the processes.
     pub host: H,
     job: Job,
     /// The time of the current call.
     now: Instant,
     requests: Decoder,
-    /// The messages for the launcher.
     pub outbox: Outbox,
     phase: SupervisionPhase,
     /// How many processes have a status that was not taken yet.
     running: usize,
-    /// How many streams of processes are open.
     streams: usize,
     started: Instant,
-    /// An end that has not begun.
     postponed: Option<PostponedEnd>,
     /// The end of the job, once it has begun.
     termination: Option<Termination>,
@@ -137,9 +136,7 @@ pub struct Supervision<H> {
     ended_by_dgl_reap: bool,
     /// Whether the supervision itself sent KILL, which explains deaths by it.
     has_killed: bool,
-    /// When the launcher last sent something.
     received_at: Instant,
-    /// When the processes were last checked.
     checked_at: Instant,
     /// When the last heartbeat was sent to the launcher.
     alive_sent_at: Instant,
@@ -148,7 +145,8 @@ pub struct Supervision<H> {
 impl<H: SupervisedHost> Supervision<H> {
     /// Starts the processes. `received` was read from the launcher already.
     pub fn begin(
-        (job, processes): (Job, Vec<Process>),
+        job: Job,
+        processes: &[Process],
         received: &[u8],
         host: H,
         now: Instant,
@@ -173,7 +171,7 @@ impl<H: SupervisedHost> Supervision<H> {
             checked_at: now,
             alive_sent_at: now,
         };
-        for (index, process) in (0..).zip(&processes) {
+        for (index, process) in (0..).zip(processes) {
             supervision.start(index, process);
         }
         supervision.receive(received, now);
@@ -213,7 +211,6 @@ impl<H: SupervisedHost> Supervision<H> {
         self.outbox.push(&output, text.as_bytes());
     }
 
-    /// Whether everything was reported.
     pub fn is_over(&self) -> bool {
         matches!(self.phase, SupervisionPhase::Reporting) && self.outbox.is_empty()
     }
@@ -455,7 +452,7 @@ impl<H: SupervisedHost> Supervision<H> {
     /// Reports the end of a process, after its output as far as that has arrived.
     fn ended(&mut self, index: u32) {
         for stream in [ProcessStream::Stdout, ProcessStream::Stderr] {
-            self.relay(index, stream);
+            self.report_output(index, stream);
         }
         self.running -= 1;
         let signals = self.dgl_reap_signals.remove(&index).unwrap_or_default();
@@ -484,7 +481,7 @@ impl<H: SupervisedHost> Supervision<H> {
     }
 
     /// Reports what a process has written, unless too much output waits already.
-    pub fn relay(&mut self, index: u32, stream: ProcessStream) {
+    pub fn report_output(&mut self, index: u32, stream: ProcessStream) {
         if !self.outbox.has_room() {
             return;
         }

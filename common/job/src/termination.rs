@@ -25,14 +25,12 @@ pub struct Termination {
 pub enum TerminationStep {
     /// Send this signal to all processes that are left.
     Signal(Signal),
-    /// Wait for the processes to end.
     Wait,
     /// No process is left, or KILL has not helped and the kernel keeps them.
     Over,
 }
 
 impl Termination {
-    /// Begins now.
     pub fn begin(grace: Duration, stacks: bool, now: Instant) -> Termination {
         let term_at = if stacks { now + STACKS_TIME } else { now };
         Termination {

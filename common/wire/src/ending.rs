@@ -74,7 +74,7 @@ impl From<&str> for Loss {
     }
 }
 
-/// Why a job ended, other than all processes having ended well.
+/// Why a job ended, other than that all processes have finished.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {

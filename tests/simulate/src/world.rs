@@ -671,7 +671,7 @@ impl World {
                     let machine = SimHost(host.state.clone());
                     let processes = std::mem::take(processes);
                     let rest = decoder.rest();
-                    let supervision = Supervision::begin((job, processes), &rest, machine, now);
+                    let supervision = Supervision::begin(job, &processes, &rest, machine, now);
                     host.agent = Agent::Supervised(Box::new(supervision));
                     let failed = std::mem::take(&mut host.state.borrow_mut().not_started);
                     for index in failed {
@@ -1171,7 +1171,7 @@ fn run_supervision(
     let mut readable = supervision.host.0.borrow().readable();
     readable.retain(|_| has_output);
     for (index, stream) in readable {
-        supervision.relay(index, stream);
+        supervision.report_output(index, stream);
     }
     supervision.tick(now);
     let mut is_writable = true;

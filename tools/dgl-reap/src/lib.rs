@@ -23,7 +23,6 @@ pub fn run() -> ExitCode {
     cli::run("dgl-reap", main)
 }
 
-/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(args.connect.partial)?;
     args.connect.say_partial("dgl-reap");

@@ -16,21 +16,16 @@ const ERROR_CHARS: usize = 1000;
 /// A process that listens on more ports than this is not a graph server.
 const PORTS_SHOWN: usize = 64;
 
-/// What to do.
 pub enum What<'a> {
-    /// Show all jobs.
     List,
     /// End the job of this name, or all.
     End(Option<&'a str>),
     /// Send a signal to processes of a job.
     Signal {
-        /// The job's name.
         job: &'a str,
-        /// Only processes of this role.
         role: Option<Role>,
         /// Only the process of this rank.
         rank: Option<u32>,
-        /// The number of the signal.
         signal: SignalNumber,
     },
     /// Remove unused shared memory.
@@ -77,10 +72,8 @@ impl What<'_> {
     }
 }
 
-/// What a host has answered.
 #[derive(Debug)]
 pub enum ReapAnswer {
-    /// A process of a job.
     Found(Found),
     /// A job was ended or signalled, or its remains were removed.
     Reaped(Reaped),

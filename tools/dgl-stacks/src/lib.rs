@@ -13,7 +13,6 @@ use record::error::Report;
 use record::exit::Exit;
 use record::jsonl::Stream;
 
-/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(args.connect.partial)?;
     args.connect.say_partial("dgl-stacks");

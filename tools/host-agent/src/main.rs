@@ -106,7 +106,6 @@ fn print_line(text: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The state of a conversation.
 struct ConversationState {
     watcher: WatcherLink,
     job: Option<DescribedJob>,
@@ -125,7 +124,6 @@ impl ConversationState {
         (!limit.is_zero()).then_some(limit)
     }
 
-    /// Releases the claim.
     fn release(&mut self) -> Result<(), Failure> {
         self.preflight = Preflight::default();
         self.has_claimed = false;

@@ -18,11 +18,9 @@ use wire::preflight::{Finding, Module, Problem, Subject};
 /// The questions for the Python of a process.
 #[derive(PartialEq, Eq)]
 struct PythonQuestion<'a> {
-    /// The interpreter, as named in the command.
     interpreter: &'a str,
     /// The script that it will run, whose imports must be found, too; `None` if it runs a module.
     script: Option<&'a str>,
-    /// The modules that it must find.
     modules: &'static [Module],
 }
 
@@ -155,7 +153,6 @@ pub fn check_sizes(job: &Job, processes: &[HostProcess]) -> Option<Problem> {
     Some(Problem::new(Subject::ArgumentSizes, problem))
 }
 
-/// The sizes of the arguments and variables of a process.
 fn parts(process: &HostProcess) -> Vec<(usize, String)> {
     let Invocation { words, env } = shell::invocation(process);
     let words = words.iter().map(|word| (word.len(), "a word".to_owned()));

@@ -58,7 +58,6 @@ pub fn missing(file: &Path) -> Option<Problem> {
     }
 }
 
-/// Whether this user may read a file.
 pub fn is_readable(file: &Path) -> bool {
     access(file, AccessFlags::R_OK).is_ok()
 }

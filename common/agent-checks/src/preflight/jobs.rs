@@ -44,7 +44,6 @@ struct MarkedProcess {
     token: String,
     /// The job's name; supervisors and watchers have none.
     name: Option<String>,
-    /// Whether an agent is its parent or grandparent.
     below_agent: bool,
 }
 

@@ -26,7 +26,6 @@ pub struct Preflight {
 }
 
 impl Preflight {
-    /// Carries out one check.
     pub fn examine(
         &mut self,
         check: &Check,

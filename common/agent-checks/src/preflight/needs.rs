@@ -9,7 +9,6 @@ use wire::job::Job;
 /// partition.
 const FILES_BESIDE: u64 = 100;
 
-/// The claim of the job on this host.
 pub fn claim(job: &Job, processes: &[HostProcess]) -> Claim {
     let loads_a_graph =
         |server: &HostProcess| is_server(server) && server.variable("DGL_CONF_PATH").is_some();
@@ -64,7 +63,6 @@ pub fn open_files(processes: &[HostProcess]) -> Option<u64> {
     Some(clients.saturating_mul(2).saturating_add(FILES_BESIDE))
 }
 
-/// The script that a process runs.
 pub fn script(process: &HostProcess) -> Option<&str> {
     let script = process.record.script.as_deref()?;
     names(&process.command, script).then_some(script)

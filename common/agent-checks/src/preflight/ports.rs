@@ -20,7 +20,6 @@ use wire::preflight::{Holder, Problem, Subject};
 const CHECKS: u32 = 3;
 const BETWEEN_CHECKS: Duration = Duration::from_millis(100);
 
-/// What prevents listening on these ports.
 pub fn check(ports: &[Port]) -> Vec<Problem> {
     let mut problems: Vec<Problem> = Vec::new();
     let mut sockets = procfs::tcp_sockets();

@@ -26,7 +26,6 @@ const PATIENCE: Duration = Duration::from_millis(3500);
 /// All other hosts may connect at once. The kernel may reduce this to far fewer.
 const BACKLOG: i32 = 4096;
 
-/// The content of a small packet.
 const GREETING: [u8; 1] = *b"g";
 /// How much each host sends to the other: many packets whatever their size, so that a packet lost
 /// by chance is sent again within milliseconds.

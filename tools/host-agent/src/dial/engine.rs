@@ -76,7 +76,6 @@ fn see_to_its_end(child: &Child) {
     }
 }
 
-/// The processes of the group that still run.
 fn of_group(group: Pid) -> Vec<ProcessHandle> {
     let is_left = |pid: &i32| {
         procfs::stat(*pid).is_some_and(|stat| stat.group == group.as_raw() && !stat.has_ended())

@@ -16,7 +16,6 @@ const POSITION_VARIABLES: [&str; 6] = [
     "JOB_COMPLETION_INDEX",
     "PBS_NODENUM",
 ];
-/// The introduction of this agent.
 pub fn hello() -> io::Result<Hello> {
     let addresses = getifaddrs()
         .into_iter()

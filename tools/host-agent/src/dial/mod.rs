@@ -61,17 +61,13 @@ struct Dialer {
     /// Receives signals before a conversation has begun; afterwards they are meant for the
     /// processes of the job.
     signals: Option<SignalFd>,
-    /// Whether a signal has asked this agent to end.
     asked_to_end: bool,
 }
 
-/// The result of waiting.
 enum Waited {
     /// The token of a new conversation, and the bytes after it.
     Serve(String, Vec<u8>),
-    /// The agent is no longer needed.
     Leave,
-    /// The connection has ended without a message.
     Broken,
 }
 

@@ -21,7 +21,6 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// How often to try to announce the end.
 const PACE: Duration = Duration::from_millis(10);
 
-/// The connection and the serving agent.
 pub struct DialRelay {
     link: TlsConnection,
     /// Bytes that were read from the connection already.
