@@ -1,9 +1,12 @@
 //! Files as people have them: links, special files, odd modes, files that grow.
 
+use crate::lab::copied;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use support::{Ran, make_folder, read, scratch, sh, write};
+use support::{
+    OpenFolder, Ran, executable, make_folder, noise, only_root_can, read, scratch, sh, write,
+};
 
 /// The workspace of a local host, and another directory beside it.
 fn workspace() -> PathBuf {
@@ -168,4 +171,299 @@ fn a_workspace_that_cannot_be_opened_is_not_called_missing() {
     pull(&folder, "log")
         .ends(74)
         .err_has("there is no directory");
+}
+
+/// A directory `src` that goes to the workspace `ws` of this machine.
+fn source() -> PathBuf {
+    let folder = scratch();
+    write(&folder, "ip.txt", "127.0.0.1\n");
+    make_folder(&folder, "src");
+    write(&folder, "src/a", "a");
+    write(&folder, "src/b", "b");
+    folder
+}
+
+fn map(folder: &Path, options: &str) -> Ran {
+    let script = format!(
+        "ipconf-check ip.txt | timeout 20 part-map --workspace \"$PWD/ws\" {options} >plan.jsonl"
+    );
+    sh(folder, &script)
+}
+
+fn push(folder: &Path) -> Ran {
+    sh(folder, "timeout 30 part-push --connect local <plan.jsonl")
+}
+
+#[test]
+fn a_fifo_in_the_place_of_a_file_does_not_block_a_push() {
+    let folder = source();
+    write(&folder, "src/large", noise(1, 17 << 20));
+    map(&folder, "--extra src").ends(0);
+    push(&folder).ends(0);
+    sh(&folder, "rm src/a src/large; mkfifo src/a src/large").ends(0);
+    for options in ["", "--verify"] {
+        sh(
+            &folder,
+            "echo other >ws/src/a; truncate -s 17825792 ws/src/large",
+        )
+        .ends(0);
+        let script = format!("timeout 30 part-push {options} --connect local <plan.jsonl");
+        sh(&folder, &script)
+            .ends(1)
+            .err_has_times("it is not a regular file any more", 2);
+    }
+    assert_eq!(read(&folder, "ws/src/b"), "b");
+}
+
+#[test]
+fn a_copy_never_has_more_rights_than_its_source() {
+    let folder = source();
+    for (name, mode) in [("src/a", 0o000), ("src/b", 0o600)] {
+        fs::set_permissions(folder.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    if only_root_can("read a file of mode 000") {
+        return;
+    }
+    map(&folder, "--extra src").ends(0);
+    push(&folder).ends(0);
+    sh(&folder, "stat -c '%a %n' ws/src/*").gives(0, "0 ws/src/a\n600 ws/src/b\n");
+    push(&folder).ends(0).out_has_times("\"skipped\":true", 3);
+    // a record that was written by hand
+    sh(
+        &folder,
+        "rm -r ws; jq -c 'if .type == \"file\" then .mode = 2541 else . end' plan.jsonl >by-hand; \
+         part-push --connect local <by-hand >out; stat -c %a ws/src/a",
+    )
+    .gives(0, "755\n");
+}
+
+#[test]
+fn what_has_no_content_here_is_left_out_with_a_word() {
+    let folder = source();
+    sh(
+        &folder,
+        "cd src && mkfifo pipe && ln -s missing broken && ln -s loop loop && mkdir deep && \
+         ln -s .. deep/up && \
+         python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"sock\")'",
+    )
+    .ends(0);
+    for option in ["--extra src", "--script-folder src"] {
+        map(&folder, option)
+            .ends(0)
+            .err_has("part-map: warning: left out ")
+            .err_has("/src/broken: it is a broken symbolic link (and 4 more that have no content)")
+            .err_has_times("left out", 1);
+        push(&folder).ends(0);
+        sh(
+            &folder,
+            "cd ws/src; find . ! -type d | sort; rm -r ../../ws",
+        )
+        .gives(0, "./a\n./b\n");
+    }
+    map(
+        &folder,
+        "--extra src --exclude sock --exclude pipe --exclude 'b*' --exclude '*p'",
+    )
+    .ends(0)
+    .err_lacks("left out");
+    // but not if it is what was asked for
+    map(&folder, "--extra src/pipe")
+        .ends(65)
+        .err_has("src/pipe: is neither a file nor a directory");
+    map(&folder, "--extra src/broken")
+        .ends(74)
+        .err_has("src/broken: No such file");
+}
+
+#[test]
+fn a_file_that_is_named_twice_arrives_once() {
+    let folder = source();
+    symlink("a", folder.join("src/link")).unwrap();
+    make_folder(&folder, "src/empty");
+    let twice = "--script-folder src --extra src --extra src/a:src/a --extra src/link:src/a";
+    map(&folder, twice).ends(0);
+    let ran = push(&folder);
+    ran.ends(0);
+    let ok: Vec<bool> = copied(&ran.out).iter().map(|copied| copied.ok).collect();
+    assert_eq!(ok, [true; 5], "a, b, link, empty/ and ip_config.txt");
+    map(&folder, "--extra src --extra src/b:src/a")
+        .ends(65)
+        .err_has("src/b: goes to ")
+        .err_has("and so does");
+}
+
+#[test]
+fn a_file_goes_into_the_directory_that_is_its_destination() {
+    let folder = source();
+    for (extra, place) in [
+        ("src/a:", "a"),
+        ("src/a:.", "a"),
+        ("src/a:conf/", "conf/a"),
+        ("src/a:conf", "conf"),
+        ("src:", "a"),
+        ("src:conf/", "conf/a"),
+    ] {
+        sh(&folder, "rm -rf ws");
+        map(&folder, &format!("--extra {extra}")).ends(0);
+        push(&folder).ends(0);
+        assert_eq!(read(&folder, format!("ws/{place}")), "a", "{extra}");
+    }
+}
+
+#[test]
+fn part_map_refuses_a_destination_that_part_push_refuses() {
+    let folder = source();
+    map(&folder, "--extra src:/elsewhere")
+        .ends(65)
+        .err_has("src/a: goes to /elsewhere/a, which is not below the workspace, ")
+        .err_has("fix: name a path below the workspace");
+    map(&folder, "--ip-config /elsewhere/ip")
+        .ends(65)
+        .err_has("which is not below the workspace");
+}
+
+#[test]
+fn an_ip_config_of_the_users_is_not_replaced() {
+    let folder = source();
+    let own = "# my hosts\n127.0.0.1 30050\n";
+    write(&folder, "ws/ip_config.txt", own);
+    map(&folder, "--extra src").ends(0);
+    push(&folder)
+        .ends(1)
+        .err_has("ws/ip_config.txt: an ip_config with comments, names or logins is there")
+        .err_has("--ip-config NAME");
+    assert_eq!(read(&folder, "ws/ip_config.txt"), own);
+    assert_eq!(read(&folder, "ws/src/a"), "a", "the others arrive");
+    map(&folder, "--extra src --ip-config hosts.txt").ends(0);
+    push(&folder).ends(0);
+    assert_eq!(read(&folder, "ws/hosts.txt"), "127.0.0.1 30050\n");
+    // one that part-map has written for other hosts
+    write(&folder, "ws/hosts.txt", "10.0.0.1 30050\n");
+    push(&folder).ends(0);
+    assert_eq!(read(&folder, "ws/hosts.txt"), "127.0.0.1 30050\n");
+}
+
+#[test]
+fn a_directory_in_the_place_of_a_file_costs_no_transfer() {
+    let folder = source();
+    write(&folder, "src/large", noise(1, 3 << 20));
+    map(&folder, "--extra src").ends(0);
+    make_folder(&folder, "ws/src/large");
+    let ran = push(&folder);
+    ran.ends(1)
+        .err_has("ws/src/large: a directory has its name there");
+    let sent: u64 = copied(&ran.out).iter().map(|copied| copied.moved).sum();
+    assert!(sent < 1000, "{sent}");
+    make_folder(&folder, "got/src/large");
+    fs::remove_dir(folder.join("ws/src/large")).unwrap();
+    push(&folder).ends(0);
+    let script = "ipconf-check ip.txt | part-pull --connect local --workspace \"$PWD/ws\" --to got \
+        src";
+    let ran = sh(&folder, script);
+    ran.ends(1)
+        .err_has("src/large: a directory has its name here")
+        .out_has("\"received_bytes\":0");
+    assert_eq!(read(&folder, "got/src/a"), "a");
+}
+
+/// The file of another user in a directory with the sticky bit cannot be replaced.
+#[test]
+fn what_could_not_get_its_name_is_not_sent_again() {
+    if only_root_can("act as another user") {
+        return;
+    }
+    let OpenFolder(folder) = &OpenFolder::new("sticky");
+    write(folder, "ip.txt", "127.0.0.1\n");
+    write(folder, "large", noise(1, 3 << 20));
+    map(folder, "--extra large:deep/large").ends(0);
+    write(folder, "ws/deep/large", "root's");
+    sh(folder, "chmod 777 ws; chmod 1777 ws/deep").ends(0);
+    let push = || {
+        sh(
+            folder,
+            "part-push --connect 'setpriv --reuid=65534 --regid=65534 --clear-groups env' \
+             <plan.jsonl",
+        )
+    };
+    push()
+        .ends(1)
+        .err_has("ws/deep/large: Operation not permitted");
+    assert_eq!(read(folder, "ws/deep/large"), "root's");
+    fs::remove_file(folder.join("ws/deep/large")).unwrap();
+    let ran = push();
+    ran.ends(0);
+    let sent: u64 = copied(&ran.out).iter().map(|copied| copied.moved).sum();
+    assert!(sent < 1 << 20, "{sent}");
+    assert_eq!(
+        fs::read(folder.join("ws/deep/large")).unwrap(),
+        noise(1, 3 << 20)
+    );
+}
+
+/// What cannot be examined on a host is not taken for missing.
+#[test]
+fn what_is_closed_on_a_host_is_not_missing() {
+    if only_root_can("act as another user") {
+        return;
+    }
+    let OpenFolder(folder) = &OpenFolder::new("closed");
+    write(folder, "ip.txt", "127.0.0.1\n");
+    map(folder, "--per-host 'shards/{host}.npz' --parts remote").ends(0);
+    write(folder, "ws/shards/0.npz", "there");
+    sh(folder, "chmod 777 ws; chmod 700 ws/shards").ends(0);
+    let push = "part-push --connect 'setpriv --reuid=65534 --regid=65534 --clear-groups env' \
+        <plan.jsonl";
+    sh(folder, push)
+        .ends(1)
+        .err_has("shards/0.npz: what is there cannot be examined: Permission denied")
+        .err_lacks("is not there");
+    sh(folder, "chmod 755 ws/shards");
+    sh(folder, push).ends(0);
+}
+
+/// The log of a job that runs.
+#[test]
+fn a_file_that_grows_while_it_is_pulled_arrives_as_its_beginning() {
+    let folder = workspace();
+    let line = "0123456789abcdef\n";
+    write(&folder, "ws/logs/a.log", line.repeat(100_000));
+    write(&folder, "ws/logs/b.log", line);
+    executable(
+        &folder,
+        "grow",
+        "#!/bin/sh\nuntil [ -e stop ]; do for log in a b; do \
+         echo 0123456789abcdef >>ws/logs/$log.log; done; sleep 0.02; done\n",
+    );
+    // so that the logs grow between the listing and the request
+    executable(
+        &folder,
+        "late",
+        "#!/bin/sh\n\"$@\" | python3 -c 'import os, time\nwhile data := os.read(0, 65536):\n if \
+         len(data) < 4096: time.sleep(0.3)\n while data: data = data[os.write(1, data):]'\n",
+    );
+    let script = "./grow & until [ $(wc -c <ws/logs/b.log) -gt 100 ]; do sleep 0.05; done
+        ipconf-check ip.txt | timeout 60 part-pull --connect './late env' --wire ssh --workspace \
+        \"$PWD/ws\" --to got logs; status=$?; touch stop; wait; exit $status";
+    let ran = sh(&folder, script);
+    ran.ends(0)
+        .err_has("part-pull: host 0 (127.0.0.1): ./logs/")
+        .err_has(" grew while it was copied; the first ");
+    for log in ["a.log", "b.log"] {
+        let (here, there) = (
+            read(&folder, format!("got/logs/{log}")),
+            read(&folder, format!("ws/logs/{log}")),
+        );
+        assert!(!here.is_empty() && there.starts_with(&here), "{log}");
+    }
+    // by now it does not grow, and is whole
+    sh(
+        &folder,
+        "ipconf-check ip.txt | part-pull --connect local --workspace \"$PWD/ws\" --to got logs",
+    )
+    .ends(0)
+    .err_lacks("grew");
+    assert_eq!(
+        read(&folder, "got/logs/a.log"),
+        read(&folder, "ws/logs/a.log")
+    );
 }

@@ -74,15 +74,17 @@ fn a_host_sends_a_file_as_it_was_listed_or_reports_why_not() {
         let end = if size > 1 << 20 { "commit" } else { "batch" };
         assert_eq!((step.as_str(), fault), (end, Value::Null), "{size}");
         assert!(bytes == content[..size], "{size}");
-        // it is longer or shorter by now
-        for now in [size + 1, size / 2] {
-            write(&folder, "file", &content[..now]);
+        // it has grown
+        write(&folder, "file", &content[..=size]);
+        let (step, fault, bytes) = send("file", &meta);
+        assert_eq!((step.as_str(), fault), ("commit", Value::Null), "{size}");
+        assert!(bytes == content[..size], "{size}");
+        // it is shorter by now, or another file
+        for change in ["truncate -s 0", "mv file old; cp old"] {
+            sh(&folder, &format!("{change} file"));
             let (step, fault, _) = send("file", &meta);
-            assert_eq!(
-                (step.as_str(), fault),
-                ("abandon", "changed".into()),
-                "{size} {now}"
-            );
+            let changed = ("abandon", "changed".into());
+            assert_eq!((step.as_str(), fault), changed, "{size} {change}");
         }
     }
     let meta = list("file");

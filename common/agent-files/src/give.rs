@@ -21,7 +21,7 @@ use transfer::sender::{self, Outlet, SourceFile};
 use transfer::{source, sums};
 use wire::files::{
     FileAttributes, FileEvent, FileFault, FileRequest, FileStep, FileToSend, FilesToSend,
-    FolderReport, FoundFile, Give, Open, Sum, Unreadable,
+    FolderReport, FoundFile, Give, Meta, Open, Sum, Unreadable,
 };
 use wire::{Failure, Text};
 
@@ -252,20 +252,23 @@ impl SourceFile for &GivenFile<'_> {
         folder.file(name).map_err(|error| fault(&error))
     }
 
-    fn check(&self, source: &File, read: io::Result<()>) -> Result<(), FileFault> {
+    fn check(&self, source: &File, read: io::Result<()>) -> Result<Option<Sum>, FileFault> {
         read.map_err(|error| fault(&error))?;
         let (folder, name) = self.place.as_ref().map_err(Clone::clone)?;
         // its name, or that of what its link led to, must still stand for it
         let now = [source.metadata(), folder.stat(name)];
-        let is_listed = |meta: &io::Result<fs::Metadata>| {
-            let meta = meta.as_ref().map(source::meta);
-            meta.is_ok_and(|meta| meta.is_same_version(&self.wanted.meta))
-        };
-        if now.iter().all(is_listed) {
-            Ok(())
-        } else {
-            Err(FileFault::Changed)
+        let now = now.map(|meta| meta.as_ref().map(source::meta).unwrap_or_default());
+        let listed = &self.wanted.meta;
+        if now.iter().all(|meta| meta.is_same_version(listed)) {
+            return Ok(None);
         }
+        // a log of a running job, of which the beginning is the same
+        let has_grown = |meta: &Meta| meta.inode == listed.inode && meta.bytes > listed.bytes;
+        if !now.iter().all(has_grown) {
+            return Err(FileFault::Changed);
+        }
+        let sum = sums::of_beginning(source, listed.bytes);
+        sum.map(Some).map_err(|error| fault(&error))
     }
 }
 

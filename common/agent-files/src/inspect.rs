@@ -1,6 +1,7 @@
 //! Reports what exists under names that the tool gives.
 
 use agent::output::EventOutput;
+use nix::libc;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,7 +9,7 @@ use std::path::Path;
 use transfer::folder::{Folder, Links};
 use transfer::tree::{Tree, split};
 use transfer::{source, sums};
-use wire::files::{FileEvent, Meta};
+use wire::files::{FileEvent, FileFault, Meta};
 
 /// How many answers are sent at once.
 const AT_ONCE: usize = 500;
@@ -20,27 +21,38 @@ pub fn inspect(names: &[u8], with_sums: bool, workspace: Option<&Tree>, output: 
         .split(|byte| *byte == 0)
         .filter(|name| !name.is_empty())
         .collect();
-    let mut folders: HashMap<&Path, Option<Folder>> = HashMap::new();
+    let mut folders: HashMap<&Path, Result<Folder, FileFault>> = HashMap::new();
     let mut meta_of = |name| {
-        let (folder, name) = split(Path::new(OsStr::from_bytes(name)))?;
+        let (folder, name) = split(Path::new(OsStr::from_bytes(name))).ok_or(MISSING)?;
         let open = || match workspace.filter(|workspace| workspace.has(folder)) {
-            Some(workspace) => workspace.find(folder, Links::Anywhere).ok(),
-            None => Folder::open(folder).ok(),
+            Some(workspace) => workspace.find(folder, Links::Anywhere),
+            None => Folder::open(folder),
         };
-        let folder = folders.entry(folder).or_insert_with(open).as_ref()?;
-        meta(folder, name, with_sums)
+        let folder = folders.entry(folder).or_insert_with(open);
+        meta(folder.as_ref().map_err(Clone::clone)?, name, with_sums)
     };
     // checksums take time, so each is sent when it is known
     for some in names.chunks(if with_sums { 1 } else { AT_ONCE }) {
-        let entries = some.iter().copied().map(&mut meta_of).collect();
-        output.send(FileEvent::Inspected { entries });
+        let (mut entries, mut hidden) = (Vec::new(), Vec::new());
+        for (index, name) in some.iter().enumerate() {
+            let meta = meta_of(name);
+            entries.push(meta.as_ref().ok().copied());
+            match meta {
+                Ok(_) | Err(MISSING | NO_FOLDER) => {}
+                Err(fault) => hidden.push((index, fault)),
+            }
+        }
+        output.send(FileEvent::Inspected { entries, hidden });
     }
 }
 
-fn meta(folder: &Folder, name: &OsStr, with_sum: bool) -> Option<Meta> {
-    let meta = source::meta(&folder.stat(name).ok()?);
+const MISSING: FileFault = FileFault::System(libc::ENOENT);
+const NO_FOLDER: FileFault = FileFault::System(libc::ENOTDIR);
+
+fn meta(folder: &Folder, name: &OsStr, with_sum: bool) -> Result<Meta, FileFault> {
+    let meta = source::meta(&folder.stat(name)?);
     let sum = (with_sum && meta.is_file())
         .then(|| sums::of_whole(&folder.file(name).ok()?).ok())
         .flatten();
-    Some(Meta { sum, ..meta })
+    Ok(Meta { sum, ..meta })
 }

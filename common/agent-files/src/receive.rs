@@ -147,11 +147,11 @@ impl Push {
                 Err(fault) if !file.is_over() => self.refuse(block.id, fault),
                 _ => Vec::new(),
             },
-            (step @ FileStep::Commit { id, sum }, Some(file)) => {
+            (FileStep::Commit { id, sum }, Some(file)) => {
                 // from now on, no other host can write to it either
                 file.end(true);
                 match sum.map_or(Ok(()), |sum| file.check(sum)) {
-                    Ok(()) => receiver.step(step, body),
+                    Ok(()) => receiver.step(FileStep::Commit { id, sum: None }, body),
                     // the tool compares what has arrived, and sends what is wrong
                     Err(fault) => self.refuse(id, fault),
                 }

@@ -10,7 +10,8 @@ use crate::folder::Folder;
 use crate::parts::Parts;
 use crate::room::Room;
 use crate::source::{self, FileVersion};
-use nix::fcntl::{FallocateFlags, OFlag, fallocate};
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, Flock, FlockArg, OFlag, fallocate};
 use nix::sys::stat::futimens;
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Whence, lseek};
@@ -53,6 +54,8 @@ pub struct Partial {
 #[derive(Debug)]
 struct PartialState {
     parts: Parts,
+    /// Shows other processes that this one writes the file, if the file system has locks.
+    writes: Option<Flock<File>>,
     /// The notes; open while parts come in any order.
     noted: Option<Notes>,
 }
@@ -122,7 +125,12 @@ impl PartialNames {
     /// written. Otherwise that space would be missing when the rest is sent.
     pub fn release(&self) -> io::Result<()> {
         let file = self.folder.open_file(&self.file, OFlag::O_WRONLY)?;
-        file.set_len(file.metadata()?.len())
+        match Flock::lock(file.try_clone()?, FlockArg::LockExclusiveNonblock) {
+            // what another process has just written would be cut off
+            Err((_, Errno::EWOULDBLOCK)) => Ok(()),
+            // on a file system without locks too
+            _lock => file.set_len(file.metadata()?.len()),
+        }
     }
 
     /// Moves both. The notes come first: without them all bytes of the file would count.
@@ -225,13 +233,19 @@ impl Partial {
     }
 
     fn new(file: File, names: PartialNames, bytes: u64, parts: Parts) -> Partial {
-        let noted = None;
+        let clone = file.try_clone().ok();
+        let lock = |file| Flock::lock(file, FlockArg::LockSharedNonblock).ok();
+        let state = PartialState {
+            parts,
+            writes: clone.and_then(lock),
+            noted: None,
+        };
         Partial {
             file,
             names,
             bytes,
             room: None,
-            state: Mutex::new(PartialState { parts, noted }),
+            state: Mutex::new(state),
             closed: RwLock::new(false),
         }
     }
@@ -407,7 +421,9 @@ impl Partial {
         if self.parts().list().is_empty() {
             self.discard();
         } else {
-            let _ = self.close().and_then(|()| self.names.release());
+            let closed = self.close();
+            self.state.lock().writes = None;
+            let _ = closed.and_then(|()| self.names.release());
         }
     }
 
@@ -608,14 +624,18 @@ mod tests {
             assert_eq!(meta.len(), length);
             assert!(occupied >= room, "{occupied} of {room}");
             partial.write(length, b"01234").unwrap();
+            // another process gives back nothing of what this one writes
             names(&folder).release().unwrap();
+            let now = fs::metadata(folder.join("part")).unwrap();
+            assert!(now.blocks() * 512 >= room, "{now:?}");
+            partial.keep();
             let meta = fs::metadata(folder.join("part")).unwrap();
             let occupied = meta.blocks() * 512;
             assert!(
                 meta.len() == length + 5 && occupied < 16 * GRAIN,
                 "{occupied}"
             );
-            partial.discard();
+            names(&folder).remove().unwrap();
         }
         let error =
             Partial::begin(names(&folder), 1 << 60, Parts::default(), None, false).unwrap_err();

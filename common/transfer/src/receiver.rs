@@ -5,12 +5,13 @@ use crate::folder::Folder;
 use crate::partial::{Finish, Partial, PartialNames};
 use crate::parts::Parts;
 use crate::source::FileVersion;
+use crate::sums;
 use crate::tree::Tree;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::fs::File;
 use std::sync::Arc;
-use wire::files::{Batch, Block, FileAttributes, FileFault, FileStep, Open};
+use wire::files::{Batch, Block, FileAttributes, FileFault, FileStep, Open, Sum};
 
 /// Where the files go: on a host, or on the machine of the tool.
 pub trait Destination {
@@ -78,8 +79,8 @@ impl<D: Destination> Receiver<D> {
                     return vec![(block.id, Err(fault))];
                 }
             }
-            FileStep::Commit { id, .. } => {
-                let landed = self.commit(id);
+            FileStep::Commit { id, sum } => {
+                let landed = self.commit(id, sum);
                 return landed.map(|landed| (id, landed)).into_iter().collect();
             }
             FileStep::Abandon { id, keep, fault } => {
@@ -166,14 +167,22 @@ impl<D: Destination> Receiver<D> {
         partial.put(block.offset, length, content.as_deref())
     }
 
-    /// Renames a file that has arrived completely.
-    fn commit(&mut self, id: u32) -> Option<Result<(), FileFault>> {
+    /// Renames a file that has arrived completely. If there is a sum, it grew while it was read.
+    fn commit(&mut self, id: u32, sum: Option<Sum>) -> Option<Result<(), FileFault>> {
         let (open, partial) = self.files.remove(&id)?;
         let file = &open.file;
-        let landed = self.tree.commit(&partial, file.dst.path(), finish_of(file));
+        let has_sum = |sum| sums::of_beginning(partial.file(), file.bytes).ok() == Some(sum);
+        let landed = if sum.is_none_or(has_sum) {
+            self.tree.commit(&partial, file.dst.path(), finish_of(file))
+        } else {
+            Err(FileFault::Changed)
+        };
         match landed {
             Ok(()) => self.destination.landed(&open),
-            Err(_) => partial.discard(),
+            // what is wrong is its content
+            Err(FileFault::NotWhole | FileFault::Changed) => partial.discard(),
+            // another attempt need not send it again
+            Err(_) => partial.keep(),
         }
         Some(landed)
     }

@@ -6,16 +6,18 @@
 //! | `batch` | reads small files, many for one message | writes and renames each |
 //! | `open` | says which parts the receiver may keep | reserves the space, copies those parts |
 //! | `write` | reads what is missing in blocks; announces zeros | writes it |
-//! | `commit` | has read the file, which is what was listed | gives it its mode, time and name |
+//! | `commit` | has read what was listed | gives it its mode, time and name |
 //! | `abandon` | could not read it, or it has changed | keeps what has arrived, or removes it |
 //!
 //! The tool lists what the other end has and decides what is missing: `inspect` for a push, `find`
 //! for a pull. Which parts of a large file need not be sent is found out by the
 //! [sums](crate::sums) of what the receiver has kept. In a push the sender asks for these by
 //! `claim`; in a pull they come with the request for the file. The sender does not wait for the
-//! receiver. A receiver that cannot write a file says so once, by `landed` or `abandon`, and drops
-//! what still arrives of it. A file belongs to the connection over which it was begun; if that
-//! breaks, the parts that have arrived are kept, and the file is begun again over another one.
+//! receiver. If a file has grown meanwhile, `commit` has the sum of what was listed of it, read a
+//! second time, so that only a true beginning arrives. A receiver that cannot write a file says so
+//! once, by `landed` or `abandon`, and drops what still arrives of it. A file belongs to the
+//! connection over which it was begun. If that breaks, the parts that have arrived are kept, and
+//! the file is begun again over another one.
 //!
 //! What is different in the two directions is behind two traits: [`SourceFile`] is where a file
 //! comes from and when it counts as changed, [`Outlet`] the connection, with compression and the
@@ -28,7 +30,7 @@ use crate::parts::Parts;
 use crate::source::{self, Pieces, SourcePiece};
 use std::fs::File;
 use std::io;
-use wire::files::{BLOCK, Batch, Block, FILES_AT_ONCE, FileAttributes, FileStep};
+use wire::files::{BLOCK, Batch, Block, FILES_AT_ONCE, FileAttributes, FileStep, Sum};
 
 /// A file that is sent.
 pub trait SourceFile: Copy {
@@ -47,17 +49,19 @@ pub trait SourceFile: Copy {
     /// Opens it.
     fn open(&self) -> Result<File, Self::Fault>;
 
-    /// Checks, after it was read with this result, that it is what was listed.
-    fn check(&self, source: &File, read: io::Result<()>) -> Result<(), Self::Fault>;
+    /// Checks, after it was read with this result, that it is what was listed. If a file may grow
+    /// and has grown, returns the sum of its beginning, as long as it was when it was listed.
+    fn check(&self, source: &File, read: io::Result<()>) -> Result<Option<Sum>, Self::Fault>;
 
-    /// Appends its whole content.
-    fn read(&self, content: &mut Vec<u8>) -> Result<(), Self::Fault> {
+    /// Appends its whole content; returns whether it has grown.
+    fn read(&self, content: &mut Vec<u8>) -> Result<bool, Self::Fault> {
         read_whole(*self, content)
     }
 }
 
-/// Appends the whole content of a file, as long as it was when it was listed.
-pub fn read_whole<F: SourceFile>(file: F, content: &mut Vec<u8>) -> Result<(), F::Fault> {
+/// Appends the content of a file, as long as it was when it was listed; returns whether it has
+/// grown.
+pub fn read_whole<F: SourceFile>(file: F, content: &mut Vec<u8>) -> Result<bool, F::Fault> {
     let source = file.open()?;
     let begin = content.len();
     content.resize(begin + usize::try_from(file.bytes()).unwrap_or(0), 0);
@@ -70,7 +74,7 @@ pub fn read_whole<F: SourceFile>(file: F, content: &mut Vec<u8>) -> Result<(), F
             Err(io::ErrorKind::UnexpectedEof.into())
         }
     });
-    file.check(&source, read)
+    Ok(file.check(&source, read)?.is_some())
 }
 
 /// The connection to a receiver.
@@ -137,13 +141,18 @@ pub struct SmallFiles<T> {
     pub content: Vec<u8>,
     /// The indices of the files that could not be read, and why.
     pub failed: Vec<(usize, T)>,
+    /// The indices of the files that have grown.
+    grown: Vec<usize>,
 }
 
 /// Sends files: first all small ones, then one after another.
 pub fn send<F: SourceFile, O: Outlet<F>>(outlet: &mut O, files: &[F]) -> Result<(), O::Broken> {
-    let (small, large): (Vec<F>, Vec<F>) = files.iter().partition(|file| file.bytes() <= SMALL);
+    let (small, mut large): (Vec<F>, Vec<F>) = files.iter().partition(|file| file.bytes() <= SMALL);
     for files in groups(&small) {
-        outlet.batch(files, read_small(files))?;
+        let read = read_small(files);
+        // only a commit has a sum, by which the receiver finds out whether it has its beginning
+        large.extend(read.grown.iter().map(|index| files[*index]));
+        outlet.batch(files, read)?;
     }
     let mut buffer = Vec::new();
     large
@@ -167,22 +176,25 @@ fn groups<F: SourceFile>(mut rest: &[F]) -> impl Iterator<Item = &[F]> {
 }
 
 fn read_small<F: SourceFile>(files: &[F]) -> SmallFiles<F::Fault> {
-    let (mut read, mut content, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+    let mut all = SmallFiles {
+        files: Vec::new(),
+        content: Vec::new(),
+        failed: Vec::new(),
+        grown: Vec::new(),
+    };
     for (index, file) in files.iter().enumerate() {
-        let before = content.len();
-        match file.read(&mut content) {
-            Ok(()) => read.push(file.attributes()),
-            Err(fault) => {
-                content.truncate(before);
-                failed.push((index, fault));
-            }
+        let before = all.content.len();
+        let read = file.read(&mut all.content);
+        if !matches!(read, Ok(false)) {
+            all.content.truncate(before);
+        }
+        match read {
+            Ok(false) => all.files.push(file.attributes()),
+            Ok(true) => all.grown.push(index),
+            Err(fault) => all.failed.push((index, fault)),
         }
     }
-    SmallFiles {
-        files: read,
-        content,
-        failed,
-    }
+    all
 }
 
 /// Sends what the receiver lacks of a file.
@@ -209,8 +221,8 @@ fn send_large<F: SourceFile, O: Outlet<F>>(
     // a fault of the source is one of this file
     let read = outlet.read_all()?.and(read);
     match file.check(&source, read) {
-        Ok(()) => {
-            let (id, sum) = (file.id(), None);
+        Ok(sum) => {
+            let id = file.id();
             outlet.step(FileStep::Commit { id, sum }, &[])
         }
         Err(fault) => outlet.abandon(file, fault),
@@ -250,13 +262,13 @@ mod tests {
             Err("not a file")
         }
 
-        fn check(&self, _: &File, _: io::Result<()>) -> Result<(), &'static str> {
-            Ok(())
+        fn check(&self, _: &File, _: io::Result<()>) -> Result<Option<Sum>, &'static str> {
+            Ok(None)
         }
 
-        fn read(&self, content: &mut Vec<u8>) -> Result<(), &'static str> {
+        fn read(&self, content: &mut Vec<u8>) -> Result<bool, &'static str> {
             content.extend_from_slice(self.1?.as_bytes());
-            Ok(())
+            Ok(false)
         }
     }
 

@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "files that the user names are read, and no link is followed"
+    reason = "files that the user names are only read"
 )]
 
 use crate::content;
@@ -21,17 +21,17 @@ const MOST_ZEROS: u64 = 64 << 20;
 /// The problem of a file that ended too early.
 pub const SHORTER: &str = "it became shorter while it was read";
 
-/// Opens a regular file. A symbolic link is not followed, and a FIFO or device does not block.
-pub fn open(path: &Path) -> io::Result<File> {
-    let flags = nix::fcntl::OFlag::O_NOFOLLOW | nix::fcntl::OFlag::O_NONBLOCK;
+/// Opens a regular file, and returns its attributes too. A FIFO or device does not block.
+pub fn open(path: &Path) -> io::Result<(File, Metadata)> {
     let file = OpenOptions::new()
         .read(true)
-        .custom_flags(flags.bits())
+        .custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits())
         .open(path)?;
-    if file.metadata()?.is_file() {
-        Ok(file)
+    let meta = file.metadata()?;
+    if meta.is_file() {
+        Ok((file, meta))
     } else {
-        Err(io::ErrorKind::InvalidInput.into())
+        Err(io::Error::other("it is not a regular file any more"))
     }
 }
 

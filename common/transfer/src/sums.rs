@@ -112,7 +112,12 @@ fn sum_of(file: &File, begin: u64, end: u64, buffer: &mut [u8]) -> io::Result<Su
 
 /// The checksum of a whole file.
 pub fn of_whole(file: &File) -> io::Result<Sum> {
-    sum_of(file, 0, file.metadata()?.len(), &mut vec![0; 256 << 10])
+    of_beginning(file, file.metadata()?.len())
+}
+
+/// The checksum of the first bytes of a file.
+pub fn of_beginning(file: &File, bytes: u64) -> io::Result<Sum> {
+    sum_of(file, 0, bytes, &mut vec![0; 256 << 10])
 }
 
 /// The parts whose checksums are equal at both ends.

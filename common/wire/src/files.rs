@@ -300,6 +300,9 @@ pub enum FileEvent {
         /// The next entries, in the order of the request, after those of the previous answer;
         /// `None` if nothing exists there.
         entries: Vec<Option<Meta>>,
+        /// The indices of entries that cannot be examined, and why.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        hidden: Vec<(usize, FileFault)>,
     },
     /// The hosts of this push that see the same directory.
     Peers { hosts: Vec<u32> },

@@ -379,6 +379,9 @@ impl<'a> PullTask<'a> {
         for item in self.fates.with(&Fate::Lacks, &all) {
             if self.local.has(item) {
                 self.fates.set(item, Fate::Present);
+            } else if self.local.is_occupied(item) {
+                let why = "a directory has its name here".to_owned();
+                self.fates.set(item, Fate::Refused(why));
             }
         }
     }
@@ -404,8 +407,10 @@ impl<'a> PullTask<'a> {
         for item in self.fates.with(&Fate::Present, &all) {
             results.report(item, true, Ok(0));
         }
-        for (item, why) in self.unreadable() {
-            results.done(item, Err(why.to_owned()));
+        for item in &all {
+            if let Fate::Refused(why) = self.fates.of(*item) {
+                results.done(item, Err(why));
+            }
         }
         let lacking = self.fates.with(&Fate::Lacks, &all);
         self.local.release_left(&lacking);
@@ -472,6 +477,20 @@ impl PullResults<'_> for PullReporter<'_> {
 
     fn done(&self, item: &PulledFile, result: Received) {
         self.report(item, false, result);
+    }
+
+    fn grown(&self, files: &[&PulledFile]) {
+        let Some(first) = files.first() else { return };
+        let more = match files.len() {
+            1 => String::new(),
+            count => format!(" (and {} more that grew)", count - 1),
+        };
+        record::tell!(
+            "part-pull: {}: {} grew while it was copied; the first {} are here{more}",
+            self.host.location(),
+            term::plain(&first.src.to_string_lossy()),
+            term::bytes(first.bytes())
+        );
     }
 }
 

@@ -155,6 +155,13 @@ impl Local {
             && source::same_time(item.there.mtime, time)
     }
 
+    /// Whether a directory has the name of a file, which would fail only when it is whole.
+    pub fn is_occupied(&mut self, item: &PulledFile) -> bool {
+        let found = self.find(item).ok();
+        let here = found.and_then(|(folder, name)| folder.stat(name).ok());
+        !item.there.is_folder() && here.is_some_and(|here| here.is_dir())
+    }
+
     /// The kept parts of a file: of the partial file, or else of the one with the final name.
     pub fn kept(&mut self, item: &PulledFile) -> Option<KeptPartial> {
         let (folder, name) = self.find(item).ok()?;

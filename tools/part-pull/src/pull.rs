@@ -29,6 +29,8 @@ pub trait PullResults<'a> {
     fn moved(&self, bytes: u64);
     /// A file has its result.
     fn done(&self, file: &'a PulledFile, result: Received);
+    /// These files grew while they were copied; their beginnings are here.
+    fn grown(&self, files: &[&'a PulledFile]);
 }
 
 /// Fetches these files, and reports the result of each.
@@ -56,6 +58,7 @@ pub fn pull<'a>(
         link,
         receiver: Receiver::new(tree, PullDestination::default()),
         results,
+        grown: Vec::new(),
     };
     let (small, large): (Vec<&PulledFile>, Vec<&PulledFile>) = files
         .into_iter()
@@ -69,6 +72,7 @@ pub fn pull<'a>(
             pull.request(&files, local)?;
         }
         if pull.expected() == 0 {
+            results.grown(&pull.grown);
             return Ok(());
         }
         match pull.link.next_event()? {
@@ -83,6 +87,8 @@ struct Pull<'p, 'a> {
     link: &'p mut HostLink,
     receiver: Receiver<PullDestination<'a>>,
     results: &'p dyn PullResults<'a>,
+    /// The files that grew while they were copied.
+    grown: Vec<&'a PulledFile>,
 }
 
 impl<'a> Pull<'_, 'a> {
@@ -154,8 +160,12 @@ impl<'a> Pull<'_, 'a> {
             self.results.moved(block.content.length.into());
         }
         let opens = matches!(step, FileStep::Open(_));
+        let has_grown = matches!(step, FileStep::Commit { sum: Some(_), .. });
         let is_theirs = matches!(step, FileStep::Abandon { .. });
         for (id, result) in self.receiver.step(step, body) {
+            let expected = self.receiver.destination.0.get(&id);
+            let grown = expected.filter(|_| has_grown && result.is_ok());
+            self.grown.extend(grown.map(|expected| expected.file));
             self.done(id, result, is_theirs);
             if !ends {
                 // it need not send the rest

@@ -1,7 +1,7 @@
 //! The connection to a host, and what is known over it: the files that the host has, the partial
 //! files of an earlier push, and the parts that need not be sent.
 
-use crate::plan::{Delivery, DeliverySource, is_present, is_sure, partial_key};
+use crate::plan::{Delivery, DeliverySource, is_plain_ip_config, is_present, is_sure, partial_key};
 use remote::Body;
 use remote::HostFault;
 use remote::Session;
@@ -9,10 +9,11 @@ use remote::host_link::HostLink;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use transfer::parts::Parts;
-use transfer::{content, sums};
+use transfer::{content, source, sums};
 use wire::files::{BLOCK, FileEvent, FileRequest, FolderReport, Meta, Receive, Sum};
 
 /// How many names are asked for at once: each has at most 4096 bytes, in one message.
@@ -28,6 +29,8 @@ pub struct PushConnection {
     partials: BTreeMap<String, PartsOnHost>,
     /// Deliveries whose destination already has a file.
     occupied: BTreeSet<u32>,
+    /// Deliveries for which something is in the way, and what.
+    pub in_the_way: BTreeMap<u32, String>,
     /// Deliveries that a chain left incomplete, with the number of bytes that the progress display
     /// has counted.
     left_chains: BTreeMap<u32, u64>,
@@ -57,6 +60,7 @@ impl PushConnection {
             ready,
             partials: BTreeMap::new(),
             occupied: BTreeSet::new(),
+            in_the_way: BTreeMap::new(),
             left_chains: BTreeMap::new(),
         })
     }
@@ -102,6 +106,11 @@ impl PushConnection {
             occupied.filter(|(_, existing)| existing.is_some_and(|existing| existing.is_file()));
         self.occupied
             .extend(occupied.map(|(delivery, _)| delivery.id));
+        let in_the_way = deliveries.iter().zip(&existing);
+        self.in_the_way
+            .extend(in_the_way.filter_map(|(delivery, existing)| {
+                Some((delivery.id, in_the_way_of(delivery, existing.as_ref()?)?))
+            }));
         let mut same: Vec<bool> = deliveries
             .iter()
             .zip(&existing)
@@ -147,7 +156,7 @@ impl PushConnection {
         let DeliverySource::File(path) = &delivery.source else {
             return Ok(false);
         };
-        let Ok(source) = File::open(path) else {
+        let Ok((source, _)) = source::open(path) else {
             return Ok(false);
         };
         let kept = self.resume(delivery, &source)?;
@@ -175,10 +184,17 @@ impl PushConnection {
         }
         while existing.len() < deliveries.len() {
             match self.link.next_event()?.0 {
-                FileEvent::Inspected { entries }
+                FileEvent::Inspected { entries, hidden }
                     if !entries.is_empty()
                         && existing.len() + entries.len() <= deliveries.len() =>
                 {
+                    for (index, fault) in hidden {
+                        if let Some(delivery) = deliveries.get(existing.len().saturating_add(index))
+                        {
+                            let why = format!("what is there cannot be examined: {fault}");
+                            self.in_the_way.insert(delivery.id, why);
+                        }
+                    }
                     existing.extend(entries);
                 }
                 other => return Err(HostFault::unexpected(&other)),
@@ -275,11 +291,34 @@ impl PushConnection {
     }
 }
 
+/// What must not be replaced by a file, if that is what exists.
+fn in_the_way_of(delivery: &Delivery, existing: &Meta) -> Option<String> {
+    if delivery.has_bytes() && existing.is_folder() {
+        return Some("a directory has its name there".to_owned());
+    }
+    let is_own = delivery.is_ip_config && is_own_ip_config(&delivery.dst, existing);
+    is_own.then(|| {
+        "an ip_config with comments, names or logins is there, and would be lost; run part-map \
+         with --ip-config NAME, to write another one"
+            .to_owned()
+    })
+}
+
+/// Whether what exists on the host is a file of this machine too, and a user's own ip_config.
+fn is_own_ip_config(dst: &Path, existing: &Meta) -> bool {
+    let Ok(here) = std::fs::symlink_metadata(dst).map(|here| source::meta(&here)) else {
+        return false;
+    };
+    existing.is_file()
+        && here.is_same_version(existing)
+        && std::fs::read_to_string(dst).is_ok_and(|text| !is_plain_ip_config(&text))
+}
+
 /// The checksum of a source, if it can be read.
 fn sum(source: &DeliverySource) -> Option<Sum> {
     match source {
         DeliverySource::Content(text) => Some(content::sum(text.as_bytes())),
-        DeliverySource::File(path) => sums::of_whole(&File::open(path).ok()?).ok(),
+        DeliverySource::File(path) => sums::of_whole(&source::open(path).ok()?.0).ok(),
         DeliverySource::Folder | DeliverySource::MustExist => None,
     }
 }

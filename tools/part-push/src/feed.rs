@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt;
 use transfer::sender::{self, SourceFile};
 use transfer::source;
-use wire::files::{FOLDER, FileAttributes};
+use wire::files::{FOLDER, FileAttributes, Sum};
 
 impl SourceFile for &Delivery {
     type Fault = String;
@@ -50,14 +50,19 @@ impl SourceFile for &Delivery {
             }
         };
         let failed = |error: io::Error| format!("{}: {error}", path.display());
-        let source = File::open(path).map_err(failed)?;
-        if differs(&source.metadata().map_err(failed)?, self) {
-            return Err(format!("{} changed since it was looked at", path.display()));
+        let (source, meta) = source::open(path).map_err(failed)?;
+        if differs(&meta, self) {
+            return Err(format!(
+                "{} changed since it was looked at; run part-map again, with --exclude if a \
+                 program that runs writes to it",
+                path.display()
+            ));
         }
         Ok(source)
     }
 
-    fn check(&self, _: &File, read: io::Result<()>) -> Result<(), String> {
+    /// A script that has grown is another one, so no file may grow.
+    fn check(&self, _: &File, read: io::Result<()>) -> Result<Option<Sum>, String> {
         let why = |error: &io::Error| match &self.source {
             DeliverySource::File(path) => format!("{}: {}", path.display(), source::why(error)),
             _ => source::why(error),
@@ -65,17 +70,20 @@ impl SourceFile for &Delivery {
         let is_shorter = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
         match read {
             Err(error) if !is_shorter(&error) => Err(why(&error)),
-            read => changed(self).map_or(read.map_err(|error| why(&error)), Err),
+            read => match changed(self) {
+                Some(changed) => Err(changed),
+                None => read.map(|()| None).map_err(|error| why(&error)),
+            },
         }
     }
 
-    fn read(&self, content: &mut Vec<u8>) -> Result<(), String> {
+    fn read(&self, content: &mut Vec<u8>) -> Result<bool, String> {
         match &self.source {
             DeliverySource::File(_) => return sender::read_whole(*self, content),
             DeliverySource::Content(text) => content.extend_from_slice(text.as_bytes()),
             DeliverySource::Folder | DeliverySource::MustExist => {}
         }
-        Ok(())
+        Ok(false)
     }
 }
 

@@ -32,6 +32,8 @@ pub struct Delivery {
     pub mtime: Option<(i64, u32)>,
     /// Permission bits.
     pub mode: u32,
+    /// Whether it is the ip_config, which a user may have in its place.
+    pub is_ip_config: bool,
 }
 
 /// The source of a delivery.
@@ -129,7 +131,8 @@ fn delivery(file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault
         .fix(CREATE_AGAIN));
     }
     let source = source(file)?;
-    let mtime = file.mtime_s.zip(file.mtime_nsec.or(Some(0)));
+    // a part of a second that is missing is unknown, so the time cannot be compared
+    let mtime = file.mtime_s.zip(file.mtime_nsec);
     Ok(Delivery {
         id: 0,
         host: 0,
@@ -138,7 +141,8 @@ fn delivery(file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault
         dst: dst.into(),
         bytes: file.bytes,
         mtime,
-        mode: file.mode & 0o7777,
+        mode: file.mode & 0o777,
+        is_ip_config: file.kind == "ip_config",
     })
 }
 
@@ -261,6 +265,22 @@ pub fn is_present(delivery: &Delivery, existing: &Meta) -> bool {
     }
 }
 
+/// Whether an ip_config has no more than addresses and ports, as part-map writes it: a user's own
+/// may have comments, names and logins too.
+pub fn is_plain_ip_config(text: &str) -> bool {
+    let is_plain = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_address = |word: &str| word.parse::<std::net::Ipv4Addr>().is_ok();
+        match words[..] {
+            [] => true,
+            [address] => is_address(address),
+            [address, port] => is_address(address) && port.parse::<u16>().is_ok(),
+            _ => false,
+        }
+    };
+    text.lines().all(is_plain)
+}
+
 /// Whether size and time are enough to be sure: a file made from a record has no time.
 pub fn is_sure(delivery: &Delivery) -> bool {
     !delivery.has_bytes() || delivery.mtime.is_some()
@@ -282,6 +302,7 @@ mod tests {
                 bytes: 5,
                 mtime: Some((100, 7)),
                 mode: 0o644,
+                is_ip_config: false,
             }
         }
     }
@@ -335,6 +356,21 @@ mod tests {
                     ..delivery("/w/a")
                 })
         );
+    }
+
+    #[test]
+    fn an_ip_config_that_has_more_than_part_map_writes_is_a_users() {
+        for (text, is_plain) in [
+            ("10.0.0.1 30050\n10.0.0.2 30050\n", true),
+            ("10.0.0.1\n\n", true),
+            ("# mine\n10.0.0.1 30050\n", false),
+            ("10.0.0.1 30050 # old\n", false),
+            ("gpu1 30050\n", false),
+            ("me@10.0.0.1\n", false),
+            ("10.0.0.1 30050 gpu1\n", false),
+        ] {
+            assert_eq!(is_plain_ip_config(text), is_plain, "{text}");
+        }
     }
 
     #[test]

@@ -119,6 +119,11 @@ impl<'a> Target<'a> {
             let same = connection.find_present(&asked, verify)?;
             let present = asked.into_iter().zip(same).filter(|(_, same)| *same);
             present.for_each(|(delivery, _)| self.fates.set(delivery, Fate::Present));
+            for delivery in &self.deliveries {
+                if let Some(why) = connection.in_the_way.remove(&delivery.id) {
+                    self.fates.set(*delivery, Fate::Refused(why));
+                }
+            }
             Ok(())
         };
         if self.on_connection(inspect).is_none() || dry {
