@@ -1,6 +1,6 @@
-//! Logins that fail or hang in ways that people report, with real sshd: an agent that never answers,
-//! forced commands, jump hosts that refuse, keys that use up the tries, and programs of this machine
-//! that do not finish.
+//! Logins that fail or hang in ways that people report, with real sshd: an agent that never
+//! answers, forced commands, jump hosts that refuse, keys that use up the tries, and programs of
+//! this machine that do not finish.
 
 use crate::logins::{configure, listed, refusals};
 use support::{executable, scratch, sh, write};
@@ -182,8 +182,9 @@ fn tools_whose_caller_ignores_the_end_of_children_notice_it_nevertheless() {
     // signals that the caller has blocked
     let blocked = "import os, signal, subprocess, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT, signal.SIGCHLD])
-job = subprocess.Popen('dgl-env --role worker -- sleep 100 <probed | exec dgl-spawn --connect local',
-    shell=True, executable='/bin/bash', start_new_session=True, stdout=subprocess.DEVNULL)
+job = subprocess.Popen(
+    'dgl-env --role worker -- sleep 100 <probed | exec dgl-spawn --connect local', shell=True,
+    executable='/bin/bash', start_new_session=True, stdout=subprocess.DEVNULL)
 import time; time.sleep(2)
 os.killpg(job.pid, signal.SIGTERM)
 sys.exit(job.wait(30) in (143, -15))

@@ -6,8 +6,8 @@
 //! [`supervisor`] is an event loop, into which a session turns that was asked to start a job; its
 //! watcher ends the job if it dies. [`members`] finds the processes of the job, and [`liveness`]
 //! reports their activity. [`socket`] answers other agents of this host: persistent [`servers`] are
-//! found by it, and [`reap`] asks the supervisors of a job before it ends the rest itself. [`start`]
-//! becomes a process of the job, whose text a [`shell`] runs.
+//! found by it, and [`reap`] asks the supervisors of a job before it ends the rest itself.
+//! [`start`] becomes a process of the job, whose text a [`shell`] runs.
 
 mod activity_watch;
 mod exception_watch;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 /// Lets this program wait for its children, and get signals, whatever its caller did: a parent that
 /// ignores SIGCHLD (as daemons do, and `trap '' CHLD`) would have the kernel forget how children
-/// end, and blocked signals are inherited as well; `still_blocked` are left alone. What is ignored otherwise stays ignored (nohup).
+/// end, and blocked signals are inherited as well. `still_blocked` are left alone, and what is
+/// ignored otherwise stays ignored (nohup).
 pub fn reset_signals(still_blocked: &SigSet) -> io::Result<()> {
     // a handler replaces "ignored", and programs that are started get the default for it
     signal_hook::flag::register(SIGCHLD, Arc::default())?;

@@ -1,5 +1,5 @@
-//! Looks up the addresses of a name. getaddrinfo(3) has no limit of its own that counts: with several
-//! name servers that do not answer, it waits half a minute and longer.
+//! Looks up the addresses of a name. getaddrinfo(3) waits half a minute and longer for several name
+//! servers that do not answer.
 
 use super::options::STOP_CHECKED;
 use std::io;

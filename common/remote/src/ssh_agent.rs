@@ -1,6 +1,6 @@
-//! Whether the user's ssh-agent answers. libssh2 and `ssh` wait without a limit for one that accepts
-//! a connection and never answers, as a forwarded agent behind a dead connection or a locked
-//! password manager does.
+//! Whether the user's ssh-agent answers. libssh2 and `ssh` wait without a limit for one that
+//! accepts a connection and never answers, as a forwarded agent behind a dead connection or a
+//! locked password manager does.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
