@@ -8,7 +8,6 @@ use wire::ending::Loss;
 use wire::supervise::{Activity, Computing, Raised};
 use wire::{Event, Request};
 
-/// What the owner of the job does next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Send this to the agents of all hosts.

@@ -12,20 +12,20 @@ use wire::Request;
 use wire::ending::{Cause, Ending, JobFailure, Limit, Loss, Reason, Rules};
 use wire::supervise::End;
 
-/// Servers end by themselves after their last client has ended; those that still run after this
-/// time get TERM. A service may end before its clients by this time plus `patience`, because the
-/// report of a client's end may be late by `patience`.
+/// Servers end by themselves after their last client; those that still run after this time get
+/// TERM. A service may end before its clients by this time plus `patience`, by which the report of
+/// a client's end may be late.
 pub const SERVERS_LINGER: Duration = Duration::from_secs(5);
-/// How long a failure of a server waits for the ends of its clients: if all of them succeed, it
-/// failed only because they left, and its report arrived before theirs.
+/// How long a server's failure waits for its clients: if all succeed, it failed only because they
+/// left, and its report arrived before theirs.
 const SERVER_FAILURE_WAIT: Duration = Duration::from_secs(1);
-/// Signals that arrive within this time of the first one count as one.
+/// Signals within this time of the first one count as one.
 const ONE_SIGNAL: Duration = Duration::from_secs(1);
 /// The same for two SIGINT: a terminal sends one to the launcher and to what started it, such as
 /// srun or npm, which passes it on at once. Users need longer to press Ctrl-C again.
 const ONE_INTERRUPT: Duration = Duration::from_millis(200);
 
-/// A process: the number of its host, and its index on that host.
+/// The numbers of a host, and of a process on it.
 pub type ProcessId = (u32, u32);
 
 #[derive(Debug)]
@@ -37,34 +37,31 @@ struct ProcessLife {
 #[derive(Debug)]
 pub struct JobLife {
     processes: BTreeMap<ProcessId, ProcessLife>,
-    /// How many processes are running, and how many of them are clients: they do not only serve
-    /// others.
+    /// How many processes run, and how many of them are clients: they do not only serve others.
     running_count: usize,
     running_clients: usize,
     has_clients: bool,
-    /// The servers that do not listen yet.
+    /// Servers that do not listen yet.
     awaited: BTreeSet<ProcessId>,
     pub(crate) rules: Rules,
     /// How long a host may be silent until it counts as lost; hosts allow this side the same time.
     patience: Duration,
-    /// Decides whether the job stalls; `None` without detection of stalls.
+    /// `None` without detection of stalls.
     pub(crate) stall: Option<StallWatch>,
     begun: Instant,
     ending: Option<Ending>,
     /// When servers that outlive their clients will be ended.
     linger: Option<Instant>,
-    /// The first failure of a server, and until when it waits for the ends of all clients.
+    /// The first failure of a server, and until when it waits for all clients to end.
     server_failure: Option<(JobFailure, Instant)>,
     /// The service that ended first, and the time by which its clients must have ended too.
     ended_early: Option<(ProcessId, Instant)>,
-    /// The first signal that arrived, and when.
     signalled: Option<(SignalNumber, Instant)>,
-    /// The last pause of the program that runs this state machine, as long as it can explain
-    /// failures.
+    /// The last pause of this program, as long as it can explain failures.
     pause: Option<Pause>,
 }
 
-/// A time in which this program did not run, so that it handled no messages of hosts.
+/// A time in which this program did not run and handled no messages of hosts.
 #[derive(Clone, Copy, Debug)]
 struct Pause {
     time: Duration,
@@ -73,8 +70,8 @@ struct Pause {
 }
 
 impl JobLife {
-    /// Creates the state of a job whose processes are all about to be started. Each host has its
-    /// processes in the order of their indices.
+    /// The state of a job that is about to start. Each host has its processes in the order of their
+    /// indices.
     pub fn new(
         hosts: impl IntoIterator<Item = (u32, Vec<JobMember>)>,
         rules: Rules,
@@ -172,7 +169,7 @@ impl JobLife {
     /// Handles the end of the graph servers that the job uses; `failure` is the first failure among
     /// them.
     pub fn servers_ended(&mut self, failure: Option<JobFailure>) -> Option<Request> {
-        // the index is that of a server, not of a process of this job
+        // its index is that of a server, not of a process of this job
         let failure = failure.map(|failure| JobFailure {
             index: None,
             ..failure
@@ -180,9 +177,9 @@ impl JobLife {
         self.end(Cause::Servers, failure)
     }
 
-    /// Notes that the program that runs this state machine was paused for so long that hosts may
-    /// have considered it lost. The pause is the cause if a host is lost within `patience` of it,
-    /// or if a process fails within a heartbeat, because its peers on other hosts were ended.
+    /// Notes that this program was paused for so long that hosts may have considered it lost. The
+    /// pause is the cause if a host is lost within `patience` of it, or if a process fails within a
+    /// heartbeat, because its peers on other hosts were ended.
     pub fn paused(&mut self, time: Duration, now: Instant) {
         let failures_until = now + heartbeat(self.patience);
         self.pause = Some(Pause {
@@ -192,7 +189,7 @@ impl JobLife {
         });
     }
 
-    /// Handles an uncaught exception of a process that does not end by itself.
+    /// Handles an uncaught exception of a process that does not end.
     pub fn raised(&mut self, id: ProcessId, exception: String) -> Option<Request> {
         self.processes.get(&id).filter(|state| state.running)?;
         self.end(Cause::Process, Some(failure(id, Reason::Raised(exception))))
@@ -202,10 +199,10 @@ impl JobLife {
         self.end(Cause::Stalled(limit), None)
     }
 
-    /// Handles a signal. The first one ends the job with its grace time, the next one at once. An
-    /// engine such as Slurm signals the processes, the launcher and its shell in any order, so
-    /// signals that arrive together with the first one, and a first signal while the job is already
-    /// ending, do not shorten the grace time; a first Ctrl-C then does.
+    /// The first signal ends the job with its grace time, the next one at once. An engine such as
+    /// Slurm signals the processes, the launcher and its shell in any order, so signals that arrive
+    /// together with the first one, and a first signal while the job is already ending, do not
+    /// shorten the grace time; a first Ctrl-C then does.
     pub fn signal(&mut self, signal: SignalNumber, now: Instant) -> Option<Request> {
         let is_first = self.signalled.is_none();
         let (_, since) = *self.signalled.get_or_insert((signal, now));
@@ -222,7 +219,6 @@ impl JobLife {
         }
     }
 
-    /// The first signal that arrived, even if the job was ending already.
     pub fn signalled(&self) -> Option<SignalNumber> {
         self.signalled.map(|(signal, _)| signal)
     }
@@ -267,12 +263,12 @@ impl JobLife {
         Some(self.end_request(true))
     }
 
-    /// Why the job ends, once its end has begun.
+    /// `None` before the end has begun.
     pub fn ending(&self) -> Option<&Ending> {
         self.ending.as_ref()
     }
 
-    /// Why the job ended; `None` if it has not ended or every process succeeded.
+    /// `None` if the job has not ended or every process succeeded.
     pub fn cause(&self) -> Option<&Cause> {
         self.ending.as_ref()?.cause.as_ref()
     }
@@ -296,7 +292,6 @@ impl JobLife {
         progress
     }
 
-    /// Whether the end of the job has not begun.
     fn may_end(&self) -> bool {
         self.ending.is_none()
     }
@@ -306,7 +301,7 @@ impl JobLife {
         self.begin_end(Ending { cause, failure })
     }
 
-    /// Begins the end; a failure of a server that arrived before it is the cause.
+    /// A failure of a server that arrived before the end is its cause.
     fn begin_end(&mut self, ending: Ending) -> Option<Request> {
         if !self.may_end() {
             return None;

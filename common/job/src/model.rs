@@ -8,14 +8,14 @@ use wire::supervise::Computing;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobMember {
     pub role: Role,
-    /// Whether it belongs to a service, a program that serves the others.
+    /// Whether its program serves the others.
     pub service: bool,
-    /// Whether the job is only up once this process listens.
+    /// Whether the job is up only once it listens.
     pub awaited: bool,
 }
 
 impl JobMember {
-    /// Whether the process serves the others: a graph server, or a process of a service.
+    /// Whether it is a graph server or belongs to a service.
     pub fn serves(&self) -> bool {
         self.service || self.role == Role::Server
     }
@@ -25,13 +25,12 @@ impl JobMember {
 pub struct JobStalled {
     /// For how long no host has shown activity.
     pub silent: Duration,
-    /// What the processes do that compute although their stacks stay the same.
+    /// What processes do that compute although their stacks stay the same.
     pub computing: Option<Computing>,
-    /// Whether the job is ended because of the stall.
     pub ends: bool,
 }
 
-/// How far a job has come. Processes other than servers are counted as others.
+/// Processes other than servers count as others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     pub listening: usize,

@@ -1,11 +1,9 @@
 //! The queue of messages from a host to the launcher, over their only connection. It never blocks:
-//! a launcher that reads slowly must not keep the host from ending the job or from sending
-//! heartbeats.
+//! a slow launcher must not keep the host from ending the job or from sending heartbeats.
 //!
-//! News (the end of a process, a heartbeat) keeps its order with the output, unless so much output
-//! waits that it would be late; then it overtakes the output. Output is bounded: while too much of
-//! it waits, the pipes of the processes are not read, so the processes block, as with any slow
-//! reader.
+//! News (a process's end, a heartbeat) keeps its order with the output, unless it would be late;
+//! then it overtakes the output. Output is bounded: while too much waits, the pipes of the
+//! processes are not read, so the processes block, as with any slow reader.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -15,23 +13,19 @@ use wire::{Event, codec};
 const MAX_OUTPUT: usize = 256 << 10;
 /// News waits behind at most this many bytes: a tenth of a second on a slow link.
 const BEFORE_NEWS: usize = 64 << 10;
-/// How many bytes are written at once. A pipe that poll(2) reports as writable accepts this many
-/// without blocking (PIPE_BUF). It cannot be made non-blocking, because other processes may share
-/// it.
+/// How many bytes are written at once: PIPE_BUF, which a pipe accepts without blocking if poll(2)
+/// reports it as writable. It cannot be made non-blocking, because other processes may share it.
 const AT_ONCE: usize = 4096;
 
-/// The queue of messages that wait for stdout.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// The messages that are being written; the first `written` bytes were.
+    /// The messages being written; the first `written` bytes were.
     current: Vec<u8>,
     written: usize,
     /// Messages that overtake those in `queue`.
     urgent: VecDeque<Vec<u8>>,
     queue: VecDeque<QueuedMessage>,
-    /// How many bytes are in `queue`.
     waiting: usize,
-    /// Whether the launcher no longer reads.
     closed: bool,
 }
 
@@ -70,7 +64,7 @@ impl Outbox {
         }
     }
 
-    /// Whether more output may be read. Without a launcher that reads, it is read and dropped,
+    /// Whether to read more output. If the launcher no longer reads, output is read and dropped,
     /// because otherwise the processes would block for ever.
     pub fn has_room(&self) -> bool {
         self.closed || self.waiting < MAX_OUTPUT
@@ -80,12 +74,11 @@ impl Outbox {
         self.written == self.current.len() && self.urgent.is_empty() && self.queue.is_empty()
     }
 
-    /// Whether the launcher no longer reads.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Drops all messages, and those that follow.
+    /// Drops these and all later messages.
     pub fn close(&mut self) {
         *self = Outbox {
             closed: true,
@@ -93,7 +86,7 @@ impl Outbox {
         };
     }
 
-    /// Calls `write` once; the caller has found the connection to be writable.
+    /// Calls `write` once; the caller found the connection to be writable.
     pub fn write_some(&mut self, write: impl FnOnce(&[u8]) -> io::Result<usize>) {
         if self.written == self.current.len() {
             let Some(next) = self.next() else { return };

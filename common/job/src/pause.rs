@@ -6,8 +6,8 @@ use std::time::Duration;
 /// The longest interval of heartbeats, in both directions of a connection.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// The interval of heartbeats to a peer that considers this side lost after `patience`: six of them
-/// fit into it.
+/// The interval of heartbeats to a peer that considers this side lost after `patience`: at most a
+/// sixth of that.
 pub fn heartbeat(patience: Duration) -> Duration {
     HEARTBEAT.min(patience / 6)
 }
@@ -19,8 +19,8 @@ pub struct PauseWatch {
 }
 
 impl PauseWatch {
-    /// Notes that the loop runs, at this time of a clock that continues while the machine sleeps.
-    /// Returns for how long it did not run, if its peers may have considered it lost meanwhile.
+    /// Notes that the loop runs, by a clock that continues while the machine sleeps. Returns for
+    /// how long it did not run, if its peers may have considered it lost.
     pub fn turn(&mut self, now: Duration, patience: Duration) -> Option<Duration> {
         let gap = now.saturating_sub(self.last.replace(now)?);
         // the last heartbeat may have been sent that long before the gap

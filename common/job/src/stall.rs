@@ -1,60 +1,57 @@
 //! Decides whether a job stalls: a state machine that opens nothing and asks no clock.
 //!
-//! The agent of each host watches its own processes by its own clock, and reports for how long none
-//! of them has shown activity. That alone decides nothing: a report may be delayed (by a launcher
-//! that was stopped, for instance), and two hosts that were idle one after the other do not make a
-//! stall. When all hosts report that they are idle, all of them are asked; the job stalls only if
-//! all answer that they have been idle for the whole time. A host counts as idle, too, if its
-//! processes compute but their stacks stay the same.
+//! The agent of each host reports, by its own clock, for how long none of its processes has shown
+//! activity. That alone decides nothing: a report may be delayed (by a launcher that was stopped,
+//! for instance), and two hosts that were idle one after the other do not make a stall. When all
+//! hosts report that they are idle, all are asked; the job stalls only if all answer that they have
+//! been idle for the whole time. A host also counts as idle if its processes compute but their
+//! stacks stay the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wire::supervise::Computing;
 
 /// The shortest limit. A worker of torch that waits in gloo uses 2 to 4 hundredths of a second of
-/// CPU time in 10 seconds, perhaps at once, and the kernel counts in hundredths. So 5 hundredths
-/// are the least that cannot be waiting, and a process that uses 1 % of a processor needs 5 seconds
-/// to use them.
+/// CPU time in 10 seconds, perhaps at once, and the kernel counts in hundredths. So at least 5
+/// hundredths show that a process does not wait, and one that uses 1 % of a processor needs 5
+/// seconds for them.
 pub const SHORTEST_STALL: Duration = Duration::from_secs(5);
 
-/// The next step that the owner of the job takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StallStep {
-    /// Ask all hosts for the stacks of their processes.
+    /// Ask all hosts for their processes' stacks.
     Ask,
     Stalled {
-        /// For how long there has been no activity.
         silent: Duration,
-        /// What the processes do that compute nevertheless, on all hosts.
+        /// What processes on any host do that compute nevertheless.
         computing: Option<Computing>,
     },
-    /// A job that stalled shows activity again.
     Resumed,
 }
 
 #[derive(Debug)]
 pub struct StallWatch {
     limit: Duration,
-    /// The hosts that have processes of the job, and those of them that have not reported that they
-    /// are idle.
+    /// The hosts that have processes of the job, and those that have not reported that they are
+    /// idle.
     hosts: BTreeSet<u32>,
     active: BTreeSet<u32>,
     phase: StallPhase,
-    /// The hosts that have not answered the last question. The next one waits for their answers.
+    /// The hosts that have not answered the last question; the next one waits for them.
     asked: BTreeSet<u32>,
 }
 
 #[derive(Debug)]
 enum StallPhase {
     Watching,
-    /// All hosts were asked. The map has the answers so far: for how long the host had been idle,
-    /// and what its processes do that compute.
+    /// All hosts were asked. The answers so far: for how long the host had been idle, and what its
+    /// processes do that compute.
     Asking(BTreeMap<u32, (Duration, Option<Computing>)>),
     Stalled,
 }
 
 impl StallWatch {
-    /// Begins to watch a job that was just started on these hosts.
+    /// Watches a job that was just started on these hosts.
     pub fn new(limit: Duration, hosts: impl IntoIterator<Item = u32>) -> StallWatch {
         let hosts: BTreeSet<u32> = hosts.into_iter().collect();
         StallWatch {
@@ -66,7 +63,7 @@ impl StallWatch {
         }
     }
 
-    /// Handles the report of a host that its processes have been idle for this long.
+    /// Handles a report of for how long a host's processes have been idle.
     pub fn idle(&mut self, host: u32, time: Duration) -> Option<StallStep> {
         self.hosts.get(&host)?;
         if time < self.limit {
@@ -86,8 +83,8 @@ impl StallWatch {
         Some(StallStep::Ask)
     }
 
-    /// Handles the answer of a host: its processes have been idle for this long, or those that
-    /// compute have not changed their stacks.
+    /// Handles an answer: the host's processes have been idle for this long, or those that compute
+    /// have not changed their stacks.
     pub fn answered(
         &mut self,
         host: u32,
@@ -106,7 +103,7 @@ impl StallWatch {
         self.conclude()
     }
 
-    /// Notes that a host no longer has processes of the job.
+    /// Notes that a host no longer has the job's processes.
     pub fn gone(&mut self, host: u32) -> Option<StallStep> {
         self.hosts.take(&host)?;
         self.active.remove(&host);

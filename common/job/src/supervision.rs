@@ -1,6 +1,6 @@
 //! The supervision of a host's part of a job: what ends it, which signals its processes get and
-//! when, and what is reported in which order. It asks no clock and opens nothing;
-//! [`SupervisedHost`] is the host.
+//! when, and the order of reports. It asks no clock and opens nothing; [`SupervisedHost`] is the
+//! host.
 
 use crate::outbox::Outbox;
 use crate::pause::heartbeat;
@@ -19,38 +19,35 @@ use wire::{Event, Request};
 
 /// How often to check for changes that cause no event.
 const PACE: Duration = Duration::from_secs(1);
-/// The same while stacks are read before the end of a job, which takes 25 ms for each Python
-/// process.
+/// The same while stacks are read before the end: 25 ms for each Python process.
 const SURVEY_PACE: Duration = Duration::from_millis(20);
-/// The same while servers load their graph, because trainers wait for them.
+/// The same while servers load their graph: trainers wait for them.
 const QUICK_PACE: Duration = Duration::from_millis(200);
 /// The same while the processes are being ended.
 const END_PACE: Duration = Duration::from_millis(100);
-/// How long the end of a job waits for the stacks of its processes. Stacks that were read until
-/// then are reported.
+/// How long the end of a job waits for stacks. Those read until then are reported.
 pub const SURVEY_LIMIT: Duration = Duration::from_secs(2);
-/// Processes are not ended earlier than this after their start: if all fail at once, each can write
-/// its own message.
+/// Processes run at least this long before they are ended: if all fail at once, each can write its
+/// own message.
 const FIRST_WORDS: Duration = Duration::from_millis(200);
-/// How long the end waits for a signal of dgl-reap and its effect: Python prints its stacks before
-/// it dies of ABRT, in some processes a moment later than in others.
+/// How long the end waits for the effect of dgl-reap's signal: Python prints its stacks before it
+/// dies of ABRT, in some processes a moment later than in others.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long pipes are read after the end of the job if other processes hold them open.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
-/// The same if one of the job's processes could not be ended: it holds its pipes open, and the
-/// launcher waits for the report.
+/// The same if a process could not be ended: it holds its pipes open, and the launcher waits for
+/// the report.
 const DRAIN_LIMIT_OF_SURVIVORS: Duration = Duration::from_secs(1);
-/// How long trainers may take to end after persistent graph servers, whose shared memory they map.
+/// How long trainers may outlive persistent graph servers, whose shared memory they map.
 const TRAINERS_LIMIT: Duration = Duration::from_secs(15);
 
 /// What a supervision needs of its host.
 pub trait SupervisedHost {
-    /// Starts a process; returns its process id.
+    /// Returns the process id.
     fn start(&mut self, index: u32, process: &Process) -> io::Result<u32>;
-    /// Reads what a process has written: empty at the end of the stream, `None` if nothing has
-    /// arrived.
+    /// Reads what a process wrote: empty at the end of the stream, `None` if nothing has arrived.
     fn read(&mut self, index: u32, stream: ProcessStream) -> Option<Vec<u8>>;
-    /// The index of a process that has ended and whose status was not taken.
+    /// A process that has ended and whose status was not taken.
     fn next_ended(&mut self) -> Option<u32>;
     /// Takes the status of such a process. Its `oom` is whether the kernel may have killed it for
     /// lack of memory.
@@ -59,52 +56,46 @@ pub trait SupervisedHost {
     fn signal(&mut self, signal: Signal);
     /// Whether the watcher is gone that would end the job if its supervisor were killed.
     fn is_unguarded(&self) -> bool;
-    /// Carries out a request of the launcher about stacks, or checks for changes that cause no
-    /// event; returns the events to report. `has_room` is whether they can be sent soon.
+    /// Carries out a request about stacks, or checks for changes that cause no event; returns the
+    /// events to report. `has_room` is whether they can be sent soon.
     fn examine(&mut self, request: Option<Request>, has_room: bool) -> Vec<Event>;
-    /// Whether to check more often, because a server may listen soon.
+    /// Whether a server may listen soon, so that checks are more frequent.
     fn is_hurried(&self) -> bool;
     /// An event to report at once.
     fn urgent(&mut self) -> Option<Event>;
-    /// Begins to read the stacks of all processes, after a failure.
+    /// Begins to read all processes' stacks, after a failure.
     fn survey(&mut self);
-    /// Whether the stacks are still being read.
     fn is_surveying(&self) -> bool;
-    /// The stacks that have been read.
     fn take_stacks(&mut self) -> Vec<Event>;
     /// Notes why the launcher ends the job.
     fn note_ending(&mut self, ending: &Ending);
-    /// Called just before the processes are ended, the last moment to measure what they use.
+    /// Called just before the processes are ended, the last moment to measure their usage.
     fn begin_end(&mut self);
-    /// Called after all processes have ended; returns the last events to report.
+    /// Called after all processes have ended.
     fn last_reports(&mut self) -> Vec<Event>;
-    /// Removes the files that the job has left; returns how many, and whether some are still in
-    /// use.
+    /// Removes the job's files; returns how many, and whether some are still in use.
     fn remove_files(&mut self) -> (u32, bool);
 }
 
-/// An end of the job that waits for the last output or the stacks of its processes.
+/// An end of the job that waits for last output or stacks.
 #[derive(Clone, Copy, Debug)]
 struct PostponedEnd {
     grace: Duration,
     /// Whether ABRT comes first.
     stacks: bool,
     not_before: Instant,
-    /// Until when it waits for stacks.
     survey_until: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum SupervisionPhase {
-    /// Processes run, or are being ended.
     Active,
-    /// All processes have ended or are given up, and their last output is read. Another process may
+    /// All processes have ended or are given up, and their last output is read. Other processes may
     /// hold a pipe open for ever.
     Draining {
         limit: Duration,
         until: Instant,
     },
-    /// The files that they have left are removed.
     Removing {
         until: Instant,
         files: u32,
@@ -112,38 +103,34 @@ enum SupervisionPhase {
     Reporting,
 }
 
-/// The supervision of the processes of one host.
 pub struct Supervision<H> {
     pub host: H,
     job: Job,
-    /// The time of the current call.
     now: Instant,
     requests: Decoder,
     pub outbox: Outbox,
     phase: SupervisionPhase,
-    /// How many processes have a status that was not taken yet.
+    /// Including those that ended and whose status was not taken.
     running: usize,
     streams: usize,
     started: Instant,
     postponed: Option<PostponedEnd>,
-    /// The end of the job, once it has begun.
+    /// `None` until the end of the job begins.
     termination: Option<Termination>,
     /// How many dgl-reaps are about to signal or end processes.
     dgl_reaps: usize,
-    /// The signals that dgl-reap has sent to running processes or their descendants, by index.
+    /// What dgl-reap sent to running processes or their descendants, by index.
     dgl_reap_signals: BTreeMap<u32, BTreeSet<Signal>>,
-    /// Whether dgl-reap has ended the whole job.
     ended_by_dgl_reap: bool,
     /// Whether the supervision itself sent KILL, which explains deaths by it.
     has_killed: bool,
     received_at: Instant,
     checked_at: Instant,
-    /// When the last heartbeat was sent to the launcher.
     alive_sent_at: Instant,
 }
 
 impl<H: SupervisedHost> Supervision<H> {
-    /// Starts the processes. `received` was read from the launcher already.
+    /// `received` was already read from the launcher.
     pub fn begin(
         job: Job,
         processes: &[Process],
@@ -203,7 +190,7 @@ impl<H: SupervisedHost> Supervision<H> {
         events.into_iter().for_each(|event| self.report(event));
     }
 
-    /// Writes an explanation into the stderr of a process.
+    /// Adds an explanation to a process's stderr.
     fn explain(&mut self, index: u32, why: &str) {
         let stream = ProcessStream::Stderr;
         let output = Event::Output(Output { index, stream });
@@ -215,7 +202,7 @@ impl<H: SupervisedHost> Supervision<H> {
         matches!(self.phase, SupervisionPhase::Reporting) && self.outbox.is_empty()
     }
 
-    /// Whether the first signal that ends the processes was sent.
+    /// Whether the first ending signal was sent.
     pub fn is_ending(&self) -> bool {
         self.termination.is_some()
     }
@@ -242,7 +229,6 @@ impl<H: SupervisedHost> Supervision<H> {
         }
     }
 
-    /// Does everything that is due at this time.
     pub fn tick(&mut self, now: Instant) {
         self.now = now;
         let urgent = self.host.urgent();
@@ -277,7 +263,6 @@ impl<H: SupervisedHost> Supervision<H> {
         self.end(&Ending::default(), self.job.grace_ms, false);
     }
 
-    /// Handles bytes from the launcher.
     pub fn receive(&mut self, bytes: &[u8], now: Instant) {
         self.now = now;
         self.requests.push(bytes);
@@ -313,12 +298,12 @@ impl<H: SupervisedHost> Supervision<H> {
                 let events = self.host.examine(Some(request), self.outbox.has_room());
                 self.report_all(events);
             }
-            // Alive has set `received_at`; all others have no meaning while a job runs
+            // Alive has set `received_at`; the others mean nothing while a job runs
             _ => {}
         }
     }
 
-    /// Checks for what causes no event: limits of time, and processes that are left.
+    /// Checks for what causes no event: time limits and remaining processes.
     fn check_all(&mut self) {
         if self.host.is_unguarded() {
             self.end(&Ending::default(), self.job.grace_ms, false);
@@ -344,8 +329,8 @@ impl<H: SupervisedHost> Supervision<H> {
         self.report_all(events);
     }
 
-    /// Begins the end of the job. It waits until processes could write their last output and, after
-    /// a failure, until the stacks of the others were read.
+    /// Begins the end of the job once processes could write their last output and, after a failure,
+    /// the others' stacks were read.
     fn end(&mut self, ending: &Ending, grace_ms: u64, stacks: bool) {
         self.host.note_ending(ending);
         if self.is_ending() || self.postponed.is_some() {
@@ -376,7 +361,7 @@ impl<H: SupervisedHost> Supervision<H> {
         }
     }
 
-    /// Takes the next step of the end of the processes, which this may begin.
+    /// Takes the next step of ending the processes.
     fn advance_termination(&mut self, mut termination: Termination) {
         let is_begun = self.termination.is_some();
         let are_left = !is_begun || self.running > 0 || self.host.count() > 0;
@@ -411,12 +396,11 @@ impl<H: SupervisedHost> Supervision<H> {
         self.dgl_reaps += 1;
     }
 
-    /// Called when a dgl-reap has done its work.
     pub fn leave_to_dgl_reap(&mut self) {
         self.dgl_reaps = self.dgl_reaps.saturating_sub(1);
     }
 
-    /// Notes that dgl-reap has sent this signal to these processes, or to descendants of them.
+    /// Notes that dgl-reap sent this signal to these processes, or to descendants of them.
     pub fn signalled_by_dgl_reap(&mut self, indices: &BTreeSet<u32>, signal: Signal) {
         for index in indices {
             let signals = self.dgl_reap_signals.entry(*index).or_default();
@@ -424,9 +408,9 @@ impl<H: SupervisedHost> Supervision<H> {
         }
     }
 
-    /// Ends the job, because dgl-reap requests it: at once, whatever else is about to end it.
+    /// Ends the job for dgl-reap: at once, whatever else is about to end it.
     pub fn end_by_dgl_reap(&mut self, grace: Duration, now: Instant) {
-        // what has ended before has done so for another reason
+        // what ended earlier did so for another reason
         self.collect_ended(now);
         self.ended_by_dgl_reap = true;
         self.host.note_ending(&Ending::default());
@@ -449,7 +433,7 @@ impl<H: SupervisedHost> Supervision<H> {
         }
     }
 
-    /// Reports the end of a process, after its output as far as that has arrived.
+    /// Reports a process's end, after the output that has arrived.
     fn ended(&mut self, index: u32) {
         for stream in [ProcessStream::Stdout, ProcessStream::Stderr] {
             self.report_output(index, stream);
@@ -480,7 +464,7 @@ impl<H: SupervisedHost> Supervision<H> {
         }
     }
 
-    /// Reports what a process has written, unless too much output waits already.
+    /// Reports a process's output, unless too much waits already.
     pub fn report_output(&mut self, index: u32, stream: ProcessStream) {
         if !self.outbox.has_room() {
             return;
@@ -498,7 +482,7 @@ impl<H: SupervisedHost> Supervision<H> {
         }
     }
 
-    /// Proceeds to the next phases until one has to wait.
+    /// Proceeds until a phase has to wait.
     fn advance_phase(&mut self) {
         if let SupervisionPhase::Draining { limit, until } = &mut self.phase {
             if !self.outbox.has_room() {
@@ -528,16 +512,16 @@ impl<H: SupervisedHost> Supervision<H> {
     }
 }
 
-/// Whether one of these signals asks a process to end. Others, such as USR1, end only a process
-/// that does not handle them.
+/// Whether one of these signals asks a process to end. Others, such as USR1, end only processes
+/// that do not handle them.
 fn ask_to_end(signals: &BTreeSet<Signal>) -> bool {
     use Signal::{SIGABRT, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM};
     let asking = [SIGABRT, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM];
     asking.iter().any(|signal| signals.contains(signal))
 }
 
-/// Whether these signals explain this end: one of them is what ended the process or what it ran, or
-/// it was asked to end and has failed. torchrun, for instance, exits with 1 when it gets TERM.
+/// Whether these signals explain this end: one of them ended the process or what it ran, or it was
+/// asked to end and failed. torchrun, for instance, exits with 1 when it gets TERM.
 fn explains(signals: &BTreeSet<Signal>, end: ProcessEnd) -> bool {
     let killed = |signal: &Signal| {
         let killed = ProcessEnd::killed(SignalNumber(*signal as i32));

@@ -1,32 +1,30 @@
-//! The signals that end the processes of a host, and their times. It sends nothing itself and asks
-//! no clock.
+//! Which signals end the processes of a host, and when. It sends nothing and asks no clock.
 
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
 /// The time that Python has to print its stacks after ABRT.
 pub const STACKS_TIME: Duration = Duration::from_secs(1);
-/// A process that KILL has not ended after this time hangs in the kernel, usually in a file system
+/// A process that KILL does not end within this time hangs in the kernel, usually in a file system
 /// that does not answer.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
-/// The steps of the end: ABRT if stacks are wanted, then TERM, and KILL after the grace time.
+/// The steps of the end: ABRT if stacks are wanted, TERM, and KILL after the grace time.
 #[derive(Clone, Copy, Debug)]
 pub struct Termination {
     term_at: Instant,
-    /// When KILL is due or, once it was sent, when that was: a host that was paused sends it late,
-    /// and processes need time to end after it.
+    /// When KILL is due or was sent: a paused host sends it late, and processes need time to end
+    /// after it.
     kill_at: Instant,
     last: Option<Signal>,
 }
 
-/// What to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TerminationStep {
-    /// Send this signal to all processes that are left.
+    /// Send this to all remaining processes.
     Signal(Signal),
     Wait,
-    /// No process is left, or KILL has not helped and the kernel keeps them.
+    /// No process is left, or the kernel keeps them despite KILL.
     Over,
 }
 
@@ -46,8 +44,8 @@ impl Termination {
         self.kill_at = self.kill_at.min(now + grace);
     }
 
-    /// The next step. KILL is repeated for processes that were started in the meantime; the other
-    /// signals are not, because a second TERM may end a process that cleans up after the first.
+    /// KILL is repeated for processes that were started in the meantime; other signals are not,
+    /// because a second TERM may end a process that cleans up after the first.
     pub fn step(&mut self, are_left: bool, now: Instant) -> TerminationStep {
         let was_killed = self.last == Some(Signal::SIGKILL);
         if !are_left || was_killed && now >= self.kill_at + KILL_LIMIT {

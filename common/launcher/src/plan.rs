@@ -7,37 +7,34 @@ use std::time::Duration;
 
 const CREATE_AGAIN: &str = "create the stream again, starting with ipconf-check";
 
-/// The plan of a job.
 #[derive(Clone, Debug)]
 pub struct JobPlan {
     pub name: String,
-    /// The random token that the environment of its processes carries.
+    /// The random token in its processes' environment.
     pub token: String,
-    /// How long a host may send nothing before it counts as lost. A host that receives nothing from
-    /// the launcher for this long ends its part of the job.
+    /// A host that sends nothing for this long counts as lost. One that receives nothing from the
+    /// launcher for this long ends its part of the job.
     pub host_timeout: Duration,
-    /// Whether the hosts are checked before the start.
     pub preflight: bool,
-    /// The rules by which the job ends.
     pub rules: Rules,
-    /// How many attempts have failed before.
+    /// How many attempts failed before.
     pub attempt: u32,
-    /// When stacks are sampled for a profile; `None` without one.
+    /// When a profile is sampled, if one is wanted.
     pub profile: Option<ProfileTimes>,
     /// Whether it gets a private /dev/shm on each host.
     pub private_shm: bool,
-    /// How long it waits for the end of other jobs that use what it needs, and for graph servers
-    /// that are starting.
+    /// How long it waits for other jobs to end that use what it needs, and for graph servers that
+    /// are starting.
     pub wait: Option<Duration>,
-    /// How often it is restarted if it fails.
+    /// How often it is restarted after a failure.
     pub restart: u32,
 }
 
-/// When the stacks of a job are sampled, and for how long.
+/// When a job's stacks are sampled, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProfileTimes {
     pub time: Duration,
-    /// The delay after all processes were started.
+    /// After all processes were started.
     pub after: Duration,
 }
 
@@ -46,8 +43,8 @@ pub fn is_staying(process: &Process) -> bool {
     process.server_name.is_some() && process.role == Role::Server
 }
 
-/// The fault of persistent servers in one stream with others of another name, or with trainers:
-/// the servers are a job of their own, which outlives those of the trainers.
+/// The fault of persistent servers in one stream with servers of another name, or with trainers:
+/// the servers are a separate job, which outlives the trainers'.
 fn mixed(processes: &[Process]) -> Option<Fault> {
     let first = processes.first()?;
     let is_other = |process: &&Process| {
@@ -69,7 +66,6 @@ pub fn used_servers(processes: &[Process]) -> Option<&str> {
     first.server_name.as_deref()
 }
 
-/// Checks every process record, and that its host is in the stream.
 pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
     let mut report = Report::default();
     for process in processes {

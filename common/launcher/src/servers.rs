@@ -18,8 +18,8 @@ pub struct NotReady {
     is_starting: bool,
 }
 
-/// Asks all hosts for the servers; `None` if they listen on all of them. Other settings than those
-/// of the trainers are a fault.
+/// Asks all hosts for the servers; `None` if all listen. Settings that differ from the trainers'
+/// are a fault.
 pub fn find(
     conversation: &mut Conversation<'_, '_>,
     processes: &[Process],
@@ -51,7 +51,7 @@ pub fn find(
     Ok(judge(&states))
 }
 
-/// Why the servers are not ready; they are useful only if they listen on all hosts.
+/// Why the servers are not ready: they must listen on all hosts.
 fn judge(states: &[(&Host, ServersState)]) -> Option<NotReady> {
     let on = |life: ServersLiveness| -> Vec<&Host> {
         let hosts = states.iter().filter(|(_, state)| state.life == life);
@@ -94,7 +94,7 @@ impl NotReady {
     }
 }
 
-/// The settings that persistent graph servers and their trainers must have in common.
+/// The settings that persistent graph servers and their trainers must share.
 pub fn data(process: &Process) -> Data {
     let variable = |name: &str| process.env.get(name).map_or("", String::as_str);
     Data {
@@ -107,7 +107,7 @@ pub fn data(process: &Process) -> Data {
     }
 }
 
-/// The faults of servers that differ from what these trainers need.
+/// How servers differ from what these trainers need.
 fn differences(states: &[(&Host, ServersState)]) -> Report {
     let mut report = Report::default();
     let mut grouped: Vec<(String, Vec<&Host>)> = Vec::new();
@@ -164,7 +164,7 @@ fn difference_labels(theirs: &Data, ours: &Data) -> Vec<String> {
     differing.map(|(_, label)| label).collect()
 }
 
-/// The number and the port of a new group of trainers, which the first host assigns.
+/// A new group of trainers, which the first host assigns.
 pub fn take_group(
     conversation: &mut Conversation<'_, '_>,
     name: &str,
@@ -185,7 +185,6 @@ pub fn take_group(
     group.ok_or_else(no_host)
 }
 
-/// Names servers on one of their hosts.
 pub fn on_host(name: &str, host: &Host) -> ServersOnHost {
     ServersOnHost {
         name: name.to_owned(),

@@ -7,7 +7,6 @@ use wire::Text;
 use wire::job::Job;
 use wire::servers::TrainerGroup;
 
-/// The request that describes the job to one of its hosts.
 pub fn job(plan: &plan::JobPlan, host: &Host, hosts: usize) -> Job {
     Job {
         name: plan.name.clone(),

@@ -1,5 +1,5 @@
-//! What a process wrote about the reason of its end, and whether this reason is only that another
-//! process had ended.
+//! What a process wrote about the reason of its end, and whether that is only the end of another
+//! process.
 
 use crate::job::{JobHistory, ProcessHistory};
 use evidence::{Evidence, LogLine, Raiser, Statement, StatementKind};
@@ -7,13 +7,13 @@ use record::Process;
 use record::exit::SignalNumber;
 use record::stacks;
 
-/// The longest message that is quoted; the rest of it is in the output.
+/// The longest quoted message, in characters; the output has the rest.
 const QUOTED: usize = 400;
-/// Output of native code this shortly before an exception belongs to the exception.
+/// Native code's output this shortly before an exception belongs to it.
 const BEFORE_MS: u64 = 5000;
-/// The modules of Python that talk to servers which belong to no job.
+/// Modules of Python that talk to servers outside of any job.
 const SERVERS: [&str; 4] = ["http/client.py", "urllib", "ssl.py", "ftplib.py"];
-/// If more lines than this follow an exception, the process has survived it.
+/// If more lines than this follow an exception, the process survived it.
 const GOES_ON_LINES: u64 = 50;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,8 +26,8 @@ pub enum Echo {
 }
 
 /// What libraries write when the process at the other end of a connection has ended or does not
-/// answer: gloo, NCCL, torch's store and RPC, tensorpipe, DGL's and GLT's RPC, MPI. Of words that
-/// others write too, a star joins what must be there together.
+/// answer: gloo, NCCL, torch's store and RPC, tensorpipe, DGL's and GLT's RPC, MPI. Where a single
+/// part would be too common, a star joins parts that must all occur.
 const PEER: [&str; 44] = [
     "connection closed by peer",
     "connection closed by remote peer",
@@ -75,8 +75,8 @@ const PEER: [&str; 44] = [
     "went away",
 ];
 
-/// What Python writes when the process at the other end of a pipe or socket has ended. It may be a
-/// child of the process.
+/// What Python writes when the process at the other end of a pipe or socket, perhaps a child, has
+/// ended.
 const CHILD: [&str; 12] = [
     "connectfullmesh failed",
     "brokenpipeerror",
@@ -99,12 +99,12 @@ pub fn echo<'a>(lines: impl IntoIterator<Item = &'a str>) -> Echo {
         let mut all = all.iter();
         all.any(|words| words.split('*').all(|part| text.contains(part)))
     };
-    // that of Python itself: those of libraries have the name of their module before it
+    // Python's own: libraries put the name of their module before it
     let is_lost = |line: &str| line.split(':').next() == Some("connectionerror");
     if has(&["childfailederror"]) {
         Echo::Child
     } else if has(&["http://", "https://", "urllib3", "httpx", "redis", "grpc"]) {
-        // a server that belongs to no job
+        // a server outside of any job
         Echo::None
     } else if has(&CHILD) || text.lines().any(is_lost) {
         Echo::Child
@@ -115,8 +115,8 @@ pub fn echo<'a>(lines: impl IntoIterator<Item = &'a str>) -> Echo {
     }
 }
 
-/// A message in one line, without the text that libraries add to all their messages, and without
-/// the lines of exit hooks at its end.
+/// A message in one line, without text that libraries add to all messages, and without the lines of
+/// exit hooks at its end.
 pub fn quoted(lines: &[String]) -> String {
     const BOILERPLATE: [&str; 10] = [
         "CUDA kernel errors might be",
@@ -141,7 +141,7 @@ pub fn quoted(lines: &[String]) -> String {
     let others = lines.take_while(is_own).filter(|_| first.is_some());
     let own: Vec<&str> = first.into_iter().chain(others).map(str::trim).collect();
     let text = own.join(" ");
-    // the hint of an exception does not know the job
+    // an exception's hint does not know the job
     let text = text.split(" HINT: ").next().unwrap_or_default();
     match text.char_indices().nth(QUOTED) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -164,11 +164,11 @@ pub struct Account<'a> {
 impl<'a> Account<'a> {
     fn new(process: &'a ProcessHistory, statement: &'a Statement) -> Account<'a> {
         let echo = match echo(statement.cause().iter().map(String::as_str)) {
-            // the script uses another address than the others
+            // the script uses another address than the other processes
             Echo::Peer if names_other_address(&process.process, &statement.cause().concat()) => {
                 Echo::None
             }
-            // a server that belongs to no job
+            // a server outside of any job
             Echo::None if SERVERS.iter().any(|module| statement.is_in(module)) => Echo::None,
             Echo::None if statement.exchanges => Echo::Child,
             echo => echo,
@@ -182,7 +182,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// The account of a process that ended by itself, or by a signal that it caused.
+    /// For a process that ended by itself, or by a signal that it caused.
     pub fn of_end(process: &'a ProcessHistory, is_signal: bool) -> Option<Account<'a>> {
         let all = own_statements(&process.evidence);
         let died = || {
@@ -220,15 +220,15 @@ impl<'a> Account<'a> {
         (account.echo == Echo::None).then_some(account)
     }
 
-    /// The account of a process that has raised an exception and done nothing since.
+    /// For a process that raised an exception and did nothing since.
     pub fn of_raised(process: &'a ProcessHistory) -> Option<Account<'a>> {
         let all = own_statements(&process.evidence);
         let raised = process.raised()?;
         Some(Account::new(process, raised).with_first_cause(&all))
     }
 
-    /// Of a process that has received a fatal signal but has not ended yet: it may be writing its
-    /// memory to disk.
+    /// For a process that got a fatal signal but has not ended: it may be writing its memory to
+    /// disk.
     pub fn of_fatal(process: &'a ProcessHistory) -> Option<Account<'a>> {
         let fatal = own_statements(&process.evidence)
             .into_iter()
@@ -237,8 +237,7 @@ impl<'a> Account<'a> {
         is_last.then(|| Account::new(process, fatal))
     }
 
-    /// If the process only reports that another had ended, one of its children may have reported
-    /// more.
+    /// If the process only reports that another ended, one of its children may have reported more.
     fn with_first_cause(self, all: &[&'a Statement]) -> Account<'a> {
         if self.echo == Echo::None {
             return self;
@@ -267,7 +266,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// What happened, behind the name of the process: `raised ValueError: no`.
+    /// Follows the process's name: `raised ValueError: no`.
     pub fn words(&self) -> String {
         let (cause, result) = (self.statement.cause(), self.statement.result());
         let mut words = match (self.statement.kind, failed_child(self.statement)) {
@@ -291,7 +290,7 @@ impl<'a> Account<'a> {
     }
 }
 
-/// Where in the script it happened, in brackets; empty if that is unknown.
+/// Where in the script it happened, in brackets; empty if unknown.
 fn place(statement: &Statement) -> String {
     let frame = stacks::own_frame(&statement.frames);
     let Some((function, place)) = frame.and_then(|frame| frame.split_once(" (")) else {
@@ -309,8 +308,8 @@ fn is_fatal(statement: &Statement) -> bool {
     statement.head().starts_with("Fatal Python error")
 }
 
-/// Whether a message shows another address of the rendezvous than the process was given: `trying to
-/// connect to (localhost, 29500)`.
+/// Whether a message has another rendezvous address than the process was given: `trying to connect
+/// to (localhost, 29500)`.
 pub fn names_other_address(process: &Process, text: &str) -> bool {
     let given = |name: &str| process.env.get(name).map(String::as_str);
     let tried = text
@@ -325,7 +324,7 @@ pub fn names_other_address(process: &Process, text: &str) -> bool {
     }
 }
 
-/// The first of these processes that has raised an exception and done nothing more, if possible one
+/// The first of these processes that raised an exception and did nothing since, if possible one
 /// whose message is about itself.
 pub fn first_raised(
     job: &JobHistory,
@@ -338,7 +337,7 @@ pub fn first_raised(
         .min_by_key(|account| (account.echo, account.statement.named.time_ms))
 }
 
-/// The statements before the end of the job, without those of destructors and of DGL's exit.
+/// The statements before the end of the job, except those of destructors and DGL's exit.
 fn own_statements(evidence: &Evidence) -> Vec<&Statement> {
     let mut all = evidence.statements();
     all.retain(|statement| {
@@ -347,8 +346,8 @@ fn own_statements(evidence: &Evidence) -> Vec<&Statement> {
     all
 }
 
-/// The exception by which a process has ended: the last one of its main thread, unless it has
-/// continued for long afterwards; otherwise that of a thread or a child.
+/// The exception that ended a process: its main thread's last one, unless it continued for long
+/// afterwards; otherwise a thread's or child's.
 fn last_raised<'a>(evidence: &Evidence, all: &[&'a Statement]) -> Option<&'a Statement> {
     let mut late = all
         .iter()
@@ -362,18 +361,17 @@ fn last_raised<'a>(evidence: &Evidence, all: &[&'a Statement]) -> Option<&'a Sta
         .copied()
 }
 
-/// Whether few lines follow a statement, so that its process may have ended because of it.
+/// Whether few lines follow a statement, so that it may explain the process's end.
 pub fn is_late(evidence: &Evidence, statement: &Statement) -> bool {
     evidence.count <= statement.last.number + GOES_ON_LINES
 }
 
-/// Whether the feeder thread of a multiprocessing queue raised it, which does not end the process.
+/// Whether a multiprocessing queue's feeder thread raised it, which does not end the process.
 fn is_feeder(statement: &Statement) -> bool {
     let mut frames = statement.frames.iter();
     frames.any(|frame| frame.starts_with("_feed ("))
 }
 
-/// The child that wrote a statement, in words.
 fn child(process: &ProcessHistory, statement: &Statement) -> Option<String> {
     if let Some((rank, _)) = failed_child(statement) {
         return Some(format!("its child of rank {rank}"));
@@ -426,10 +424,10 @@ fn failed_child(statement: &Statement) -> Option<(String, String)> {
     Some((rank.to_owned(), how))
 }
 
-/// The last lines on stderr of a process that has ended without an exception, such as those of
-/// `sys.exit("text")`, or its very last line.
+/// The last stderr lines of a process that ended without an exception, such as those of
+/// `sys.exit("text")`, or else its very last line.
 pub fn last_words(evidence: &Evidence) -> Vec<&LogLine> {
-    /// Lines within this time count as written at once.
+    /// Lines within this time were written at once.
     const AT_ONCE_MS: u64 = 100;
     const MAX_LINES: usize = 4;
     let own = || {

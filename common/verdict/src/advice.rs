@@ -1,5 +1,5 @@
-//! Finds what to do: the first paragraph of advice.txt that fits the evidence. The messages of
-//! dgl-tools-trouble(7) are made of that file too.
+//! Finds what to do: the first paragraph of advice.txt that fits the evidence. The messages in
+//! dgl-tools-trouble(7) are made from that file too.
 
 use crate::account;
 use crate::findings::{JobFinding, LED_TO};
@@ -32,13 +32,13 @@ struct Advice {
 struct Scene<'a> {
     process: Option<&'a Process>,
     host: Option<&'a Host>,
-    /// The evidence in lower case.
+    /// In lower case.
     text: String,
     module: String,
 }
 
-/// Adds to a finding about a failure the first advice that fits its text; otherwise the first that
-/// fits the rest of what its process wrote at its end.
+/// Adds to a failure the first advice that fits its text, or else the rest of what its process
+/// wrote at its end.
 pub fn add(job: &JobHistory, finding: &mut JobFinding) {
     if finding.fix.is_some() {
         return;
@@ -49,10 +49,10 @@ pub fn add(job: &JobHistory, finding: &mut JobFinding) {
         .culprit
         .as_ref()
         .and_then(|culprit| job.host(culprit.host));
-    // what others wrote about their lost connections has a remedy only where nobody is to blame
+    // what others wrote about lost connections has a remedy only if nobody is to blame
     let cause = finding.text.split(LED_TO).next().unwrap_or_default();
     let mut texts = vec![cause.to_owned()];
-    // of a log that several processes share, the other lines may be about others
+    // in a log that several processes share, other lines may be about others
     if let Some(process) = process.filter(|process| !process.evidence.is_mixed()) {
         let lines: Vec<&str> = process
             .evidence
@@ -138,7 +138,7 @@ impl Advice {
 }
 
 impl Scene<'_> {
-    /// The part of an advice that the run has not followed: its clauses, without those that set
+    /// The part of an advice that the run did not follow: the clauses, except those that set
     /// variables which the process already had.
     fn not_followed(&self, text: &str) -> Option<String> {
         let env = self.process.map(|process| &process.env);
@@ -168,7 +168,7 @@ impl Scene<'_> {
             .is_some_and(|process| process.env.contains_key(name))
     }
 
-    /// Whether the process runs in an environment: a venv, one of conda's, or an activated one.
+    /// Whether the process runs in a venv, a conda environment or an activated one.
     fn has_environment(&self) -> bool {
         self.host.is_some_and(|host| host.facts.prefix.is_some())
             || self.has_variable("VIRTUAL_ENV")
@@ -182,7 +182,6 @@ impl Scene<'_> {
             })
     }
 
-    /// Whether the module belongs to a package that users install.
     fn is_package(&self) -> bool {
         let name = self.module.split('.').next();
         paragraphs()
@@ -191,8 +190,8 @@ impl Scene<'_> {
             .any(|names| names.split(' ').any(|package| Some(package) == name))
     }
 
-    /// Whether the message has another address or port for the rendezvous than the process was
-    /// given: the script sets it itself.
+    /// Whether the message has another rendezvous address or port than the process was given: the
+    /// script sets it itself.
     fn has_other_address(&self) -> bool {
         let Some(process) = self.process else {
             return false;

@@ -4,30 +4,30 @@ use crate::silence::Awaited;
 use record::stacks::Comparison;
 use record::{Culprit, Output, Record, jsonl};
 
-/// What the text of a finding has between the cause and the failure that it led to.
+/// Joins the cause and the failure that it led to in a finding's text.
 pub const LED_TO: &str = "; that ended the connections of others, of which one failed first: ";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunOutcome {
     /// It ended with status 0.
     EndedWell,
-    /// It ended with status 0, although a program of it failed.
+    /// It ended with status 0, although one of its programs failed.
     Hidden,
     /// A process or a host failed, or a time limit ran out.
     Failed,
     /// A user or a signal ended it.
     Interrupted,
     NotStarted,
-    /// Its records break off before its end, and it waits for something.
+    /// Its records break off, and it waits for something.
     Waits,
-    /// Its records break off before its end, and nothing is unusual.
+    /// Its records break off, and nothing is unusual.
     Runs,
-    /// Its logs do not say whether it has failed.
+    /// Its logs do not show whether it failed.
     Unknown,
 }
 
 impl RunOutcome {
-    /// In words that begin the sentence of the finding.
+    /// Begins the sentence of the finding.
     pub fn words(self) -> &'static str {
         match self {
             RunOutcome::EndedWell => "ended well",
@@ -41,7 +41,6 @@ impl RunOutcome {
         }
     }
 
-    /// Whether the run is not known to have failed.
     pub fn is_fine(self) -> bool {
         matches!(self, RunOutcome::EndedWell | RunOutcome::Runs)
     }
@@ -50,16 +49,16 @@ impl RunOutcome {
 /// A fact that the records show.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobFinding {
-    /// The finding as a sentence without its full stop.
+    /// A sentence without its full stop.
     pub text: String,
-    /// When it began, in milliseconds since 1970.
+    /// In milliseconds since 1970.
     pub since_ms: Option<u64>,
     /// The process or host that causes it.
     pub culprit: Option<Culprit>,
-    /// The records that show it, as lines of the stream.
+    /// Lines of the stream that show it.
     pub evidence: Vec<String>,
     pub fix: Option<String>,
-    /// The paragraph of advice.txt that `fix` is from.
+    /// The paragraph of advice.txt with `fix`.
     pub advice: Option<&'static str>,
 }
 
@@ -96,7 +95,7 @@ impl JobFinding {
             .fold(self, JobFinding::with_evidence)
     }
 
-    /// Adds a record that shows it, in the form of [`evidence`].
+    /// Adds a record in the form of [`evidence`].
     pub fn with_evidence(mut self, line: String) -> JobFinding {
         if !self.evidence.contains(&line) {
             self.evidence.push(line);
@@ -126,7 +125,6 @@ impl JobFinding {
     }
 }
 
-/// What shows a fact, as evidence.
 pub trait Shown {
     fn shown(&self) -> String;
 }
@@ -153,7 +151,7 @@ impl Shown for Quote {
     }
 }
 
-/// Formats a record as evidence: one line of limited length.
+/// Formats a record as one line of limited length.
 pub fn evidence<T: Record>(record: &T) -> String {
     const MAX_CHARACTERS: usize = 240;
     let line = jsonl::line(record);
@@ -168,15 +166,14 @@ pub fn evidence<T: Record>(record: &T) -> String {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conclusion {
     pub outcome: RunOutcome,
-    /// Why the run is in this state.
     pub cause: JobFinding,
     pub others: Vec<JobFinding>,
-    /// When the first process was started, in milliseconds since 1970.
+    /// The start of the first process, in milliseconds since 1970.
     pub began_ms: Option<u64>,
-    /// Where the trainers and workers were during the stall or hang, as far as is known.
+    /// Where the trainers and workers were during the stall or hang, as far as known.
     pub comparison: Comparison,
     /// Which processes waited for which at the last stall, by their connections.
     pub waits: Vec<Awaited>,
-    /// Where the processes were that were still running when the job failed.
+    /// Where the processes were that still ran when the job failed.
     pub at_failure: Comparison,
 }

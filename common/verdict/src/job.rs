@@ -11,7 +11,7 @@ use record::{
 };
 use std::collections::{BTreeMap, HashMap};
 
-/// A run. The records of a set are in the order of their ids.
+/// The records of a set are in the order of their ids.
 #[derive(Default)]
 pub struct JobHistory {
     pub hosts: Vec<Host>,
@@ -21,27 +21,25 @@ pub struct JobHistory {
     /// How many of them have no process record, because the stream was filtered.
     pub unrecorded: usize,
     pub earlier: Vec<Life>,
-    /// When the first process of each attempt was started.
+    /// The start of each attempt's first process.
     pub attempts: Vec<u64>,
     pub dropped: Vec<Dropped>,
     pub profiles: Vec<Profile>,
     pub stalled: Vec<Stalled>,
     pub resumed: Vec<Resumed>,
-    /// The last stacks with connections of the last attempt, by host and process id.
+    /// The last attempt's last stacks with connections, by host and process id.
     pub connected: BTreeMap<(u32, u32), Stack>,
-    /// The pauses between all lines that trainers and workers wrote before the end of the job.
+    /// Between all lines that trainers and workers wrote before the end of the job.
     pub pauses: Pauses,
     pub summary: Option<Summary>,
-    /// What ended it from outside, if another launcher says so.
+    /// An end from outside, if another launcher reported one.
     pub ended_by: Option<JobEnd>,
     pub latest_ms: u64,
 }
 
-/// What a launcher says about the end of a whole job.
 pub struct JobEnd {
-    /// As a sentence without its full stop.
+    /// A sentence without its full stop.
     pub text: String,
-    /// Whether somebody asked for it.
     pub is_request: bool,
 }
 
@@ -63,13 +61,13 @@ impl Life {
 
 pub struct ProcessHistory {
     pub process: Process,
-    /// What its launcher calls it, if that knows no hosts and roles.
+    /// Its launcher's name for it, if that knows no hosts and roles.
     pub name: Option<String>,
-    /// The log that has its lines, if they are no records.
+    /// The log with its lines, if they are no records.
     pub log: Option<String>,
     pub life: Life,
     pub evidence: Evidence,
-    /// The latest stack of the process itself and of each of its children.
+    /// The latest stacks of the process and each of its children.
     pub stacks: BTreeMap<u32, Stack>,
 }
 
@@ -89,7 +87,7 @@ impl ProcessHistory {
         Culprit::of(&self.process)
     }
 
-    /// How it ended; neither a status nor a signal if that is unknown.
+    /// Neither a status nor a signal if unknown.
     pub fn end(&self) -> ProcessEnd {
         let exited = self.life.exited.as_ref();
         exited.map(|exited| exited.end).unwrap_or_default()
@@ -106,7 +104,7 @@ impl ProcessHistory {
         exited.is_some_and(|exited| exited.end.is_success() && !exited.while_ending)
     }
 
-    /// Whether it was alive when the end of the job began, or is still alive.
+    /// Whether it was alive when the end of the job began, or still is.
     pub fn has_stayed(&self) -> bool {
         let exited = self.life.exited.as_ref();
         let has_started = self.life.started.is_some() || self.log.is_some();
@@ -129,12 +127,12 @@ impl ProcessHistory {
         }
     }
 
-    /// The last line that it wrote before the end of the job.
+    /// The last line before the end of the job.
     pub fn last_line(&self) -> Option<Quote> {
         self.evidence.last().map(|line| self.output(line))
     }
 
-    /// The last exception that it wrote, if it has done nothing since.
+    /// The last exception that it wrote, if it did nothing since.
     pub fn raised(&self) -> Option<&Statement> {
         let last = self
             .evidence
@@ -186,7 +184,7 @@ impl JobHistory {
         for (id, history) in &mut histories {
             match (run.evidence.get(id), &failure) {
                 (Some(evidence), _) => history.evidence = evidence.clone(),
-                // its output is missing, but the summary has the end of it
+                // its output is missing, but the summary has the last lines
                 (None, Some(failure)) if failure.id == Some(*id) => {
                     for line in &failure.last_lines {
                         history.evidence.line(true, line, 0, false);
@@ -202,7 +200,7 @@ impl JobHistory {
         Ok(job)
     }
 
-    /// Adds a stall that is not in the records, with the stacks that were read then.
+    /// Adds a stall that is not in the records, with its stacks.
     pub fn add_stall(&mut self, stalled: Stalled, stacks: Vec<Stack>) {
         self.latest_ms = self.latest_ms.max(stalled.time_ms);
         self.stalled.push(stalled);
@@ -282,14 +280,14 @@ impl JobHistory {
         self.processes.iter().map(|history| &history.life)
     }
 
-    /// All processes but servers.
+    /// All but servers.
     pub fn clients(&self) -> impl Iterator<Item = &ProcessHistory> {
         self.processes
             .iter()
             .filter(|history| !history.process.serves())
     }
 
-    /// The last line that a client wrote before the end of the job.
+    /// The clients' last line before the end of the job.
     pub fn last_client_line(&self) -> Option<(&ProcessHistory, Quote)> {
         self.clients()
             .filter_map(|history| Some((history, history.last_line()?)))
@@ -300,12 +298,12 @@ impl JobHistory {
         record::host_of(&self.hosts, id)
     }
 
-    /// A host in words: `host 1 (10.0.0.2)`.
+    /// For example `host 1 (10.0.0.2)`.
     pub fn host_name(&self, id: u32) -> String {
         record::location_of(&self.hosts, id)
     }
 
-    /// A process in words: `trainer 1 on host 1 (10.0.0.2)`.
+    /// For example `trainer 1 on host 1 (10.0.0.2)`.
     pub fn process_name(&self, history: &ProcessHistory) -> String {
         self.name(&history.culprit())
     }
@@ -351,10 +349,10 @@ impl ProcessEvent {
     }
 }
 
-/// All lives with the ids of their processes, in the order in which they began. An event belongs to
-/// the latest start of its process before it. A new attempt begins when a process starts that has
-/// started in the attempt before; processes that started between the end of that attempt and this
-/// start belong to the new one too.
+/// All lives with their processes' ids, in the order of their starts. An event belongs to its
+/// process's latest start before it. A new attempt begins when a process starts that has already
+/// started in the current one; processes that started since the last end belong to the new attempt
+/// too.
 fn lives(events: Vec<ProcessEvent>) -> Vec<(u32, Life)> {
     let mut lives: Vec<(u32, Life)> = Vec::new();
     let mut latest: HashMap<u32, usize> = HashMap::new();

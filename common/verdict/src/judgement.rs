@@ -93,8 +93,8 @@ fn ended(job: &JobHistory, summary: &Summary) -> (RunOutcome, JobFinding) {
     (outcome, finding.shown_by([summary]))
 }
 
-/// The first fault that dgl-spawn reported, or `otherwise` if the records have none: dgl-tools 0.3
-/// did not record them.
+/// The first fault that dgl-spawn reported, or `otherwise` if there is none: dgl-tools 0.3 did not
+/// record them.
 fn first_fault(summary: &Summary, otherwise: &str) -> JobFinding {
     let Some(first) = summary.faults.first() else {
         return JobFinding::new(otherwise);
@@ -114,7 +114,7 @@ const NO_INPUT: &str = "a stage before dgl-spawn failed; its stderr says how";
 const NO_FAILURE: &str =
     "the records do not say which process or host failed; dgl-spawn's stderr does";
 
-/// A program that failed in shell text that ends with the status of another command.
+/// A program that failed in shell text which ends with another command's status.
 fn hidden_failure(job: &JobHistory) -> Option<JobFinding> {
     let hidden = |history: &ProcessHistory| {
         let text = shell_text(&history.process)?;
@@ -142,7 +142,7 @@ fn hidden_failure(job: &JobHistory) -> Option<JobFinding> {
         .find_map(hidden)
 }
 
-/// The shell text of a process: its own or that of `sh -c`.
+/// The process's own text or that of `sh -c`.
 fn shell_text(process: &Process) -> Option<&str> {
     let of_words = match process.argv.as_deref() {
         Some([shell, flag, text, ..]) if shell.ends_with("sh") && flag.ends_with('c') => Some(text),
@@ -173,8 +173,8 @@ fn all_ended(job: &JobHistory, summary: &Summary) -> JobFinding {
     JobFinding::new(format!("{count}, {time}"))
 }
 
-/// The finding about an end from outside: `text`, `joint` and what the job waited for until then;
-/// if that is unknown, `otherwise`.
+/// An end from outside: `text`, `joint` and what the job waited for until then, or `otherwise` if
+/// that is unknown.
 fn until_then(job: &JobHistory, text: &str, joint: &str, otherwise: &str) -> JobFinding {
     match wait::until_the_end(job) {
         Some(waited) => waited.after(&format!("{text}{joint}")),
@@ -273,7 +273,7 @@ fn failed(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
     }
 }
 
-/// If several processes failed by themselves, for different reasons and at unknown times, nobody is
+/// If several processes failed by themselves, for different reasons and at unknown times, none is
 /// to blame.
 fn of_unknown_order(
     suspects: &[Suspect<'_>],
@@ -372,12 +372,11 @@ impl<'a> Suspect<'a> {
     }
 
     /// The only process that failed by itself while the job ended, shortly after `first`, which
-    /// only noticed the end of another process: the order in which ends of several hosts arrive is
-    /// not that in which they happened. If there are several, the end of the job may have caused
-    /// them.
+    /// only noticed another process's end: ends on several hosts may arrive in another order than
+    /// they happened. If there are several, the end of the job may have caused them.
     fn late(job: &'a JobHistory, first: &ProcessHistory) -> Option<Suspect<'a>> {
         let others = job.processes.iter().filter(|history| {
-            // a shell reports with a greater status that a signal has ended its command
+            // a shell reports with a greater status that a signal ended its command
             let has_failed = history
                 .end()
                 .code
@@ -425,7 +424,7 @@ fn ended_soon(history: &ProcessHistory, first: &ProcessHistory) -> bool {
     }
 }
 
-/// The process that the messages name as the one that deviates from the others.
+/// The process that the messages name as deviating from the others.
 fn named_peer(job: &JobHistory, finding: &JobFinding) -> Option<JobFinding> {
     let lines: Vec<String> = job
         .clients()
@@ -462,7 +461,7 @@ fn named_peer(job: &JobHistory, finding: &JobFinding) -> Option<JobFinding> {
         _ => return None,
     };
     let named = job.clients().find(|history| history.process.rank == rank);
-    // a log need not have a line of it
+    // a log may have no line of it
     let in_log = || {
         job.clients()
             .any(|history| history.log.is_some())
@@ -480,8 +479,8 @@ fn named_peer(job: &JobHistory, finding: &JobFinding) -> Option<JobFinding> {
     })
 }
 
-/// For a process that lost its connections to others, which had finished. If at most half go on, it
-/// is unknown who was expected to, so no other process is to blame.
+/// For a process that lost its connections to others, which had finished. If at most half continue,
+/// it is unknown which were expected to, so no other process is to blame.
 fn most_had_ended(
     job: &JobHistory,
     ended: &[&ProcessHistory],
@@ -498,14 +497,14 @@ fn most_had_ended(
     })
 }
 
-/// The process that another one misses, if the records show which one it is.
+/// The process that another one misses, if the records show it.
 fn missing_peer(
     job: &JobHistory,
     first: &ProcessHistory,
     finding: &JobFinding,
 ) -> Option<JobFinding> {
-    // without the starts and ends of all, a silent process may only have been ended before it
-    // noticed anything
+    // without all starts and ends, a silent process may only have been ended before it noticed
+    // anything
     first.life.started.as_ref()?;
     let text = &finding.text;
     let others = || {
@@ -627,7 +626,7 @@ fn process_failure(
         .shown_by(history.exit_record())
 }
 
-/// By a signal that the process caused itself.
+/// By a signal that the process caused.
 fn ended_by(history: &ProcessHistory, signal: SignalNumber, name: &str) -> JobFinding {
     let (line, frames) = history.evidence.stacks().into_iter().next().unzip();
     let mut text = format!("{name} was ended by SIG{signal}");
@@ -710,7 +709,7 @@ fn out_of_memory(job: &JobHistory, history: &ProcessHistory, is_child: bool) -> 
     };
     let mut text = format!("{who} was killed by the kernel because memory ran out");
     if history.log.is_some() {
-        // only accounts of control groups tell it
+        // only accounts of control groups report it
         text += ": it had reached the limit of a container or of a batch job";
     }
     if let Some(used) = used(history) {
@@ -798,7 +797,7 @@ fn unfinished(job: &JobHistory) -> (RunOutcome, JobFinding) {
     }
 }
 
-/// For logs that say nothing about an end.
+/// For logs without anything about an end.
 fn unexplained(job: &JobHistory) -> JobFinding {
     let lines = |history: &ProcessHistory| {
         let lines: Vec<_> = account::last_words(&history.evidence);

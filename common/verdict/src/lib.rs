@@ -1,6 +1,6 @@
-//! Finds from the records of a job why it ended or what it waits for, in three steps that map
-//! values to values: the evidence of each process; the judgement which process was first and which
-//! failures only followed from it; and the advice.
+//! Finds from a job's records why it ended or what it waits for, in three steps that map values to
+//! values: each process's evidence; the judgement which process was first and which failures only
+//! followed; and the advice.
 
 mod account;
 pub mod advice;

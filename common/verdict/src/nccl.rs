@@ -13,7 +13,7 @@ const GAVE_UP: [&str; 4] = [
     "NCCL communicator was aborted",
 ];
 
-/// The variables that name the dumps of torch's flight recorder, without the rank at the end.
+/// Variables that name the dumps of torch's flight recorder, without the rank at the end.
 const DUMP_FILE: [&str; 2] = ["TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"];
 
 /// The processes in which NCCL gave up an operation, and how to find the rank that caused it.
@@ -39,7 +39,6 @@ pub fn gave_up(job: &JobHistory) -> Option<JobFinding> {
     )
 }
 
-/// The first line that says that NCCL gave up.
 fn sign(history: &ProcessHistory) -> Option<Quote> {
     let says_so = |text: &str| GAVE_UP.iter().any(|words| text.contains(words));
     let stated = history
@@ -57,7 +56,7 @@ fn sign(history: &ProcessHistory) -> Option<Quote> {
     Some(history.output(stated.or_else(last)?))
 }
 
-/// The commands that fetch the dumps of all ranks and analyse them, or how to get dumps next time.
+/// The commands that fetch and analyse the dumps of all ranks, or how to get dumps next time.
 fn analysis(process: &Process) -> String {
     let file = DUMP_FILE.iter().find_map(|name| process.env.get(*name));
     let Some((folder, prefix)) = file.and_then(|file| file.rsplit_once('/')) else {

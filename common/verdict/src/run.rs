@@ -1,5 +1,5 @@
-//! Reads the records of a run. Most of them are lines of output, of which only the evidence of each
-//! process is kept, so memory does not grow with them.
+//! Reads the records of a run. Most are lines of output, of which only each process's evidence is
+//! kept, so memory does not grow with them.
 
 use evidence::Evidence;
 use record::error::Report;
@@ -14,10 +14,10 @@ use std::path::Path;
 pub struct Run {
     /// Its records, except lines of output.
     pub(crate) stream: Stream,
-    /// The evidence from the output of each process, by its id, since its last start.
+    /// The evidence from each process's output since its last start, by its id.
     pub(crate) evidence: HashMap<u32, Evidence>,
     pub(crate) pauses: Pauses,
-    /// How many of the last lines of each process are kept at least.
+    /// The least number of last lines kept of each process.
     lines: usize,
     started: HashSet<u32>,
     servers: HashSet<u32>,
@@ -76,7 +76,6 @@ impl Run {
         self.stream.push(head, text);
     }
 
-    /// Takes a line of output or a piece of one.
     fn piece(&mut self, output: &Output) {
         let is_stderr = output.stream == "stderr";
         let begun = self.pieces.entry((output.id, is_stderr)).or_default();
@@ -125,7 +124,8 @@ fn is_server(process: &[u8]) -> bool {
     serde_json::from_slice::<RoleOnly>(process).is_ok_and(|process| process.role == Role::Server)
 }
 
-/// The pauses between lines of output that are longer than all later ones, with their beginnings.
+/// The pauses between lines of output that are longer than all later ones, with their beginnings,
+/// in milliseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Pauses {
     last_ms: Option<u64>,

@@ -4,7 +4,7 @@ use crate::findings::{Conclusion, JobFinding, RunOutcome};
 use record::term;
 use std::time::Duration;
 
-/// The verdict, the records that show it if `has_records`, and then other unusual facts.
+/// The verdict, the records that show it if `has_records`, and other unusual facts.
 pub fn text(verdict: &Conclusion, has_records: bool) -> String {
     let mut text = format!("The job {}: ", verdict.outcome.words());
     show(&mut text, &verdict.cause, verdict.began_ms, has_records);

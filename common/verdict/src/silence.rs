@@ -1,25 +1,23 @@
-//! Finds the process for which the others wait, from the times at which the kernel last saw data on
-//! the TCP connections between the processes of a job. It works with programs without Python too.
+//! Finds the process for which the others wait, from when the kernel last saw data on the TCP
+//! connections between a job's processes. It works without Python too.
 //!
-//! Data that a process has not read names it: it is not there to read it, or it waits for another
-//! process first, which then has not read what this one sent. A process in a system call that
-//! receives waits too, perhaps for other data.
+//! Data that a process has not read names it: it does not read, or it waits first for another
+//! process, which then has not read this one's data. A process in a system call that receives waits
+//! too, perhaps for other data.
 //!
-//! Where everything was read, the kernel knows the order of events at each end: a process that
-//! sent data after the last data of its peer came in was not answered. Both times come from one
-//! clock and belong to one pair of processes, so the hosts' clocks may differ, they may have been
-//! asked at different moments, and the time that data takes between them does not matter. Times
-//! are counted in ticks of the kernel, and a peer that answers at once needs some too, so small
-//! differences count as none.
+//! Where everything was read, the kernel knows the order of events at each end: a process that sent
+//! data after its peer's last data arrived was not answered. Both times come from one clock and
+//! belong to one pair of processes, so differences between the hosts' clocks, the moments when they
+//! were asked and the time that data takes do not matter. Times are counted in ticks of the kernel,
+//! and a peer that answers at once needs some too, so small differences count as none.
 //!
-//! That alone names nobody: the last process of a stream receives and never answers, just as one
-//! that does not come. So the stacks must show that one process does not wait for others, while all
-//! others do; one whose stack does not show it may wait for this process by its connections. And
-//! this process must not have answered one of them; or a graph server has not, which holds its
-//! answer back until this process has come too, as in a barrier.
+//! That alone names no process: the last one of a stream receives and never answers, as one that is
+//! missing does. So the stacks must show that one process does not wait for others, while all
+//! others do, or may wait for it by their connections. This process must also have left one of them
+//! unanswered, or a graph server has, which holds its answer back until this process asks too, as
+//! in a barrier.
 //!
-//! The result names none while data still moves, if the network loses data, or if a stack is
-//! unknown.
+//! No process is named while data still moves, if the network loses data, or if a stack is unknown.
 
 use record::stacks::{self, Member, Wait};
 use record::{Connection, Stack, term};
@@ -28,22 +26,22 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// A tick of the kernel has up to 10 ms; when two times are compared, one tick may just have ended.
+/// A tick of the kernel takes up to 10 ms; when two times are compared, one may just have ended.
 const TICK_MS: u32 = 12;
 /// The answer to the last data that a process sent may take this many round trips.
 const ROUND_TRIPS: u32 = 2;
-/// A job whose connections carried data within this time makes progress.
+/// If connections carried data within this time, the job makes progress.
 const QUIET_MS: u32 = 1000;
-/// Data that was not acknowledged for this long was lost, or its host hangs. The kernel sends it
-/// again after 0.2 to 1 s.
+/// Data that was unacknowledged for this long was lost, or its host hangs. The kernel resends it
+/// after 0.2 to 1 s.
 const UNACKNOWLEDGED_MS: u32 = 3000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Silence {
     /// The process for which the others wait.
     pub culprit: Option<Member>,
-    /// Certain facts about it, and about connections that do not carry data, in sentences without
-    /// full stops.
+    /// Certain facts about it, and about connections that carry no data, as sentences without full
+    /// stops.
     pub sentences: Vec<String>,
     /// Which processes wait for which, the longest wait first.
     pub waits: Vec<Awaited>,
@@ -52,8 +50,8 @@ pub struct Silence {
 /// A process of the job or one of its children: whose it is, and the index of its stack.
 type Party = (Member, usize);
 
-/// What a process and one of its peers sent each other over all connections between them, because
-/// DGL has one for each direction.
+/// What a process and a peer sent each other over all connections between them: DGL has one for
+/// each direction.
 #[derive(Default)]
 struct Exchange {
     since_sent_ms: Option<u32>,
@@ -73,14 +71,14 @@ impl Exchange {
         self.unread_bytes += u64::from(connection.unread_bytes);
     }
 
-    /// Whether the process sent data after the last data of its peer had come in. A peer that never
-    /// sends anything does not answer.
+    /// Whether the process sent data after its peer's last data arrived. A peer that never sends
+    /// anything does not answer.
     fn is_unanswered(&self) -> bool {
         is_later(self.since_sent_ms, self.since_received_ms, 0)
     }
 }
 
-/// Whether the first of two events was later than the second one, by more than these round trips
+/// Whether the first of two events was later than the second by more than these round trips
 /// explain. Both are given by how long ago they were.
 fn is_later(first_ms: Option<u32>, second_ms: Option<u32>, round_trips_us: u32) -> bool {
     let margin = TICK_MS.saturating_add(round_trips_us.div_ceil(1000));
@@ -91,9 +89,9 @@ fn is_later(first_ms: Option<u32>, second_ms: Option<u32>, round_trips_us: u32) 
 
 #[derive(Default)]
 struct Exchanges {
-    /// What each process exchanged with each other one, by the clock of its own host.
+    /// By the clock of the first process's host.
     by_pair: BTreeMap<(Party, Party), Exchange>,
-    /// The processes that wait for their own answer, as rank 0 does, which has torch's store.
+    /// Processes that wait for their own answer, as rank 0 does, which has torch's store.
     wait_for_themselves: BTreeSet<Member>,
     lost: Vec<UnacknowledgedData>,
 }
@@ -101,7 +99,7 @@ struct Exchanges {
 impl Silence {
     /// Concludes from the connections of these stacks. If a job has been inactive for `idle`,
     /// connections that carried data within that time are left out: torch's store and NCCL's
-    /// watchdog, for instance, only ask repeatedly whether something has arrived.
+    /// watchdog, for instance, only poll.
     pub fn of(stacks: &[Stack], idle: Option<Duration>) -> Silence {
         let idle_ms = idle.map_or(0, term::millis);
         let all = Exchanges::of(stacks, u32::try_from(idle_ms).unwrap_or(u32::MAX));
@@ -114,8 +112,8 @@ impl Silence {
         silence
     }
 
-    /// Concludes from the connections of some processes of a job. One that is unknown may be the
-    /// process for which the others wait, so none is named.
+    /// Concludes from the connections of some processes of a job. None is named, because the others
+    /// may wait for one that is unknown.
     pub fn of_some(stacks: &[Stack]) -> Silence {
         Exchanges::of(stacks, 0).silence()
     }
@@ -133,7 +131,7 @@ pub struct Awaited {
 }
 
 impl Awaited {
-    /// Describes it: `data of workers 1 and 3 came in 5.8 s ago, and it has not answered`.
+    /// For example `data of workers 1 and 3 came in 5.8 s ago, and it has not answered`.
     pub fn words(&self) -> String {
         let waiting = stacks::names(&self.waiting.iter().copied().collect::<Vec<_>>());
         let answer = match self.unread_bytes {
@@ -187,8 +185,8 @@ impl UnacknowledgedData {
         })
     }
 
-    /// Names the host at one end of all these connections, if there is a single one, otherwise the
-    /// hosts to which the data goes.
+    /// Names the one host at an end of all these connections, otherwise the hosts to which the data
+    /// goes.
     fn sentences(lost: &[UnacknowledgedData]) -> Vec<String> {
         let receivers: BTreeSet<IpAddr> = lost.iter().map(|data| data.to).collect();
         let senders = lost.iter().map(|data| data.from);
@@ -230,7 +228,7 @@ impl UnacknowledgedData {
 impl Exchanges {
     /// Concludes nothing from connections that carried data within `idle_ms`.
     fn of(stacks: &[Stack], idle_ms: u32) -> Exchanges {
-        /// The host, for addresses that every host has, such as 127.0.0.1; and both addresses.
+        /// The host, only for addresses that every host has, such as 127.0.0.1; and both addresses.
         type ConnectionKey = (Option<u32>, SocketAddr, SocketAddr);
         let mut ends: HashMap<ConnectionKey, Option<(Party, &Connection)>> = HashMap::new();
         for (index, stack) in stacks.iter().enumerate() {
@@ -293,7 +291,6 @@ impl Exchanges {
             .is_some_and(|ms| ms < QUIET_MS)
     }
 
-    /// The process for which all others wait.
     fn culprit(&self, stacks: &[Stack]) -> Option<Member> {
         let receive: BTreeSet<Member> = stacks
             .iter()
@@ -332,8 +329,8 @@ impl Exchanges {
         (is_silent && is_awaited).then_some(*member)
     }
 
-    /// How each process waits for others, according to its stack, if it does. `None` if that is
-    /// unknown of one, or if it waits for its samplers, which may wait for others in turn.
+    /// How each process waits for others by its stack, if it does. `None` if that is unknown of
+    /// one, or if it waits for its samplers, which may wait for others in turn.
     fn waits_by_stack(&self, stacks: &[Stack]) -> Option<BTreeMap<Member, Option<Wait>>> {
         let with_peers: BTreeSet<Member> = self
             .by_pair
@@ -373,8 +370,7 @@ impl Exchanges {
             .min()
     }
 
-    /// What came in last, if it came in later than the process sent any data, and is no answer to
-    /// that.
+    /// When data last came in, if later than any that the process sent, and no answer to it.
     fn last_received(&self, member: Member) -> Option<u32> {
         let last = self
             .exchanges_of(member)
@@ -413,7 +409,7 @@ impl Exchanges {
         silent.first().copied().filter(|_| silent.len() == 1)
     }
 
-    /// Who has not read what whom sent: the reader, the sender, and how many bytes.
+    /// The reader, the sender, and how many bytes the reader has not read.
     fn unread(&self) -> impl Iterator<Item = (Member, Member, u64)> {
         self.by_pair
             .iter()
@@ -421,8 +417,8 @@ impl Exchanges {
             .filter(|(.., bytes)| *bytes > 0)
     }
 
-    /// The processes that have not read something, without those that may wait for another one
-    /// first: it has not read their own data, or their system call receives.
+    /// The processes that have not read something, except those that may wait for another one
+    /// first: it has not read their data, or their system call receives.
     fn non_readers(&self, receive: &BTreeSet<Member>) -> Vec<Member> {
         let waiting: BTreeSet<Member> = self.unread().map(|(_, sender, _)| sender).collect();
         let readers: BTreeSet<Member> = self.unread().map(|(reader, ..)| reader).collect();
@@ -433,7 +429,6 @@ impl Exchanges {
             .collect()
     }
 
-    /// Which processes wait for which, the longest wait first.
     fn waits(&self) -> Vec<Awaited> {
         let mut of_silent: BTreeMap<Member, Awaited> = BTreeMap::new();
         for ((silent, waiting), at_silent) in &self.by_pair {

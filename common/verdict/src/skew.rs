@@ -9,7 +9,7 @@ use record::{Culprit, Exited, Profile, Role};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The processes for which the others of their role waited during the recording.
+/// The processes for which others of their role waited during the recording.
 pub fn slow(job: &JobHistory) -> Option<JobFinding> {
     let slow = profile::slow(&job.profiles)?;
     let of_member = |member: &Member| {
@@ -44,15 +44,13 @@ pub fn slow(job: &JobHistory) -> Option<JobFinding> {
 /// A value for each host that has one.
 type Values = BTreeMap<u32, f64>;
 
-/// A quantity that is compared between hosts.
 struct ComparedQuantity {
-    /// The sentence that reports a difference, with HOST, its value (OWN) and that of the OTHERS.
+    /// The sentence about a difference, with HOST, its value (OWN) and that of the OTHERS.
     text: &'static str,
-    /// A value in words.
     words: fn(f64) -> String,
-    /// The factor by which the value must exceed the median of the others to be reported.
+    /// The factor by which the value must exceed the median of the others.
     factor: f64,
-    /// The difference by which it must also exceed that median.
+    /// The difference by which it must also exceed it.
     least: f64,
     fix: Option<&'static str>,
     values: fn(&JobHistory) -> Values,
@@ -143,7 +141,6 @@ fn seconds(value: f64) -> String {
     term::seconds(Duration::from_secs_f64(value.clamp(0.0, 1e9)))
 }
 
-/// The differences between hosts.
 pub fn findings(job: &JobHistory) -> Vec<JobFinding> {
     QUANTITIES
         .iter()
@@ -151,8 +148,7 @@ pub fn findings(job: &JobHistory) -> Vec<JobFinding> {
         .collect()
 }
 
-/// The finding about the host that is furthest above the median of the others, if that is far
-/// enough.
+/// The finding about the host that is furthest above the median of the others, if far enough.
 fn outlier(job: &JobHistory, quantity: &ComparedQuantity) -> Option<JobFinding> {
     let mut values = (quantity.values)(job);
     let largest = values.iter().max_by(|one, other| one.1.total_cmp(other.1));
@@ -194,7 +190,7 @@ pub fn partitions(job: &JobHistory) -> Values {
     sums(files.filter_map(|file| Some((file.host?, file.bytes as f64))))
 }
 
-/// How many seconds the servers took until they listened, the slowest of each host.
+/// The seconds until the slowest server of each host listened.
 fn starts(job: &JobHistory) -> Values {
     let mut values = Values::new();
     for life in job.lives() {
@@ -222,7 +218,6 @@ fn copies(job: &JobHistory) -> Values {
         .collect()
 }
 
-/// The ends of processes of a role.
 fn exits(job: &JobHistory, role: Role) -> impl Iterator<Item = &Exited> {
     let exits = job.lives().filter_map(|life| life.exited.as_ref());
     exits.filter(move |exited| exited.role == role)

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// A shorter silence does not count as a hang.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// What the last attempt waits for, or waited for until it was ended.
+/// What the last attempt waits for, or waited for until its end.
 pub fn awaited(job: &JobHistory) -> Option<JobFinding> {
     exception(job)
         .or_else(|| servers(job))
@@ -26,7 +26,7 @@ pub fn until_the_end(job: &JobHistory) -> Option<JobFinding> {
     awaited(job).or_else(|| silence(job))
 }
 
-/// A process has raised an exception and does not end, so the others wait for it.
+/// A process that raised an exception and does not end, so the others wait for it.
 fn exception(job: &JobHistory) -> Option<JobFinding> {
     let raised = account::first_raised(job, ProcessHistory::has_stayed)?;
     let (history, words) = (raised.process, raised.words());
@@ -121,7 +121,7 @@ fn last_stall(job: &JobHistory) -> Option<&Stalled> {
 }
 
 /// A stall that was noticed while the job ran. Other facts that dgl-spawn noted, such as a signal
-/// that has stopped a process, count more than the stacks.
+/// that stopped a process, count more than the stacks.
 fn stalled(job: &JobHistory) -> Option<JobFinding> {
     let stalled = last_stall(job)?;
     let reason = stalled.reason.trim_end_matches('.');
@@ -150,7 +150,7 @@ fn stalled(job: &JobHistory) -> Option<JobFinding> {
     ))
 }
 
-/// Adds the last error that a logger has marked, if the processes have written little since.
+/// Adds the last error that a logger marked, if the processes have written little since.
 fn with_error(job: &JobHistory, mut finding: JobFinding) -> JobFinding {
     let errors = job.clients().filter_map(|history| {
         let last = history.evidence.last_statement(|statement| {
@@ -170,14 +170,13 @@ fn with_error(job: &JobHistory, mut finding: JobFinding) -> JobFinding {
     finding
 }
 
-/// The main thread's stack of a process, and the record that shows it.
 struct MainStack {
     frames: Vec<String>,
     evidence: String,
 }
 
-/// The stacks of the main threads of a process and its children, as dgl-stacks read them or else as
-/// faulthandler wrote them.
+/// The main threads' stacks of a process and its children, from dgl-stacks or else from
+/// faulthandler.
 fn stacks_of(history: &ProcessHistory) -> Vec<MainStack> {
     let read: Vec<MainStack> = history
         .stacks
@@ -213,8 +212,7 @@ fn has_sampler(history: &ProcessHistory) -> bool {
         .any(|stack| stacks::child(&stack.frames) == Some(Child::Sampler))
 }
 
-/// Where a sampler or a process of a data loader is that does not wait itself: the line of the
-/// script.
+/// The line of the script in which a sampler or data loader process is that does not wait.
 fn busy_child(history: &ProcessHistory) -> Option<String> {
     let stacks = stacks_of(history).into_iter();
     let child = stacks
@@ -223,7 +221,7 @@ fn busy_child(history: &ProcessHistory) -> Option<String> {
     stacks::own_frame(&child.frames).map(str::to_owned)
 }
 
-/// Where the trainers and workers were during the stall or hang, as far as is known.
+/// Where the trainers and workers were during the stall or hang, as far as known.
 fn comparison(job: &JobHistory) -> Comparison {
     if silent(job).is_none() && last_stall(job).is_none() {
         Comparison::default()
@@ -250,8 +248,8 @@ pub fn by_connections(job: &JobHistory) -> Vec<Awaited> {
     Silence::of(&stacks, idle.ok()).waits
 }
 
-/// Where the trainers and workers were last, if the stacks of more than half of them are known: a
-/// few say nothing about the others.
+/// Where the trainers and workers were last, if the stacks of more than half are known: a few do
+/// not represent the others.
 fn last_stacks(job: &JobHistory) -> Comparison {
     let all: Vec<Option<(Member, Vec<String>)>> = job
         .clients()
@@ -267,7 +265,7 @@ fn last_stacks(job: &JobHistory) -> Comparison {
     }
 }
 
-/// Where the trainers and workers were that were still running when the job failed.
+/// Where the trainers and workers were that still ran when the job failed.
 pub fn at_failure(job: &JobHistory) -> Comparison {
     let read_then = |history: &ProcessHistory| {
         let own = history
@@ -280,7 +278,7 @@ pub fn at_failure(job: &JobHistory) -> Comparison {
     Comparison::of(job.clients().filter_map(read_then))
 }
 
-/// The remark about processes that compute, if the record of the stall mentions them.
+/// The remark about processes that compute, if the stall's record has it.
 fn call_note(job: &JobHistory, comparison: &Comparison) -> &'static str {
     let elsewhere = comparison.describe_outliers(stacks::names);
     let rest = last_stall(job).and_then(|stalled| stalled.reason.strip_prefix(&elsewhere));
@@ -330,8 +328,8 @@ fn by_stacks(job: &JobHistory) -> Option<JobFinding> {
     )
 }
 
-/// How long clients have been silent, and their longest pause before, if this silence is longer
-/// than any before. Otherwise stacks only show where a healthy job happens to be.
+/// How long clients have been silent, and their longest pause before, if this silence is at least
+/// twice as long. Otherwise stacks only show where a healthy job happens to be.
 fn silent(job: &JobHistory) -> Option<(Duration, Duration)> {
     let started = job
         .clients()

@@ -1,4 +1,5 @@
-//! The encoding of messages: a line of JSON, followed by as many bytes as its field `bytes` says.
+//! The encoding of messages: a line of JSON, followed by as many bytes as its field `bytes`
+//! announces.
 //!
 //!     {"do":"probe","workspace":"/data"}\n
 //!     {"event":"output","process":3,"bytes":6}\nhello\n
@@ -7,28 +8,27 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// The longest line. No message needs more, because no message has a list that grows with the job.
+/// The longest line. More is not needed: no message has a list that grows with the job.
 pub const MAX_LINE: usize = 1 << 20;
 /// The longest body; each side must have memory for one. A file is sent in many bodies.
 pub const MAX_BODY: usize = 1 << 20;
 
-/// A message and the bytes behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message<T> {
     pub head: T,
-    /// The bytes behind the line; empty if none were announced.
+    /// Empty if the line announced none.
     pub body: Vec<u8>,
 }
 
-/// A message with its body, ready to be sent. A body longer than [`MAX_BODY`] is an error of the
-/// caller; the other side refuses it.
+/// A message, ready to be sent. A body longer than [`MAX_BODY`] is an error of the caller; the
+/// other side refuses it.
 pub fn encode<T: Serialize>(head: &T, body: &[u8]) -> Vec<u8> {
     let mut message = encode_head(head, body.len());
     message.extend_from_slice(body);
     message
 }
 
-/// The line alone. It announces a body of `length` bytes, which the caller sends behind it.
+/// The line alone. The caller sends the body of `length` bytes behind it.
 pub fn encode_head<T: Serialize>(head: &T, length: usize) -> Vec<u8> {
     // cannot fail: every message is a struct or an enum of structs, so it becomes an object
     let mut line = serde_json::to_vec(head).unwrap_or_default();
@@ -52,8 +52,8 @@ pub struct Decoder {
     begun: Option<Begun>,
 }
 
-/// A line and the received part of the body that it announces. Bytes of a body go into its own
-/// buffer at once, because bodies are most of the traffic and every copy costs time.
+/// A line and the received part of its body, which has its own buffer: bodies are most of the
+/// traffic, and every copy costs time.
 #[derive(Debug)]
 struct Begun {
     line: Vec<u8>,
@@ -62,7 +62,7 @@ struct Begun {
 }
 
 impl Begun {
-    /// Takes the bytes that belong to the body; returns their number.
+    /// Takes the body's bytes; returns their number.
     fn take(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.length - self.body.len());
         self.body.extend_from_slice(&bytes[..count]);
@@ -114,9 +114,8 @@ impl Decoder {
         begun + self.buffer.len() - self.taken
     }
 
-    /// The next message, if all of it was received. Empty lines, which users may type, are skipped.
-    /// Fails with the reason if the bytes are not a message; the stream cannot be read any further
-    /// then.
+    /// The next message, if all of it was received. Skips empty lines, which users may type. Fails
+    /// with the reason if the bytes are not a message; then the stream cannot be read further.
     pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<Message<T>>, String> {
         loop {
             if let Some(begun) = self.begun.take_if(|begun| begun.body.len() == begun.length) {
@@ -155,7 +154,6 @@ impl Decoder {
         }
     }
 
-    /// The end of the line that begins at `taken`.
     fn line_end(&mut self) -> Result<Option<usize>, String> {
         let from = self.searched.max(self.taken);
         let end = self.buffer[from..]

@@ -5,11 +5,10 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::time::Duration;
 
-/// The end of a job has begun, and why.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ending {
-    /// The cause; absent if every process succeeded.
+    /// Absent if every process succeeded.
     pub cause: Option<Cause>,
     pub failure: Option<JobFailure>,
 }
@@ -36,7 +35,6 @@ pub struct JobFailure {
     pub reason: Reason,
 }
 
-/// What happened to the process or host that failed first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
@@ -44,19 +42,18 @@ pub enum Reason {
     /// The server did not listen within this time.
     NotListening(Duration),
     Lost(Loss),
-    /// The process of a service exited with 0 before the others, or a server before it listened.
+    /// A service's process exited with 0 before the others, or a server before it listened.
     EndedEarly,
-    /// The process raised this exception, which was not caught, and did not end.
+    /// The process raised this exception, did not catch it, and did not end.
     Raised(String),
 }
 
-/// Why a host was lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Loss {
-    /// No message arrived from it for this time.
+    /// No message arrived for this time.
     Silent(Duration),
-    /// The agent that supervised the job's graph servers there has ended.
+    /// The agent that supervised the job's graph servers there ended.
     SupervisorGone,
     /// Another reason, in words for users.
     Other(String),
@@ -74,7 +71,7 @@ impl From<&str> for Loss {
     }
 }
 
-/// Why a job ended, other than that all processes have finished.
+/// Why a job ended before all processes finished.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -82,9 +79,8 @@ pub enum Cause {
     Host,
     /// The user or the system requested the end with this signal.
     Signal(SignalNumber),
-    /// A time limit ran out.
     Time(Limit),
-    /// The job showed no activity for longer than this.
+    /// The job showed no activity for this time.
     Stalled(Duration),
     /// The graph servers that the job uses have ended.
     Servers,
@@ -114,10 +110,9 @@ pub struct StallRule {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rules {
     pub limits: Vec<Limit>,
-    /// When the job stalls; absent if stalls are not detected.
+    /// Absent if stalls are not detected.
     pub stall: Option<StallRule>,
-    /// Whether a process that has left its script by an exception has failed, even if it does not
-    /// end.
+    /// Whether a process that left its script by an exception has failed, even if it does not end.
     pub fail_on_exception: bool,
     /// The time from TERM to KILL.
     pub grace: Duration,

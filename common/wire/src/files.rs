@@ -1,15 +1,14 @@
-//! Messages about files that go to a host or come from it, for part-push and part-pull.
+//! Messages about files that part-push sends to a host and part-pull fetches.
 //!
 //! A sender sends [`FileStep`]s to a receiver: small files together in a [`Batch`], larger ones as
-//! `open`, any number of `write`s, and `commit` or `abandon`. In a push the tool is the sender, so
-//! these are requests; in a pull the agent is, so they are events. Beside them, to a host that
-//! receives: `receive` selects a directory; `inspect`, `peers` and `claim` ask what exists. To a
-//! host that sends: `give`, `find`, then `send`. From host to host: `hand_on`, and over the
-//! connection that is made for it `handed` and `write`s; the tool's `commit` has the checksum of
-//! the whole file. Callers do not wait for each request: the requests are answered in order, and
-//! `sync` shows how far the agent has come. Sizes are called `size`, because `bytes` in a line
-//! announces the body after it. Content follows its line, at most [`crate::codec::MAX_BODY`] bytes,
-//! with its sum in the line.
+//! `open`, `write`s, and `commit` or `abandon`. In a push the tool is the sender, so these are
+//! requests; in a pull the agent is, so they are events. A receiving host also gets `receive`,
+//! which selects a directory, and `inspect`, `peers` and `claim`, which ask what exists. A sending
+//! host gets `give`, `find`, then `send`. From host to host: `hand_on`, and over the connection
+//! made for it `handed` and `write`s; the tool's `commit` has the checksum of the whole file.
+//! Requests are pipelined and answered in order; `sync` shows how far the agent has come. Sizes are
+//! called `size`, because `bytes` in a line announces the body after it. Content follows its line,
+//! at most [`crate::codec::MAX_BODY`] bytes, with its sum in the line.
 
 use crate::{Text, cut};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -19,8 +18,8 @@ use std::net::Ipv4Addr;
 
 /// The most content in one message, in bytes.
 pub const BLOCK: u64 = crate::codec::MAX_BODY as u64;
-/// The most files in one message, so that its line stays well below [`crate::codec::MAX_LINE`]: a
-/// path has at most 4096 bytes.
+/// The most files in one message, which keep its line well below [`crate::codec::MAX_LINE`]: a path
+/// has at most 4096 bytes.
 pub const FILES_AT_ONCE: usize = 128;
 
 /// A request about files: `{"do":"file","step":"…",…}`.
@@ -34,15 +33,15 @@ pub enum FileRequest {
     /// Asks what exists under the names after the line, each ended by NUL; answered by
     /// [`FileEvent::Inspected`], in their order.
     Inspect {
-        /// Whether the checksum of each file's content is wanted.
+        /// Whether the checksum of each file is wanted.
         sums: bool,
     },
-    /// Asks for the directory again, in which another push was at work; answered by
+    /// Asks again for a directory in which another push was at work; answered by
     /// [`FileEvent::Ready`].
     Enter,
     /// Leaves the directory to other pushes until [`FileRequest::Enter`].
     Leave,
-    /// Asks which hosts of this push see the same directory; answered by [`FileEvent::Peers`].
+    /// Asks which hosts of this push share the directory; answered by [`FileEvent::Peers`].
     Peers,
     /// Takes over the partial file of an earlier push; answered by [`FileEvent::Partial`].
     Claim {
@@ -51,68 +50,61 @@ pub enum FileRequest {
         /// The size of the whole file.
         #[serde(rename = "size")]
         bytes: u64,
-        /// The file that is in its place now, to be used if there is no partial file.
+        /// The file that it will replace, to be used if there is no partial file.
         dst: Option<Text>,
     },
-    /// Passes a file on to another host as it arrives; [`FileEvent::NotHandedOn`] reports that the
-    /// other host gets no more of it.
+    /// Passes a file on to another host as it arrives; [`FileEvent::NotHandedOn`] reports that this
+    /// has stopped.
     HandOn(HandOn),
-    /// The first message of another host over its connection: it will send parts of a file, as
-    /// [`FileRequest::Write`], and then [`FileRequest::Sync`]. Nothing else is allowed there.
+    /// The first message of another host over its connection: [`FileRequest::Write`]s of a file
+    /// follow, then [`FileRequest::Sync`]. Nothing else is allowed there.
     Handed {
         #[serde(rename = "key")]
         partial_key: String,
     },
-    /// Asks for [`FileEvent::Synced`] with the same number when everything before it has been
-    /// handled.
+    /// Asks for [`FileEvent::Synced`] with the same number when everything before it is done.
     Sync {
-        /// A number that the caller chooses and the answer repeats.
         number: u64,
     },
     /// Opens a port for this tool, and for hosts that pass files on; answered by
     /// [`FileEvent::Listening`]. On each connection the agent first sends [`crate::Event::Alive`],
-    /// and serves a session of its own.
+    /// then serves a separate session.
     Listen(Listen),
     /// Ends all connections to that port. Content that arrived over them is recorded before later
     /// requests are answered; unfinished parts may be requested again.
     EndDirect,
-    /// Asks which files and empty directories exist; answered by [`FileEvent::Found`], the last of
-    /// them with `last`.
+    /// Asks which files and empty directories exist; answered by [`FileEvent::Found`]s.
     Find {
-        /// Files, and directories with all below them; relative to the directory of [`Give`].
+        /// Files, and directories with all below; relative to the directory of [`Give`].
         roots: Vec<Text>,
     },
-    /// Sends files; answered by [`FileEvent::Step`]s. Each file ends with its batch, with `commit`
-    /// or with `abandon`.
+    /// Sends files; answered by [`FileEvent::Step`]s. Each file ends with its batch, `commit` or
+    /// `abandon`.
     Send(FilesToSend),
-    /// To a host that receives: the next step, answered by [`FileEvent::Landed`] at the end of a
-    /// file. To a host that sends: `abandon` says that a file is no longer wanted.
+    /// The next step. A receiving host answers with [`FileEvent::Landed`] at the end of a file; to
+    /// a sending host, `abandon` means that a file is no longer wanted.
     #[serde(untagged)]
     Step(FileStep),
 }
 
-/// What a sender sends to a receiver.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub enum FileStep {
-    /// Small files, whose content follows the line.
     Batch(Batch),
-    /// Begins or continues a file whose content is sent in blocks.
+    /// Begins or continues a file that is sent in blocks.
     Open(Open),
     Write(Block),
-    /// The file is complete, and gets its name.
     Commit {
         id: u32,
-        /// The checksum of the whole file, if hosts pass it on: one that has arrived with another
-        /// checksum is not put in its place.
+        /// The checksum of the whole file, if hosts pass it on; if it arrived with another one, it
+        /// is not put in its place.
         sum: Option<Sum>,
     },
-    /// No more of a file is sent over this connection. If the file was begun over it, no more is
-    /// sent over any.
+    /// No more of a file is sent over this connection, or over any, if the file was begun over it.
     Abandon {
         id: u32,
-        /// Whether the received part is kept. If not, the file is no longer wanted.
+        /// Whether the received part is kept; otherwise the file is no longer wanted.
         keep: bool,
         /// Why a host cannot send it.
         fault: Option<FileFault>,
@@ -127,7 +119,6 @@ pub struct Receive {
     /// A word of letters and digits that names the push.
     pub run: String,
     pub host: u32,
-    /// Whether nothing is written.
     #[serde(default)]
     pub dry: bool,
     /// Whether each file is written to the disk (fsync) before it gets its name, and its directory
@@ -144,11 +135,11 @@ pub struct Receive {
 pub struct Listen {
     /// The address to listen on, and no other.
     pub address: Ipv4Addr,
-    /// The port; 0 for one that the system chooses.
+    /// 0 if the system is to choose.
     pub port: u16,
     /// The tool's public key.
     pub key: String,
-    /// Public keys of hosts that may hand files on. Nobody else is let in.
+    /// Public keys of hosts that may hand files on. Only they and the tool are let in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
 }
@@ -160,12 +151,11 @@ pub struct HandOn {
     /// The name of the partial file, on both hosts.
     #[serde(rename = "key")]
     pub partial_key: String,
-    /// The number of the delivery on the other host.
+    /// The delivery's number on the other host.
     #[serde(rename = "there")]
     pub other_id: u32,
-    /// The address on which the other host listens.
+    /// Where the other host listens.
     pub address: Ipv4Addr,
-    /// The port on which the other host listens.
     pub port: u16,
     #[serde(rename = "peer")]
     pub public_key: String,
@@ -174,7 +164,7 @@ pub struct HandOn {
 /// A directory whose files are fetched; nothing is written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Give {
-    /// The directory; a leading `~` is the home on the host.
+    /// A leading `~` is the home on the host.
     pub base: Text,
 }
 
@@ -183,53 +173,48 @@ pub struct Give {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileAttributes {
     pub id: u32,
-    /// The path on the host, absolute.
+    /// Absolute, on the host.
     pub dst: Text,
     /// The size of the whole file.
     #[serde(rename = "size")]
     pub bytes: u64,
-    /// Permission bits; with the type of a directory, in the form of stat(2), an empty directory is
-    /// made.
+    /// Permission bits; with the type of a directory, as in stat(2), an empty directory is made.
     pub mode: u32,
-    /// When the file was changed: seconds and nanoseconds since 1970.
+    /// The modification time: seconds and nanoseconds since 1970.
     pub mtime: Option<(i64, u32)>,
 }
 
-/// Small files, one after another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
-    /// The files: at most [`FILES_AT_ONCE`], and at most [`BLOCK`] bytes in all.
+    /// At most [`FILES_AT_ONCE`], and at most [`BLOCK`] bytes in all.
     pub files: Vec<FileAttributes>,
-    /// The description of the content behind the line.
     #[serde(flatten)]
     pub content: Content,
 }
 
-/// The description of the content that follows a line, or of zeros, which are not sent.
+/// Describes the content that follows a line, or zeros, which are not sent.
 #[skip_serializing_none]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Content {
-    /// The length of the content before compression, in bytes.
+    /// Before compression, in bytes.
     pub length: u32,
     /// Whether the content is a zstd frame.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub packed: bool,
-    /// The 128-bit XXH3 sum of the content before compression. It finds errors, but no malice.
-    /// `None` of zeros.
+    /// The 128-bit XXH3 sum of the content before compression: it finds errors, not malice. `None`
+    /// for zeros.
     pub sum: Option<Hex<16>>,
 }
 
-/// A file whose content is sent in blocks.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Open {
     #[serde(flatten)]
     pub file: FileAttributes,
-    /// The name of the partial file: two words of hexadecimal digits, for its place and its
-    /// version.
+    /// The name of the partial file: two words of hexadecimal digits, for its place and version.
     #[serde(rename = "key")]
     pub partial_key: String,
-    /// The parts that are kept from an earlier push: begin and end of each.
+    /// The parts kept from an earlier push: begin and end of each.
     #[serde(default)]
     pub keep: Vec<(u64, u64)>,
     /// Whether the kept parts are copied from the file that this one will replace.
@@ -239,8 +224,8 @@ pub struct Open {
         skip_serializing_if = "std::ops::Not::not"
     )]
     pub from_replaced_file: bool,
-    /// Who sends a file that hosts pass on. It arrives in order from its first byte on, nothing is
-    /// kept, and [`FileEvent::Arrived`] reports how much has arrived.
+    /// Who sends a file that hosts pass on. It arrives in order from its first byte, nothing is
+    /// kept, and [`FileEvent::Arrived`] reports the progress.
     pub chained: Option<Upstream>,
     /// Whether the file occupies less space than its size, so that no space is reserved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -259,9 +244,8 @@ pub enum Upstream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
     pub id: u32,
-    /// The offset of the part in the file, in bytes.
+    /// In bytes.
     pub offset: u64,
-    /// The description of the content behind the line.
     #[serde(flatten)]
     pub content: Content,
 }
@@ -270,7 +254,7 @@ pub struct Block {
 /// line, 32 bytes for each piece.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilesToSend {
-    /// The files, at most [`FILES_AT_ONCE`].
+    /// At most [`FILES_AT_ONCE`].
     pub files: Vec<FileToSend>,
     /// The begin and end of each part that the receiver has of the only file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -279,11 +263,10 @@ pub struct FilesToSend {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileToSend {
-    /// A number that the tool chooses and the steps repeat.
     pub id: u32,
-    /// The path of the file, relative to the directory of [`Give`].
+    /// Relative to the directory of [`Give`].
     pub path: Text,
-    /// Its attributes when it was listed. Another version is not sent.
+    /// As listed. Another version is not sent.
     pub meta: Meta,
 }
 
@@ -294,11 +277,9 @@ pub struct FileToSend {
 pub enum FileEvent {
     /// The directory is open, for this push alone unless another one is at work there.
     Ready(FolderReport),
-    /// What exists under the names of the request.
     #[serde(rename = "there")]
     Inspected {
-        /// The next entries, in the order of the request, after those of the previous answer;
-        /// `None` if nothing exists there.
+        /// The next entries, in the order of the request; `None` if nothing exists there.
         entries: Vec<Option<Meta>>,
         /// The indices of entries that cannot be examined, and why.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -306,15 +287,13 @@ pub enum FileEvent {
     },
     /// The hosts of this push that see the same directory.
     Peers { hosts: Vec<u32> },
-    /// The partial file that was claimed. The checksums of its parts follow the line, 32 bytes
-    /// each.
+    /// The claimed partial file. The checksums of its parts follow the line, 32 bytes each.
     Partial {
-        /// The name under which the part of the file is kept.
         #[serde(rename = "key")]
         partial_key: String,
         /// The begin and end of each part; empty if there are none.
         parts: Vec<(u64, u64)>,
-        /// Whether the parts are those of the file that this one will replace.
+        /// Whether they are parts of the file that this one will replace.
         #[serde(
             rename = "earlier",
             default,
@@ -322,42 +301,39 @@ pub enum FileEvent {
         )]
         from_replaced_file: bool,
     },
-    /// How much has arrived of a file that hosts pass on.
+    /// The progress of a file that hosts pass on.
     Arrived {
         id: u32,
-        /// The number of bytes, from the first one on.
+        /// From the first byte on.
         #[serde(rename = "size")]
         bytes: u64,
     },
     /// A host gets no more of a file that was passed on to it.
     NotHandedOn {
-        /// The number of the delivery, on the host that sends this event.
+        /// The delivery's number on the host that sends this event.
         id: u32,
         problem: String,
     },
     Landed {
         /// Deliveries whose whole file is in its place.
         done: Vec<u32>,
-        /// Deliveries that failed.
         failed: Vec<(u32, FileFault)>,
     },
     /// The port is open, or could not be opened.
     Listening {
-        /// The port; 0 if none could be opened.
+        /// 0 if none could be opened.
         port: u16,
-        /// The agent's public key.
         key: String,
-        /// Why no port could be opened.
         problem: Option<String>,
     },
     /// Everything before this [`FileRequest::Sync`] has been handled.
     Synced { number: u64 },
-    /// The tool has sent nothing for too long, and counts as lost.
+    /// The tool sent nothing for too long, and counts as lost.
     Silence { seconds: u64 },
     /// Files and empty directories that exist.
     Found {
         entries: Vec<FoundFile>,
-        /// The files and directories that cannot be read, and what is neither.
+        /// What cannot be read, and what is neither file nor directory.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unreadable: Vec<Unreadable>,
         /// Whether no more follow.
@@ -368,7 +344,6 @@ pub enum FileEvent {
 }
 
 impl FileAttributes {
-    /// Whether it is an empty directory.
     pub fn is_folder(&self) -> bool {
         is_folder(self.mode)
     }
@@ -387,16 +362,14 @@ impl FileEvent {
     }
 }
 
-/// What a host reports about a directory.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FolderReport {
-    /// The name of another push that is at work there. Nothing may be sent before
-    /// [`FileRequest::Enter`].
+    /// Another push that is at work there. Nothing may be sent before [`FileRequest::Enter`].
     pub busy: Option<String>,
-    /// Why other hosts that see the directory do not see that this push is at work there.
+    /// Why other hosts that share the directory cannot see that this push is at work there.
     pub unlocked: Option<String>,
-    /// Free space for this user on its file system, in bytes.
+    /// Free space for this user, in bytes.
     pub free_bytes: Option<u64>,
     /// Whether the directory is empty or missing.
     pub empty: bool,
@@ -406,18 +379,16 @@ pub struct FolderReport {
     pub exposed: Option<Text>,
 }
 
-/// The attributes of a file on a host.
 #[skip_serializing_none]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
-    /// The size of the whole file.
     #[serde(rename = "size")]
     pub bytes: u64,
     /// Type and permission bits, in the form of stat(2).
     pub mode: u32,
-    /// When the file was changed: seconds and nanoseconds since 1970.
+    /// The modification time: seconds and nanoseconds since 1970.
     pub mtime: (i64, u32),
-    /// The inode. Another inode is another file, even with the same time.
+    /// Another inode is another file, even with the same time.
     pub inode: u64,
     /// Whether the file occupies less space than its size, because it has holes or its file system
     /// compresses.
@@ -432,9 +403,8 @@ impl Meta {
         self.mode & 0o170_000 == 0o100_000
     }
 
-    /// Whether both describe the same version of a file. The space that it occupies may change
-    /// without a write: file systems allocate late, and tmpfs fills holes that are read through a
-    /// mapping.
+    /// Whether both describe the same version of a file. The occupied space may change without a
+    /// write: file systems allocate late, and tmpfs fills holes that are read through a mapping.
     pub fn is_same_version(&self, other: &Meta) -> bool {
         let sparse = other.sparse;
         Meta { sparse, ..*self } == *other
@@ -451,28 +421,26 @@ fn is_folder(mode: u32) -> bool {
     mode & 0o170_000 == FOLDER
 }
 
-/// A file or an empty directory on a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundFile {
-    /// The path, relative to the directory of [`Give`].
+    /// Relative to the directory of [`Give`].
     pub path: Text,
     pub meta: Meta,
 }
 
-/// A directory on a host whose names cannot be read, a file or directory whose attributes cannot,
-/// or what has no content that could be copied.
+/// A directory whose names cannot be read, a file or directory whose attributes cannot, or what has
+/// no content to copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unreadable {
-    /// The path, relative to the directory of [`Give`].
+    /// Relative to the directory of [`Give`].
     pub path: Text,
     pub fault: FileFault,
 }
 
-/// How many characters of a path are shown that a host names: the longest that Linux knows
-/// (PATH_MAX). A tool keeps the fault of each file, and a message may hold a megabyte.
+/// The most characters shown of a path that a host names: Linux's limit (PATH_MAX). A tool keeps
+/// the fault of each file, and a message may hold a megabyte.
 const MAX_SHOWN: usize = 4096;
 
-/// The beginning of a path that a host names.
 fn shown(folder: &Text) -> String {
     cut(&folder.path().display().to_string(), MAX_SHOWN)
 }
@@ -484,22 +452,21 @@ pub enum FileFault {
     System(i32),
     /// A symbolic link leads out of the directory below which all files belong.
     LeadsOut(Text),
-    /// A symbolic link on the way to this directory was made by another user.
+    /// A symbolic link on the path to this directory was made by another user.
     LinkOfOther(Text),
-    /// A symbolic link on the way to this directory may have got its name from another user.
+    /// Another user may have named a symbolic link on the path to this directory.
     RenamedLink(Text),
     /// Bytes are missing.
     NotWhole,
-    /// The checksum of the received content differs from that of the sent content.
+    /// The received content has another checksum than the sent one.
     OtherSum,
-    /// A message that does not fit those before it.
     OutOfOrder,
-    /// It is not the version that was listed, or it changed while it was read.
+    /// It is not the listed version, or changed while it was read.
     Changed,
     NoFile,
     /// It is a symbolic link to nothing.
     BrokenLink,
-    /// The file to be replaced, of which parts should be kept, has changed since its checksums were
+    /// The file to be replaced, of which parts should be kept, changed after its checksums were
     /// computed.
     EarlierChanged,
 }
@@ -512,8 +479,8 @@ impl From<std::io::Error> for FileFault {
 }
 
 impl FileFault {
-    /// Whether the name has no content that could be copied: a special file, or a link that is
-    /// broken or leads back to a directory above it.
+    /// Whether the name has no content to copy: a special file, or a link that is broken or leads
+    /// back to a directory above it.
     pub fn is_of_no_file(&self) -> bool {
         const ELOOP: i32 = 40;
         matches!(
@@ -600,7 +567,7 @@ impl<const N: usize> Hex<N> {
 }
 
 impl Sum {
-    /// Parses the checksums behind a line; `None` if it is not a whole number of them.
+    /// Parses the checksums behind a line; `None` if there is a remainder.
     pub fn list(bytes: &[u8]) -> Option<Vec<Sum>> {
         let (sums, rest) = bytes.as_chunks::<32>();
         rest.is_empty()

@@ -1,4 +1,4 @@
-//! Messages about the checks on a host before a job starts, and about the claim that precedes them.
+//! Messages about the checks on a host before a job starts, and the claim that precedes them.
 //!
 //! The claim is sent first. Each [`Check`] asks about one subject and is answered by its
 //! [`Finding`]s; a check without findings is answered by [`crate::Event::Done`] alone.
@@ -10,28 +10,28 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::net::SocketAddrV4;
 
-/// Something that could not be claimed, because another job holds it.
+/// What could not be claimed, because another job holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
-    /// What is claimed and by which job, as a problem of this one.
+    /// What is claimed and by which job, as this job's problem.
     #[serde(flatten)]
     pub problem: Problem,
     /// Whether that job has claimed all of its hosts. Otherwise it may still give up.
     pub confirmed: bool,
 }
 
-/// A subject to check. The agent derives the details from the job and its processes.
+/// A subject to check. The agent derives details from the job and its processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "check", rename_all = "snake_case")]
 pub enum Check {
-    /// The directories and scripts of the processes, their ip_config, the partition config with the
-    /// files of this host's partition, and the room for it in /dev/shm.
+    /// The processes' directories, scripts and ip_config, the partition config with this host's
+    /// files, and the room for them in /dev/shm.
     Files,
     /// The limit on open files, which graph servers need.
     OpenFiles,
     /// The ports that the processes will listen on.
     Ports,
-    /// Other jobs of this user with the same name, and processes of jobs without a supervisor.
+    /// This user's other jobs of the same name, and processes of jobs without a supervisor.
     Jobs,
     /// Files of DGL in /dev/shm; or whether the job can have a private /dev/shm.
     SharedMemory,
@@ -39,8 +39,7 @@ pub enum Check {
     ArgumentSizes,
     /// Whether each command can be run in its environment.
     Commands,
-    /// Listens for test connections of other hosts, if processes of this one will communicate with
-    /// theirs.
+    /// Listens for test connections of other hosts, if processes here will communicate with theirs.
     Listen,
     /// Connects to other hosts that listen, and sends 64 KiB each way on the first connection to
     /// each address.
@@ -61,7 +60,6 @@ pub enum Module {
 impl Module {
     pub const ALL: [Module; 2] = [Module::Dgl, Module::Torch];
 
-    /// The name by which Python imports it.
     pub fn name(self) -> &'static str {
         match self {
             Module::Dgl => "dgl",
@@ -78,7 +76,7 @@ pub enum Finding {
     Problem(Problem),
     /// A file that must be the same on all hosts that have it.
     Content {
-        /// The program whose script it is. Others may run scripts of the same name.
+        /// The program whose script it is. Other programs may run scripts of the same name.
         program: Option<Role>,
         /// The file, for users.
         #[serde(deserialize_with = "line")]
@@ -86,14 +84,12 @@ pub enum Finding {
         hash: Sum,
     },
     IpConfig {
-        /// The hash of its lines as `record::ip_config` writes them.
+        /// Of its lines as `record::ip_config` writes them.
         hash: Sum,
     },
     /// The graph that the partition config describes.
     Graph {
-        /// Its `num_parts`.
         num_parts: u64,
-        /// Its `graph_name`.
         #[serde(deserialize_with = "line")]
         graph_name: String,
     },
@@ -102,20 +98,18 @@ pub enum Finding {
         #[serde(deserialize_with = "line")]
         version: String,
     },
-    /// The host listens for the others.
     Listens {
         /// The named port, if the host could listen on it.
         port: Option<u16>,
-        /// The free port on which the host listens, too.
+        /// A free port on which it listens, too.
         ephemeral: u16,
     },
-    /// A connection could not be made.
     Unreached {
         target: SocketAddrV4,
         #[serde(deserialize_with = "line")]
         why: String,
     },
-    /// Small packets pass between this host and another, but large ones are lost.
+    /// Small packets pass to and from another host, but large ones are lost.
     LosesLargePackets {
         target: SocketAddrV4,
         /// Whether packets from this host are lost; otherwise packets to it.
@@ -123,16 +117,16 @@ pub enum Finding {
     },
 }
 
-/// Something that may prevent the start, in the words of the host that found it. The launcher adds
-/// the host and, by the subject alone, the fix, because users paste that.
+/// Something that may prevent the start, in words of the host that found it. The launcher adds the
+/// host and, by the subject alone, the fix, because users paste that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     pub about: Subject,
-    /// The problem, in one line.
+    /// One line.
     #[serde(deserialize_with = "line")]
     pub problem: String,
-    /// What differs from host to host, such as the numbers of processes. It is left out of a
-    /// message about several hosts.
+    /// What differs from host to host, such as process numbers. A message about several hosts omits
+    /// it.
     #[serde(
         default,
         deserialize_with = "line",
@@ -150,7 +144,6 @@ impl Problem {
         }
     }
 
-    /// Adds what differs from host to host.
     pub fn with(self, detail: String) -> Problem {
         Problem { detail, ..self }
     }
@@ -166,30 +159,30 @@ impl From<Problem> for Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Subject {
-    /// The name of the job, which another one has.
+    /// Another job has the name.
     Name {
-        /// Whether that is another user's.
+        /// Whether that job is another user's.
         foreign: bool,
     },
     /// Processes of a job without a supervisor.
     Abandoned,
-    /// A port, and perhaps /dev/shm too, that somebody else uses.
+    /// A port, and perhaps /dev/shm too, that is in use.
     Port(Holder),
     /// A port that cannot be bound.
     UnusablePort,
-    /// A port with connections of a server that has ended, in TIME_WAIT.
+    /// A port with connections of an ended server, in TIME_WAIT.
     LingeringPort {
-        /// Whether no process at all can listen on it. Otherwise only processes without
-        /// SO_REUSEADDR cannot, such as those of DGL 0.5.
+        /// Whether no process can listen on it. Otherwise only processes without SO_REUSEADDR
+        /// cannot, such as those of DGL 0.5.
         blocks: bool,
     },
     Address,
     /// Other hosts, or their ports.
     Reach,
     LargePackets,
-    /// DGL's files in /dev/shm, which somebody else uses.
+    /// Files of DGL in /dev/shm that are in use.
     SharedMemory(Holder),
-    /// DGL's files in /dev/shm, which nobody uses.
+    /// Unused files of DGL in /dev/shm.
     StaleSharedMemory {
         /// Whether they are another user's, whose processes cannot be seen.
         foreign: bool,
@@ -198,22 +191,21 @@ pub enum Subject {
     PrivateSharedMemory,
     /// A directory or file that is missing.
     File,
-    /// A file that only DGL 0.5 finds, because its path is relative to the working directory
-    /// instead of the partition config.
+    /// A file that only DGL 0.5 finds: its path is relative to the working directory, not the
+    /// partition config.
     OldPath,
-    /// A file that cannot be read.
     Permission,
     /// A copied file that differs from the records or from other hosts' copies.
     Copy,
     Partitions,
     OpenFiles,
-    /// The first word of a command.
+    /// A command's first word.
     Command {
         path: bool,
     },
-    /// A shell that does not run the text that it is given.
+    /// A shell that does not run the text it gets.
     Shell,
-    /// Words and variables that are too long.
+    /// Arguments and variables that are too long.
     ArgumentSizes,
     /// A Python that does not run.
     Python,
@@ -226,12 +218,11 @@ pub enum Subject {
     Other,
 }
 
-/// Who uses what a job needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Holder {
     Job,
-    /// A job of another user, or one that does not answer.
+    /// Another user's job, or one that does not answer.
     ForeignJob,
     /// A process of no job.
     Process,
@@ -240,7 +231,7 @@ pub enum Holder {
 }
 
 impl Holder {
-    /// Whether it is a job, whose end can be waited for.
+    /// Whether it is a job, whose end can be awaited.
     pub fn is_job(self) -> bool {
         matches!(self, Holder::Job | Holder::ForeignJob)
     }

@@ -6,24 +6,22 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::ops::RangeInclusive;
 
-/// The ports that graph servers may get by default: from DGL's own default up to the first port
-/// that Linux uses for outgoing connections.
+/// The ports that graph servers may get by default: from DGL's default up to Linux's first port for
+/// outgoing connections.
 pub const SERVER_PORTS: RangeInclusive<u16> = DEFAULT_PORT..=32767;
 
-/// The question about a host.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
-    /// The directory whose free space and file system are reported; if it does not exist yet, the
+    /// The directory whose free space and file system are reported; if it does not exist yet, its
     /// nearest parent that does.
     pub workspace: Option<String>,
-    /// The first and last port that must not be chosen for torch's rendezvous, because graph
-    /// servers will listen there.
+    /// The first and last port that graph servers will use, which torch's rendezvous must not get.
     pub server_ports: Option<(u16, u16)>,
     pub python: Python,
-    /// Shell text that runs before the Python, in the user's `$SHELL`.
+    /// Shell text that runs before Python, in the user's `$SHELL`.
     pub setup: Option<String>,
-    /// Whether to report the jobs and ports that are in use.
+    /// Whether to report the jobs and ports in use.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub occupancy: bool,
 }
@@ -33,9 +31,9 @@ pub struct Probe {
 pub enum Python {
     /// A word of a command: a name in PATH or a path.
     Command(String),
-    /// The conda environment of this name, or in this directory (`/…` or `~/…`).
+    /// The name of a conda environment, or its directory (`/…` or `~/…`).
     Conda(String),
-    /// The venv in this directory (`/…` or `~/…`).
+    /// Its directory (`/…` or `~/…`).
     Venv(String),
 }
 
@@ -43,17 +41,16 @@ pub enum Python {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Probed {
-    /// All but `iface`. A fact that could not be found is absent.
+    /// All but `iface`. Unknown facts are absent.
     #[serde(flatten)]
     pub facts: Facts,
     /// Each network interface with its first address, as DGL gets it from SIOCGIFADDR.
     pub interfaces: Vec<Interface>,
     pub ephemeral_ports: Option<EphemeralPorts>,
-    /// Why nvidia-smi, which is installed, reported no GPUs.
+    /// Why an installed nvidia-smi reported no GPUs.
     pub gpu_failure: Option<Failure>,
-    /// Why the interpreter does not run.
     pub python_failure: Option<Failure>,
-    /// Why the environment does not exist. In that case no Python was examined.
+    /// Why the environment does not exist; then no Python was examined.
     pub environment_failure: Option<Failure>,
     pub occupancy: Occupancy,
 }
@@ -64,30 +61,28 @@ pub struct Occupancy {
     /// The names of jobs: those of all users that hold a claim, and those of this user that have
     /// processes, even if their launcher has ended.
     pub jobs: Vec<String>,
-    /// The ports of [`SERVER_PORTS`] and of [`Probe::server_ports`] that a socket uses or a job has
+    /// The ports of [`SERVER_PORTS`] and [`Probe::server_ports`] that a socket uses or a job has
     /// claimed, in order.
     pub ports: Vec<u16>,
 }
 
-/// The ports that the kernel gives to outgoing connections.
+/// The ports for outgoing connections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EphemeralPorts {
     /// The first port of `net.ipv4.ip_local_port_range`.
     pub first: u16,
     pub last: u16,
-    /// The ranges between them that `net.ipv4.ip_local_reserved_ports` excepts.
+    /// The ranges that `net.ipv4.ip_local_reserved_ports` excepts.
     pub reserved: Vec<(u16, u16)>,
 }
 
 impl EphemeralPorts {
-    /// Whether an outgoing connection may get this port.
     pub fn may_take(&self, port: u16) -> bool {
         let is_reserved = |(first, last): &(u16, u16)| (*first..=*last).contains(&port);
         (self.first..=self.last).contains(&port) && !self.reserved.iter().any(is_reserved)
     }
 }
 
-/// A network interface and its first address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
     pub name: String,

@@ -1,5 +1,5 @@
-//! Messages about the jobs on a host: finding, signalling and ending them, and removing their
-//! remains. The answers are records; only the tool knows their `host`.
+//! Messages that find, signal and end the jobs on a host, and remove their remains. The answers are
+//! records; only the tool knows their `host`.
 
 use record::Role;
 use record::exit::SignalNumber;
@@ -11,14 +11,13 @@ use serde_with::skip_serializing_none;
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pick {
-    /// The job's name; absent for all jobs of this user.
+    /// Absent for all jobs of this user.
     pub job: Option<String>,
     pub role: Option<Role>,
-    /// Only the process of this rank, with its children.
+    /// Selects only the process of this rank, with its children.
     pub rank: Option<u32>,
 }
 
-/// A signal for the processes that were picked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signal {
     pub signal: SignalNumber,
@@ -27,7 +26,7 @@ pub struct Signal {
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndJobs {
-    /// The name of the jobs; absent for all jobs of this user.
+    /// Absent for all jobs of this user.
     pub job: Option<String>,
     pub grace_ms: u64,
 }

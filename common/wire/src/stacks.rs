@@ -10,16 +10,13 @@ use serde_with::skip_serializing_none;
 /// The problem of a process that is not a Python, such as a shell before one.
 pub const NO_PYTHON: &str = "no Python runs in it";
 
-/// Selects the processes whose stacks are read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakeStacks {
     #[serde(flatten)]
     pub pick: Pick,
-    /// Whether to report their connections, too.
     pub connections: bool,
 }
 
-/// Selects the processes whose stacks are sampled, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordStacks {
     #[serde(flatten)]
@@ -29,8 +26,7 @@ pub struct RecordStacks {
     pub rate: u32,
 }
 
-/// The counted stacks of one process of a job. In the record, only the tool knows `host`, `id` and
-/// `time_ms`.
+/// A process's counted stacks. In the record, only the tool knows `host`, `id` and `time_ms`.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CountedStacks {
@@ -39,8 +35,7 @@ pub struct CountedStacks {
     pub why: Option<Why>,
 }
 
-/// The Python stacks of one process of a job. In the record, only the tool knows `host`, `id` and
-/// `time_ms`.
+/// A process's Python stacks. In the record, only the tool knows `host`, `id` and `time_ms`.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessStacks {
@@ -49,23 +44,21 @@ pub struct ProcessStacks {
     pub why: Option<Why>,
 }
 
-/// How many characters of a command are shown.
 const COMMAND_CHARS: usize = 200;
 /// The most characters of a job's name or a reason, which a process could make as long as an
 /// environment.
 const NAME_CHARS: usize = 255;
 
-/// A host reads at most this many threads of a process, and at most this many frames of each. More
-/// would not help users. Together the limits keep a message below its largest size, including
-/// JSON's escapes.
+/// The most threads of a process that a host reads. More would not help users; with [`MAX_FRAMES`]
+/// for each, a message with JSON's escapes stays below its largest size.
 pub const MAX_THREADS: usize = 64;
 /// See [`MAX_THREADS`].
 pub const MAX_FRAMES: usize = 40;
-/// The name of a thread or a frame has at most this many bytes, and a mark if it was truncated.
+/// The most bytes of a thread's or frame's name; a mark follows if it was truncated.
 pub const MAX_TEXT: usize = 160;
-/// A host reports at most this many connections of a process: those that transferred data last.
+/// The most connections of a process that a host reports: those that transferred data last.
 pub const MAX_CONNECTIONS: usize = 128;
-/// How many different stacks of a process a host counts; all others are counted together.
+/// How many different stacks of a process a host counts; the others are counted together.
 pub const MAX_COUNTED_STACKS: usize = 1000;
 /// The most different frames of a process that a host reports. A job that repeats the same steps
 /// has far fewer, some kilobytes.
@@ -74,9 +67,9 @@ pub const MAX_COUNTED_FRAMES: usize = 4000;
 pub const MAX_COUNTED_DEPTH: usize = 120;
 
 impl ProcessStacks {
-    /// The record of this stack, for a process of this host; `processes` provides the id of the
-    /// process record, if there is one. The record is limited to what host-agent reads, because a
-    /// hostile host might send as much as a line holds.
+    /// The record of this stack; `processes` provides the id, if they have this process. The record
+    /// is limited to what host-agent reads, because a hostile host might send as much as a line
+    /// holds.
     pub fn into_record(self, host: u32, processes: &[Process], time_ms: u64) -> record::Stack {
         let stack = self.record;
         let named = NamedProcess::of(processes, host, stack.role, stack.rank);
@@ -97,7 +90,7 @@ impl ProcessStacks {
 }
 
 impl CountedStacks {
-    /// The record of this profile; see [`ProcessStacks::into_record`].
+    /// See [`ProcessStacks::into_record`].
     pub fn into_record(self, host: u32, processes: &[Process], time_ms: u64) -> record::Profile {
         let profile = self.record;
         let named = NamedProcess::of(processes, host, profile.role, profile.rank);
@@ -130,9 +123,8 @@ impl CountedStacks {
     }
 }
 
-/// The process that a host reports about. A host may report about the processes that the plan has
-/// on it; if it names another one, its answer counts as that of a process of unknown role. Without
-/// a plan, the report is trusted.
+/// The process that a host reports about, which the plan must have on that host: another one counts
+/// as of unknown role. Without a plan, the report is trusted.
 struct NamedProcess {
     id: Option<u32>,
     role: Option<Role>,

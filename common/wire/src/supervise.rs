@@ -1,8 +1,7 @@
 //! The processes of a job while they live: start, output, end.
 //!
-//! [`Start`] follows the job and its processes, and is answered by events until [`Over`], which is
-//! the last one. While processes run, both sides send `alive` at a fixed interval, so that silence
-//! means loss.
+//! [`Start`] follows the job and its processes, and is answered by events until [`Over`]. While
+//! processes run, both sides send `alive` at a fixed interval, so that silence means loss.
 
 use crate::cut;
 use crate::ending::Ending;
@@ -15,30 +14,29 @@ use serde_with::skip_serializing_none;
 /// How many characters of the line that names an exception are kept.
 const MAX_EXCEPTION: usize = 2000;
 
-/// Starts all processes of the job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Start {
-    /// Environment variables of every process; those of its record take precedence.
+    /// Variables of every process; those of its record take precedence.
     pub env: Vec<(String, crate::Text)>,
-    /// For persistent graph servers: the settings that their trainers must share, and their name.
-    /// The trainers map their shared memory, and may end a moment after them.
+    /// For persistent graph servers: their name, and the settings that trainers must share. The
+    /// trainers map their shared memory, and may end a moment after them.
     pub serves: Option<Box<crate::servers::Find>>,
     /// The persistent graph servers that the processes use.
     /// [`Event::ServersEnded`](crate::Event::ServersEnded) reports their end.
     pub uses: Option<crate::servers::ServersOnHost>,
-    /// The time without activity after which the job stalls, in milliseconds; 0 without detection
-    /// of stalls. [`Event::Activity`](crate::Event::Activity) is sent more often.
+    /// The stall timeout in milliseconds; 0 without detection of stalls.
+    /// [`Event::Activity`](crate::Event::Activity) is sent more often.
     pub stall_ms: u64,
-    /// Whether to report a process with an uncaught exception at once, as soon as its stack shows
-    /// that it has left its script.
+    /// Whether to report an uncaught exception as soon as the stack shows that the process has left
+    /// its script.
     pub fail_on_exception: bool,
 }
 
-/// Ends all processes of the job: TERM, and KILL for those that remain after the grace time.
+/// TERM, and KILL for processes that remain after the grace time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
-    /// The grace from TERM to KILL, in milliseconds.
+    /// From TERM to KILL, in milliseconds.
     pub grace_ms: u64,
     /// Whether ABRT comes first, so that Python prints its stacks (PYTHONFAULTHANDLER).
     #[serde(default)]
@@ -54,14 +52,11 @@ pub struct Started {
     pub pid: u32,
 }
 
-/// A process of the job listens on the port of a graph server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listening {
-    /// The number of the server's process on its host.
     pub index: u32,
 }
 
-/// One of the two streams that a process writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProcessStream {
@@ -76,7 +71,7 @@ pub struct Output {
     pub stream: ProcessStream,
 }
 
-/// A stream of a process has ended: every process has closed it.
+/// Every process has closed this stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drained {
     pub index: u32,
@@ -88,9 +83,9 @@ pub struct Exited {
     pub index: u32,
     #[serde(flatten)]
     pub end: ProcessEnd,
-    /// CPU time of the process and of the children that it waited for, in seconds.
+    /// CPU time of the process and the children that it waited for, in seconds.
     pub cpu_s: f64,
-    /// The largest resident memory, in bytes, of the process or of any child that it waited for.
+    /// The largest resident memory of the process or any child that it waited for.
     pub max_rss_bytes: u64,
     /// Whether dgl-reap is ending the whole job.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -98,7 +93,6 @@ pub struct Exited {
 }
 
 impl Exited {
-    /// A process that ended with this status, without other known facts.
     pub fn new(index: u32, end: ProcessEnd) -> Exited {
         Exited {
             index,
@@ -110,30 +104,29 @@ impl Exited {
     }
 }
 
-/// For how long none of the job's processes has shown activity: output, CPU time, bytes over the
-/// network or from a disk. CPU time does not count while the stack of a process stays the same.
-/// Sent repeatedly once they are idle for the stall timeout, and at once when one of them shows
-/// activity again.
+/// For how long the job's processes have shown no activity: output, CPU time, network or disk
+/// traffic. CPU time does not count while a process's stack stays the same. Sent repeatedly once
+/// they are idle for the stall timeout, and at once when one shows activity again.
 #[skip_serializing_none]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activity {
     pub idle_ms: u64,
-    /// The number of the process on its host that shows activity again, if it is known.
+    /// The process that shows activity again, by its number on its host, if known.
     pub index: Option<u32>,
-    /// What it did, if that is known.
+    /// What it did, if known.
     pub sign: Option<Sign>,
 }
 
-/// The answer to [`Request::ReportStacks`](crate::Request::ReportStacks), behind the stacks.
+/// The answer to [`Request::ReportStacks`](crate::Request::ReportStacks), after the stacks.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StacksReported {
-    /// For how long there had been no activity when the stacks were taken, in milliseconds.
+    /// How long there was no activity before the stacks were taken.
     pub idle_ms: u64,
-    /// What the processes do that have computed in that time without a change of their stacks;
-    /// absent if there are none.
+    /// The state of processes that computed in that time without a change of their stacks; absent
+    /// if there are none.
     pub computing: Option<Computing>,
-    /// The processes that a signal has stopped (SIGSTOP), by their numbers on the host.
+    /// The processes that are stopped (SIGSTOP), by their numbers on the host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stopped: Vec<u32>,
 }
@@ -142,26 +135,26 @@ pub struct StacksReported {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Computing {
-    /// All of them wait for other processes, as their stacks show.
+    /// Their stacks show that all wait for other processes.
     Waits,
-    /// One may be in one long call, which is work.
+    /// One may be in a long call, which is work.
     MayWork,
 }
 
-/// A process has written a traceback and nothing since, and does not end.
+/// A process wrote a traceback and nothing since, and does not end.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Raised {
     pub index: u32,
     /// The line that names the exception.
     pub exception: String,
-    /// For how long the process has written nothing, in milliseconds.
+    /// How long the process has written nothing.
     pub silent_ms: u64,
     /// Whether its main thread has left its script, which proves that the exception was not caught.
     /// Absent if unknown: the stack could not be read, or the exception was another thread's or a
     /// child's.
     pub left_script: Option<bool>,
-    /// The stack of the process, the innermost frame first; empty if unknown.
+    /// The innermost frame first; empty if unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frames: Vec<String>,
 }
@@ -179,16 +172,14 @@ impl Raised {
     }
 }
 
-/// The job's files in /dev/shm were removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShmRemoved {
     pub files: u32,
 }
 
-/// All processes have ended, and all of their output was sent.
+/// All processes have ended, and all output was sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Over {
-    /// How many processes could not be ended.
     pub survivors: u32,
 }
 

@@ -7,8 +7,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// A path, a word of a command line or the value of a variable: any bytes but NUL. In JSON it is a
-/// string, or `{"b64": "…"}` if it is not UTF-8.
+/// A path, a command's argument or a variable's value: any bytes but NUL. In JSON it is a string,
+/// or `{"b64": "…"}` if it is not UTF-8.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Text(pub OsString);
 
@@ -63,15 +63,15 @@ pub fn cut(text: &str, chars: usize) -> String {
     text.chars().take(chars).collect()
 }
 
-/// How long a line may be that a host words for users, in characters.
+/// The most characters of a line that a host words for users.
 const LINE: usize = 300;
 
-/// Text of a host as a line for users: cut, and without control characters.
+/// A host's text as a line for users: cut, and without control characters.
 pub fn shown(text: &str) -> String {
     record::term::plain(cut(text, LINE).trim_end()).into_owned()
 }
 
-/// Reads a line that a host has worded for users.
+/// Reads a host's line for users.
 pub fn line<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     String::deserialize(deserializer).map(|text| shown(&text))
 }

@@ -1,10 +1,10 @@
-//! Decides which lines are left out on a terminal, because they hide the informative ones. Records
-//! and logs have all lines.
+//! Decides which lines a terminal omits, because they hide the informative ones. Records and logs
+//! have all lines.
 
 use evidence::syntax::EXTENSION_MODULES;
 
-/// Whether a line is left out on a terminal: stderr of a process that is being ended, C++ frames
-/// below an exception of torch or DGL, and Python's list of imported modules.
+/// Whether a terminal omits a line: stderr of a process that is being ended, C++ frames below an
+/// exception of torch or DGL, and Python's list of imported modules.
 pub fn is_folded(line: &[u8], is_stderr: bool, while_ending: bool) -> bool {
     let text = String::from_utf8_lossy(line);
     (is_stderr && while_ending) || is_frame(&text) || text.starts_with(EXTENSION_MODULES)
@@ -20,7 +20,7 @@ fn is_frame(text: &str) -> bool {
     number.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// The informative ones of the last lines of a process, without empty ones at either end.
+/// The informative ones of a process's last lines, without empty ones at either end.
 pub fn telling(lines: &[String]) -> Vec<&str> {
     let is_empty = |line: &&str| line.trim().is_empty();
     let shown = lines.iter().map(String::as_str);

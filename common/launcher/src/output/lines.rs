@@ -1,6 +1,6 @@
-//! Splits the output of all processes, which arrives in pieces, into lines. A complete line is
-//! passed on at once. An unfinished line is passed on after a moment: a progress bar becomes
-//! visible, but a line that is written in two calls remains one line.
+//! Splits the processes' output, which arrives in pieces, into lines. A complete line is passed on
+//! at once, an unfinished one after a moment: a progress bar becomes visible, but a line that is
+//! written in two calls remains one line.
 
 use super::queue::OutputLines;
 use super::sink::OutputSink;
@@ -13,34 +13,34 @@ use wire::supervise::ProcessStream;
 /// How long an unfinished line waits: Python writes a line and its newline in two calls, but a
 /// progress bar should be visible.
 const HOLD: Duration = Duration::from_millis(200);
-/// The longest line, so that a program without newlines does not fill the memory.
+/// The longest line, so that a program without newlines does not fill memory.
 const MAX_LINE: usize = 64 << 10;
 
 /// The unfinished line of a stream.
 #[derive(Debug, Default)]
 struct LineBuffer {
-    /// The unfinished line, from its beginning.
+    /// From its beginning.
     line: Vec<u8>,
     /// How many bytes of it were passed on.
     shown: usize,
-    /// Since when the remaining bytes wait.
+    /// Since when the rest waits.
     since: Option<Instant>,
 }
 
-/// The output to pass on: bytes for a reader who wants to see everything at once, and whole lines
-/// for a reader who wants no pieces.
+/// The output to pass on, for a reader who wants everything at once, and for one who wants whole
+/// lines.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Split {
     /// Lines, or a piece of a line that continues what was passed on before.
     pub pieces: Vec<u8>,
-    /// The lines that ended, from their beginning; a line that was cut at the limit has ended.
+    /// The lines that ended, from their beginning; one that was cut at the limit has ended.
     pub whole: Vec<u8>,
-    /// Whether they continue a piece that was passed on before.
+    /// Whether `pieces` continue a piece that was passed on before.
     pub continues: bool,
 }
 
 impl LineBuffer {
-    /// Adds output of the stream; returns what to pass on now.
+    /// Returns what to pass on now.
     fn push(&mut self, piece: &[u8], now: Instant) -> Split {
         self.line.extend_from_slice(piece);
         let end = match self.line.iter().rposition(|byte| *byte == b'\n') {
@@ -62,7 +62,6 @@ impl LineBuffer {
         }
     }
 
-    /// When to pass on the waiting bytes.
     fn due_at(&self) -> Option<Instant> {
         self.since.map(|since| since + HOLD)
     }
@@ -81,7 +80,7 @@ impl LineBuffer {
         }
     }
 
-    /// Ends the stream; an unfinished line gets a newline.
+    /// An unfinished line gets a newline.
     fn finish(&mut self) -> Split {
         if self.line.is_empty() {
             return Split::default();
@@ -93,15 +92,14 @@ impl LineBuffer {
 /// How often unfinished lines are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The two streams of a process.
 #[derive(Default)]
 struct ProcessOutput {
     id: u32,
     lines: [LineBuffer; 2],
     drained: [bool; 2],
     wrote: Option<Instant>,
-    /// Whether it exited before the end of the job had begun. Its output that arrives later is not
-    /// that of a process that is being ended.
+    /// Whether it exited before the end of the job began. Its later output is not that of a process
+    /// that is being ended.
     exited_before_end: bool,
 }
 
@@ -127,7 +125,7 @@ impl OutputJoiner {
         }
     }
 
-    /// Notes that the end of the job has begun, which may cause output from now on.
+    /// Notes that the end of the job, which may cause output, has begun.
     pub fn begin_end(&mut self) {
         self.is_ending = true;
     }
@@ -172,7 +170,6 @@ impl OutputJoiner {
         Ok(())
     }
 
-    /// Ends both streams of a process.
     pub fn finish(&mut self, process: usize, sink: &mut OutputSink) {
         (0..2).for_each(|stream| self.finish_line(process, stream, sink));
     }
@@ -182,12 +179,10 @@ impl OutputJoiner {
         self.show(process, stream, taken, sink);
     }
 
-    /// When to check unfinished lines next, if there are any.
     pub fn due_at(&self) -> Option<Instant> {
         (!self.waiting.is_empty()).then_some(self.check_at)
     }
 
-    /// Passes on unfinished lines that are due.
     pub fn pass_on_due(&mut self, now: Instant, sink: &mut OutputSink) {
         if now < self.check_at {
             return;

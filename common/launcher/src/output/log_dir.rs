@@ -1,5 +1,5 @@
-//! The directory of `--log-dir`: a log file for each process, and run.jsonl with all records, so
-//! that dgl-why and dgl-report can explain a run that was watched on a terminal.
+//! The directory of `--log-dir`: a log file for each process, and run.jsonl with all records, with
+//! which dgl-why and dgl-report can explain a run that was watched on a terminal.
 
 use record::Process;
 use record::jsonl::Head;
@@ -11,18 +11,18 @@ use transfer::folder::Folder;
 use transfer::lock::FileLock;
 
 const RECORDS: &str = "run.jsonl";
-/// The mode of the file of records, which have the values of `--env`, perhaps secrets.
+/// Records have the values of `--env`, perhaps secrets.
 const RECORDS_MODE: u32 = 0o600;
-/// The mode of logs, before the umask.
+/// Before the umask.
 const LOG_MODE: u32 = 0o666;
-/// The mode of directories, before the umask.
+/// Before the umask.
 const FOLDER_MODE: u32 = 0o777;
 
-/// A file of the directory, with its name for messages; `None` once it could not be written.
+/// A file and its name; `None` once it could not be written.
 type LogFile = Option<(String, BufWriter<File>)>;
 
-/// The open files of the directory; empty without `--log-dir`. The file of records is locked, so
-/// that nothing of a running job is moved away.
+/// The open files; empty without `--log-dir`. The file of records is locked, so that a running
+/// job's files are not moved away.
 #[derive(Default)]
 pub struct LogDir {
     records: LogFile,
@@ -32,8 +32,8 @@ pub struct LogDir {
 }
 
 impl LogDir {
-    /// Creates the directory if necessary, moves away the files of an earlier run, and opens those
-    /// of this run. If they cannot all be open at once, nothing is moved.
+    /// Creates the directory if necessary, moves away an earlier run's files, and opens this run's.
+    /// If they cannot all be open at once, nothing is moved.
     pub fn open(folder: Option<&Path>, processes: &[Process]) -> Result<LogDir, String> {
         let Some(folder) = folder else {
             return Ok(LogDir::default());
@@ -59,19 +59,19 @@ impl LogDir {
         })
     }
 
-    /// Writes records of output, which may wait for the next [`LogDir::flush`].
+    /// Writes records of output, perhaps only at the next [`LogDir::flush`].
     pub fn write_output_records(&mut self, records: impl FnOnce() -> Vec<u8>) {
         self.has_failed |= !write(&mut self.records, |file| file.write_all(&records()));
     }
 
-    /// Writes other records at once, so that they are not lost if this program is killed.
+    /// Writes other records at once, so that killing this program does not lose them.
     pub fn write_records(&mut self, records: &[u8]) {
         self.has_failed |= !write(&mut self.records, |file| {
             file.write_all(records).and_then(|()| file.flush())
         });
     }
 
-    /// Writes whole lines of a process to its log.
+    /// Writes whole lines to a process's log.
     pub fn write_lines(&mut self, id: u32, lines: &[u8]) {
         if let Some(log) = self.logs.get_mut(&id) {
             self.has_failed |= !write(log, |file| file.write_all(lines));
@@ -85,7 +85,7 @@ impl LogDir {
     }
 }
 
-/// Writes to a file that has not failed before; returns whether it fails now.
+/// Writes to a file that has not failed yet; returns false if it fails now.
 fn write(file: &mut LogFile, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> bool {
     let Some((name, open)) = file else {
         return true;
@@ -101,7 +101,6 @@ fn write(file: &mut LogFile, write: impl FnOnce(&mut BufWriter<File>) -> io::Res
     false
 }
 
-/// Checks that this many more files can be open.
 fn reserve_descriptors(count: usize) -> io::Result<()> {
     let null = File::open("/dev/null")?;
     let more = (1..count).map(|_| null.try_clone());
@@ -112,11 +111,11 @@ fn log_name(process: &Process) -> String {
     record::log_name(process.role, process.rank)
 }
 
-/// Moves the files of an earlier run, and those that have the names of this run's logs, to a new
-/// directory, run-1, run-2 and so on, so that all logs beside it belong to this run. Something else
-/// in the place of a log, such as a FIFO that the user made, is left alone.
+/// Moves an earlier run's files, and those named like this run's logs, to a new directory, run-1,
+/// run-2 and so on, so that all logs beside it belong to this run. Anything but regular files, such
+/// as a FIFO that the user made, is left alone.
 fn set_earlier_run_aside(folder: &Folder, mut names: BTreeSet<String>) -> io::Result<()> {
-    // it may also be missing, or something that the user has put there
+    // it may be missing, or something that the user put there
     if let Ok(records) = folder.file(RECORDS) {
         if FileLock::is_taken(&records)? {
             return Err(io::Error::other("a running job writes its logs there"));
@@ -143,7 +142,7 @@ fn set_earlier_run_aside(folder: &Folder, mut names: BTreeSet<String>) -> io::Re
     let aside = (last_run.saturating_add(1)..u32::MAX)
         .map(|number| format!("run-{number}"))
         .find_map(|aside| match folder.make_new(&aside, FOLDER_MODE) {
-            // another launcher has made this directory
+            // another launcher made this directory
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
             made => Some(made.and_then(|()| folder.folder(&aside))),
         })
@@ -157,8 +156,8 @@ fn set_earlier_run_aside(folder: &Folder, mut names: BTreeSet<String>) -> io::Re
     Ok(())
 }
 
-/// The logs of the processes of a run, by its records. Only dgl-spawn's own files may be moved:
-/// others have such names, too, like the slurm-12345.log of a batch job.
+/// The logs of a run's processes, by its records. Only dgl-spawn's own files may be moved: others
+/// have similar names, like the slurm-12345.log of a batch job.
 fn logs_of_run(records: &File) -> io::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for line in BufReader::new(records).split(b'\n') {

@@ -1,23 +1,23 @@
 //! The bounded queue of output for stdout. If the reader is too slow, the oldest lines of processes
-//! are dropped, and reports of a host, such as profiles, beyond its budget; both are counted.
+//! are dropped, and a host's reports, such as profiles, beyond its budget; both are counted.
 //! Records of starts and ends are never dropped.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, VecDeque};
 
-/// How many bytes of lines may wait for a slow reader before the oldest are dropped.
+/// The most bytes that may wait before the oldest lines are dropped.
 const MOST_BYTES: usize = 64 << 20;
-/// How many bytes of reports of one host may wait before new ones are dropped.
+/// The most bytes of a host's reports that may wait before new ones are dropped.
 const MOST_REPORTS: usize = 4 << 20;
-/// The memory of an item without its text.
+/// An item's memory without its text.
 const ITEM_BYTES: usize = 96;
 
-/// Output of a process: lines with their newlines. A last line without a newline will be continued.
+/// A process's lines with their newlines. A last line without one will be continued.
 #[derive(Default)]
 pub struct OutputLines {
     pub id: u32,
     pub stderr: bool,
-    /// When it arrived, in milliseconds since 1970.
+    /// The time of arrival, in milliseconds since 1970.
     pub time_ms: u64,
     pub text: Vec<u8>,
     /// Whether they continue a piece of a line.
@@ -32,7 +32,7 @@ pub enum QueueItem {
     Records(Vec<u8>),
     /// Records that a host may cause without limit, such as profiles.
     Reports { host: u32, text: Vec<u8> },
-    /// Lines of a process, which may be dropped.
+    /// May be dropped.
     Output(OutputLines),
 }
 
@@ -53,7 +53,6 @@ impl QueueItem {
     }
 }
 
-/// The queue between the job and stdout.
 #[derive(Default)]
 pub struct Queue {
     state: Mutex<QueueState>,
@@ -69,7 +68,7 @@ struct QueueState {
     over: bool,
 }
 
-/// The next output to write, in the order of the fields.
+/// What to write next, in the order of the fields.
 #[derive(Default)]
 pub struct WriteBatch {
     /// Records before the dropped lines.
@@ -140,7 +139,7 @@ impl QueueState {
         }
         self.bytes += item.size();
         match (self.next.items.back_mut(), item) {
-            // output that arrived at the same moment becomes one item
+            // output of the same moment becomes one item
             (Some(QueueItem::Output(last)), QueueItem::Output(new))
                 if (last.id, last.stderr, last.time_ms, last.while_ending)
                     == (new.id, new.stderr, new.time_ms, new.while_ending)

@@ -1,5 +1,5 @@
-//! The output of the job: records or tagged lines on stdout, messages on stderr, and the files of
-//! `--log-dir`. The job does not wait for a slow reader of stdout or stderr.
+//! The output of the job: records or tagged lines on stdout, messages on stderr, and `--log-dir`.
+//! The job does not wait for slow readers.
 
 use crate::output::fold::is_folded;
 use crate::output::log_dir::LogDir;
@@ -22,9 +22,8 @@ const LINE_ABOVE: &[u8] = b"\x1b[1A\r\x1b[K";
 /// Turns wrapping off, so that a long line is cut.
 const NO_WRAP: &[u8] = b"\x1b[?7l";
 const WRAP: &[u8] = b"\x1b[?7h";
-/// The number in place of a host's, in the queue, for lines of this tool.
+/// The host number, in the queue, for lines of this tool.
 const NOTICES: u32 = u32::MAX;
-/// How many bytes are written to stdout at once.
 const BATCH_BYTES: usize = 64 << 10;
 
 pub struct OutputSink {
@@ -32,7 +31,7 @@ pub struct OutputSink {
     has_status: bool,
     log_dir: LogDir,
     run: Run,
-    /// The last stall, if the job has not been active since.
+    /// The last stall, until the job is active again.
     stall: Option<(Stalled, Vec<Stack>)>,
     stdout: Writer,
     /// For messages, unless a terminal shows them with the output.
@@ -70,8 +69,8 @@ impl Writer {
 }
 
 impl OutputSink {
-    /// Opens the log files and stdout. `tags` are those of the processes whose output is shown, by
-    /// their ids; `None` if programs read stdout.
+    /// Opens the log files and stdout. `tags` name the processes whose output is shown, by id;
+    /// `None` if programs read stdout.
     pub fn new(
         tags: Option<BTreeMap<u32, String>>,
         log_dir: Option<&Path>,
@@ -136,12 +135,11 @@ impl OutputSink {
         self.run.last_lines(id)
     }
 
-    /// Keeps the last stall for the verdict, with its stacks; `None` when the job is active again.
+    /// Keeps the last stall and its stacks for the verdict; `None` when the job is active again.
     pub fn keep_stall(&mut self, stall: Option<(Stalled, Vec<Stack>)>) {
         self.stall = stall;
     }
 
-    /// Why the job ended, with this summary.
     pub fn judge(&self, summary: &Summary) -> Conclusion {
         let mut job = JobHistory::of(&self.run).unwrap_or_default();
         job.summary = Some(summary.clone());
@@ -151,7 +149,6 @@ impl OutputSink {
         verdict::verdict(&job)
     }
 
-    /// Writes records unchanged.
     fn pass(&mut self, records: Vec<u8>) {
         self.log_dir.write_records(&records);
         if !self.human {
@@ -174,13 +171,13 @@ impl OutputSink {
         }
     }
 
-    /// Writes lines of a process, or a piece of one, to stdout and into the records of the run.
+    /// Writes a process's lines, or a piece of one, to stdout and into the records.
     pub fn output(&mut self, lines: OutputLines) {
         self.log_dir.write_output_records(|| output_records(&lines));
         self.stdout.queue.push(QueueItem::Output(lines));
     }
 
-    /// Writes lines of a process to its log; only whole ones, because the log has both streams.
+    /// Writes only whole lines, because a log has both streams.
     pub fn log_lines(&mut self, lines: &OutputLines) {
         self.log_dir.write_lines(lines.id, &lines.text);
         for line in lines.text.split_inclusive(|byte| *byte == b'\n') {
@@ -199,19 +196,19 @@ impl OutputSink {
         self.log_dir.has_failed
     }
 
-    /// Writes buffered bytes to the log directory; called when no event waits.
+    /// Flushes the log directory; called when no event waits.
     pub fn flush(&mut self) {
         self.log_dir.flush();
     }
 
-    /// Replaces the status line, the last line on a terminal.
+    /// Replaces the status line, a terminal's last one.
     pub fn status(&self, text: &str) {
         if self.has_status {
             self.stdout.queue.status(text);
         }
     }
 
-    /// Shows the user a line, on stdout or stderr, whichever is the terminal.
+    /// Shows a line on stdout or stderr, whichever is the terminal.
     pub fn notice(&self, text: &str) {
         let line = term::plain_lines(&format!("{text}\n"));
         let writer = self.stderr.as_ref().unwrap_or(&self.stdout);
@@ -239,8 +236,7 @@ impl OutputSink {
     }
 }
 
-/// Writes messages to stderr, each in one piece, because other stages of a pipeline write there,
-/// too.
+/// Writes each message in one piece, because other stages of a pipeline write to stderr, too.
 fn write_messages(queue: &Queue) -> bool {
     while let Some(next) = queue.next(BATCH_BYTES) {
         if next.dropped > 0 {
@@ -255,8 +251,8 @@ fn write_messages(queue: &Queue) -> bool {
     true
 }
 
-/// A line of a process for a terminal that shows a prefix before it: control sequences are removed
-/// except for colours, a progress bar has its last state, and a colour ends with the line.
+/// A process's line for a terminal, after a prefix: control sequences other than colours are
+/// removed, a progress bar has its last state, and a colour ends with the line.
 pub fn on_terminal(text: &[u8]) -> Vec<u8> {
     let mut parts = text.rsplit(|byte| *byte == b'\r');
     let last = parts.find(|part| !part.is_empty()).unwrap_or_default();
@@ -267,19 +263,17 @@ pub fn on_terminal(text: &[u8]) -> Vec<u8> {
     shown
 }
 
-/// Writes stdout, in a separate thread.
 struct StdoutWriter {
     colours: bool,
     terminal: bool,
-    /// The tags of the processes that are shown; `None` if records are written.
+    /// Of the processes that are shown; `None` if records are written.
     tags: Option<BTreeMap<u32, String>>,
-    /// The last line on a terminal, if it may be continued.
+    /// A terminal's last line, if it may be continued.
     unfinished: Option<Unfinished>,
-    /// How many lines were left out on a terminal.
     folded: u64,
 }
 
-/// An unfinished line on a terminal, which will be replaced by a longer version.
+/// An unfinished line on a terminal, which a longer version will replace.
 struct Unfinished {
     id: u32,
     stderr: bool,
@@ -318,8 +312,7 @@ impl StdoutWriter {
                 self.folded += u64::from(!partial);
                 continue;
             }
-            // a line that may be replaced is cut at the edge of the terminal, so that it occupies
-            // one row
+            // a line that may be replaced is cut at the terminal's edge to occupy one row
             let is_cut = partial && self.terminal;
             if is_cut {
                 out.extend_from_slice(NO_WRAP);
@@ -356,7 +349,7 @@ impl StdoutWriter {
         }
     }
 
-    /// Writes until the queue ends; returns whether everything was written.
+    /// Returns whether everything was written.
     fn run(mut self, queue: &Queue, has_logs: bool) -> bool {
         let mut out = jsonl::Out::new("dgl-spawn");
         let mut has_status = false;
@@ -412,7 +405,6 @@ fn pieces(lines: &OutputLines) -> impl Iterator<Item = (&[u8], bool)> {
     })
 }
 
-/// The records of lines, or pieces of lines, of a process.
 fn output_records(lines: &OutputLines) -> Vec<u8> {
     let mut records = Vec::new();
     for (text, partial) in pieces(lines) {

@@ -4,19 +4,17 @@ use job::Progress;
 use record::term;
 use std::time::Duration;
 
-/// The progress of the job's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndPhase {
     /// The end has not begun.
     Running,
-    /// The end has begun; KILL follows after this time.
+    /// KILL follows after this time.
     Ending { kill_in: Option<Duration> },
 }
 
-/// The shortest silence that is mentioned.
+/// The shortest silence that is shown.
 const SILENCE_SHOWN: Duration = Duration::from_secs(60);
 
-/// What the status line shows.
 #[derive(Clone, Copy, Debug)]
 pub struct JobStatus<'a> {
     pub name: &'a str,
@@ -24,9 +22,9 @@ pub struct JobStatus<'a> {
     pub hosts: usize,
     pub progress: Progress,
     pub age: Duration,
-    /// Why the job stalls, if it does; empty if that is not known.
+    /// Why the job stalls, if it does; empty if unknown.
     pub stalls: Option<&'a str>,
-    /// For how long no trainer or worker has written output.
+    /// For how long no trainer or worker has written.
     pub silent: Option<Duration>,
     pub phase: EndPhase,
 }

@@ -1,9 +1,9 @@
 //! Claims the job's name, ports and shared memory on all of its hosts, or on none.
 //!
 //! First all hosts are asked at once. A conflict with a job that has claimed all of its hosts is
-//! final. If another launcher is claiming hosts at the same time, both release their claims and ask
-//! one host after another, in the order of the addresses; each waits where the other was first. A
-//! waiting launcher holds only hosts before the one that it waits for, so there is no deadlock.
+//! final. If another launcher is still claiming, both release their claims and ask one host after
+//! another, in the order of the addresses; each waits where the other was first. A waiting launcher
+//! holds only hosts before the one that it waits for, so there is no deadlock.
 
 use super::conversation::Conversation;
 use super::diagnosis::Diagnosis;
@@ -19,7 +19,7 @@ const CLAIM_PAUSE: Duration = Duration::from_millis(100);
 /// file system hangs.
 const WAIT_LIMIT: Duration = Duration::from_secs(120);
 
-/// Claims everything, or releases everything and notes the conflicts with other jobs.
+/// Claims everything, or releases everything and notes the conflicts.
 pub fn claim_all(
     conversation: &mut Conversation<'_, '_>,
     diagnosis: &mut Diagnosis<'_>,
@@ -67,7 +67,7 @@ fn claim_in_order(
     Ok(())
 }
 
-/// Claims these hosts; returns the conflicts with the indices of their hosts.
+/// Returns the conflicts with the indices of their hosts.
 fn claim(
     conversation: &mut Conversation<'_, '_>,
     hosts: &[usize],
@@ -85,8 +85,7 @@ fn claim(
     Ok(conflicts)
 }
 
-/// Releases all claims. A host that is lost meanwhile is a fault, because the job must not start
-/// without it.
+/// Releases all claims. A host that is lost meanwhile is a fault, because the job needs it.
 pub fn release(conversation: &mut Conversation<'_, '_>) -> Result<(), Stopped> {
     conversation.ask_all(&Request::Release);
     conversation.collect(|_, _, _| {})

@@ -1,4 +1,4 @@
-//! Requests to the agents of all hosts, and their answers, before the job starts.
+//! Requests to all hosts' agents, and the answers, before the job starts.
 
 use super::diagnosis::lost;
 use crate::run::events::RunEvent;
@@ -14,15 +14,15 @@ use wire::{Event, Request};
 /// What to do if a host cannot carry out a request.
 const SEE_HOST: &str = "log in there: the host may be overloaded, or out of memory or descriptors";
 
-/// A conversation with all hosts; counts the requests that they have not answered yet.
+/// Counts the requests that the hosts have not answered.
 pub struct Conversation<'a, 'h> {
     pub hosts: &'a ConnectedHosts<'h>,
-    /// The number for each host; `None` for a lost host.
+    /// For each host; `None` if it is lost.
     unanswered: Vec<Option<usize>>,
 }
 
 impl<'a, 'h> Conversation<'a, 'h> {
-    /// Begins with hosts that were sent the job and have not answered.
+    /// Begins with hosts that got the job and have not answered.
     pub fn new(hosts: &'a ConnectedHosts<'h>) -> Conversation<'a, 'h> {
         let sessions = hosts.sessions.iter();
         let unanswered = sessions
@@ -47,8 +47,8 @@ impl<'a, 'h> Conversation<'a, 'h> {
             .for_each(|index| self.ask(index, request.clone()));
     }
 
-    /// Receives until all hosts have answered, at most for [`ANSWER_LIMIT`]; returns those that
-    /// have not answered. `received` is called with all events except [`Event::Done`].
+    /// Receives until all hosts have answered, at most for [`ANSWER_LIMIT`]; returns the hosts that
+    /// have not. `received` gets all events except [`Event::Done`].
     pub fn listen(
         &mut self,
         mut received: impl FnMut(usize, SessionEvent),
@@ -83,9 +83,8 @@ impl<'a, 'h> Conversation<'a, 'h> {
         Ok(late.collect())
     }
 
-    /// Collects the events of the hosts' answers. A failed request or a lost host is a fault.
+    /// Collects the answers' events. A failed request or a lost host is a fault.
     pub fn collect(&mut self, mut take: impl FnMut(usize, Event, Vec<u8>)) -> Result<(), Stopped> {
-        // the first fault of each host
         let mut faults: BTreeMap<usize, Fault> = BTreeMap::new();
         let hosts = self.hosts;
         let host = |index: usize| hosts.sessions[index].host;

@@ -1,5 +1,5 @@
-//! Makes the problems that hosts find into faults: adds the hosts and the fixes, and finds the
-//! problems that only a comparison of hosts shows.
+//! Makes the problems that hosts find into faults with hosts and fixes, and finds those that only a
+//! comparison of hosts shows.
 
 use super::fixes;
 use super::reachability::{self, PairFailure, UnreachablePair};
@@ -15,7 +15,7 @@ use wire::files::Sum;
 use wire::preflight::{Finding, Problem, Subject};
 use wire::{Event, shown};
 
-/// Hosts in a message: a single one by its name, several by their numbers.
+/// One host by its name, several by their numbers.
 pub fn locations(hosts: &[&Host]) -> String {
     match hosts {
         [host] => host.location(),
@@ -34,13 +34,13 @@ pub struct JobUnderCheck<'a> {
     pub job: &'a str,
     /// All hosts of the stream.
     pub hosts: &'a [Host],
-    /// The processes of the job; the connected hosts have indices into them.
+    /// Those of the job, into which the connected hosts have indices.
     pub processes: &'a [Process],
     pub graph: Option<&'a Graph>,
     pub private_shm: bool,
-    /// Whether to check more than the claims of other jobs.
+    /// Whether to check more than claims.
     pub examines: bool,
-    /// How long it waits for the end of other jobs that use what it needs.
+    /// How long it waits for other jobs to end that use what it needs.
     pub wait: Option<Duration>,
 }
 
@@ -54,23 +54,22 @@ impl JobUnderCheck<'_> {
 }
 
 pub struct Diagnosis<'a> {
-    /// The hosts that have processes of the job.
+    /// The hosts with processes of the job.
     busy: Vec<&'a Host>,
     subject: &'a JobUnderCheck<'a>,
-    /// For each host the ports on which it listens for others: one of the job, if possible, and an
-    /// ephemeral one.
+    /// For each host the ports on which it listens: one of the job, if possible, and an ephemeral
+    /// one.
     listens: Vec<[Option<SocketAddrV4>; 2]>,
-    /// For each host the version of DGL that the job's own Python finds.
+    /// For each host the DGL version of the job's Python.
     dgl: Vec<Option<String>>,
-    /// The hashes on each host of files that must be the same on all, with the programs whose
-    /// scripts they are.
+    /// Each host's hashes of files that must be the same on all, with the programs whose scripts
+    /// they are.
     contents: BTreeMap<(Option<Role>, String), BTreeMap<usize, Sum>>,
     problems: Vec<(usize, Problem)>,
     unreached: Vec<UnreachablePair>,
 }
 
 impl<'a> Diagnosis<'a> {
-    /// Starts without findings; `busy` are the hosts that have processes of the job.
     pub fn new(busy: Vec<&'a Host>, subject: &'a JobUnderCheck<'a>) -> Diagnosis<'a> {
         Diagnosis {
             listens: vec![[None; 2]; busy.len()],
@@ -83,13 +82,12 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    /// Whether no problem was found so far.
     pub fn is_clean(&self) -> bool {
         !self.problems.iter().any(|problem| self.counts(problem))
     }
 
-    /// Whether a problem prevents the start. DGL 0.5 looks for files where later versions do not,
-    /// and it alone cannot listen on every port in TIME_WAIT.
+    /// Whether a problem prevents the start. Only DGL 0.5 looks for files at old paths, and only it
+    /// cannot listen on every port in TIME_WAIT.
     fn counts(&self, (index, problem): &(usize, Problem)) -> bool {
         match problem.about {
             Subject::OldPath => {
@@ -182,7 +180,7 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    /// The hosts that listen, each with the addresses to which it will connect.
+    /// The hosts that listen, each with the addresses to connect to.
     pub fn targets(&self) -> Vec<(usize, Vec<SocketAddrV4>)> {
         let all = self.listens.iter().enumerate();
         let listeners: Vec<_> = all.filter(|(_, ports)| ports[1].is_some()).collect();
@@ -196,8 +194,8 @@ impl<'a> Diagnosis<'a> {
             .collect()
     }
 
-    /// Notes what failed between a host and another one, in the direction from it if `outward`: a
-    /// connection, because of `why`, or else large packets. These are found by both hosts.
+    /// Notes what failed between two hosts, from `index` to the other if `outward`: a connection,
+    /// because of `why`, or else large packets. Both hosts find those.
     fn note_pair(
         &mut self,
         index: usize,
@@ -205,7 +203,7 @@ impl<'a> Diagnosis<'a> {
         outward: bool,
         why: Option<String>,
     ) {
-        // in a rehearsal on one machine, hosts may share an address
+        // hosts of a rehearsal on one machine may share an address
         let mut all = self.listens.iter();
         let Some(other) = all.position(|ports| ports.contains(&Some(target))) else {
             return;
@@ -234,7 +232,7 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    /// Removes and returns the ports that connections of an ended job block.
+    /// Removes and returns ports that an ended job's connections block.
     pub fn take_lingering(&mut self) -> Vec<(usize, Problem)> {
         let is_about_port = |(_, problem): &(usize, Problem)| {
             matches!(problem.about, Subject::LingeringPort { .. })
@@ -247,7 +245,7 @@ impl<'a> Diagnosis<'a> {
         lingering
     }
 
-    /// Whether the end of other jobs will solve all problems.
+    /// Whether all problems will pass when other jobs end.
     pub fn passes(&self) -> bool {
         let passes = |about: Subject| match about {
             Subject::Name { .. } => true,
@@ -258,7 +256,7 @@ impl<'a> Diagnosis<'a> {
         !problems.as_slice().is_empty() && problems.all(|(_, problem)| passes(problem.about))
     }
 
-    /// All problems as a report; the same problem on several hosts is one fault.
+    /// The same problem on several hosts is one fault.
     pub fn report(mut self) -> Report {
         self.compare_contents();
         self.note_blocked_hosts();
@@ -302,7 +300,7 @@ impl<'a> Diagnosis<'a> {
         locations(&hosts)
     }
 
-    /// Finds the hosts whose file differs from that of most hosts, or else of the first host.
+    /// Finds the hosts whose file differs from most hosts', or else from the first host's.
     fn compare_contents(&mut self) {
         for ((_, file), hashes) in std::mem::take(&mut self.contents) {
             let usual = most_frequent(hashes.values()).map(|(usual, _)| *usual);

@@ -6,8 +6,8 @@ const OTHER_PORT: &str = "choose another port in ip_config.txt, or --master-port
 const OVERWRITE: &str = "jobs of DGL on one host overwrite each other's features without a warning";
 const REAP: &str = "ipconf-check ip_config.txt | dgl-reap";
 
-/// What to do about a problem, if that is known. `job` is the name of this job, and `environment`
-/// whether host-probe was given one for it.
+/// What to do about a problem, if known. `environment` is whether host-probe was given one for the
+/// job.
 pub fn fix(about: Subject, job: &str, environment: bool) -> Option<String> {
     Some(match about {
         Subject::Name { foreign: true } => "choose another --job".to_owned(),

@@ -1,9 +1,9 @@
-//! Before the start: the job claims what it needs on its hosts, and all hosts are checked. All
-//! problems are reported together, and then nothing is started.
+//! Before the start: the job claims what it needs, and all hosts are checked. All problems are
+//! reported together, and then nothing is started.
 //!
-//! The agent of each host derives its checks from the processes there. `claims` decides which of
-//! several launchers may start, [`diagnosis`] compares the findings of all hosts, `fixes` chooses
-//! what to do, and `reachability` decides which hosts connect to which.
+//! Each host's agent derives its checks from the processes there. `claims` decides which of several
+//! launchers may start, [`diagnosis`] compares the hosts' findings, `fixes` chooses what to do, and
+//! `reachability` which hosts connect to which.
 
 mod claims;
 pub mod conversation;
@@ -22,7 +22,7 @@ use wire::{Event, Request};
 
 /// How long to wait for ports in TIME_WAIT, which lasts 60 s.
 const LINGER_LIMIT: Duration = Duration::from_secs(62);
-/// How often to check ports in TIME_WAIT again.
+/// How often to check those ports again.
 const LINGER_PAUSE: Duration = Duration::from_secs(2);
 /// How often a job that waits for another one tries again.
 const TURN_PAUSE: Duration = Duration::from_secs(1);
@@ -38,8 +38,8 @@ const ALONE: [Check; 7] = [
     Check::Commands,
 ];
 
-/// Claims what the job needs, and checks whether it can start. On success, it holds the claims
-/// until its agents end. `notice` shows the user what it waits for.
+/// Claims what the job needs, and checks whether it can start. It then holds the claims until its
+/// agents end. `notice` shows the user what it waits for.
 pub fn prepare(
     conversation: &mut Conversation<'_, '_>,
     subject: &JobUnderCheck<'_>,
@@ -113,7 +113,7 @@ fn attempt<'a, 'h: 'a>(
     Ok(diagnosis)
 }
 
-/// Collects the answers; returns whether all arrived in time.
+/// Returns whether all answers arrived in time.
 fn collect_answers(
     conversation: &mut Conversation<'_, '_>,
     diagnosis: &mut Diagnosis<'_>,
@@ -125,7 +125,7 @@ fn collect_answers(
     Ok(late.is_empty())
 }
 
-/// Waits for connections of an ended job, which disappear by themselves within a minute.
+/// Waits for an ended job's connections to disappear, within a minute.
 fn wait_for_lingering(
     conversation: &mut Conversation<'_, '_>,
     subject: &JobUnderCheck<'_>,
@@ -171,7 +171,7 @@ fn wait_for_lingering(
     Ok(())
 }
 
-/// Has every host listen, then all connect, then all stop listening.
+/// Has all hosts listen, then connect, then stop listening.
 fn try_to_reach(
     conversation: &mut Conversation<'_, '_>,
     diagnosis: &mut Diagnosis<'_>,

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 const ALL_PAIRS: usize = 32;
 
 /// The hosts to which host `index` of `count` connects. If there are many, these are the first one
-/// and those at a distance of 1, 2, 4, 8 … That is enough, because a firewall blocks a whole host
-/// or rack, and as many hosts connect to a host as it connects to.
+/// and those at a distance of 1, 2, 4, 8 … That is enough: a firewall blocks a whole host or rack,
+/// and as many hosts connect to a host as it connects to.
 pub fn peers(count: usize, index: usize) -> impl Iterator<Item = usize> {
     (0..count).filter(move |peer| {
         let steps = (peer + count - index) % count;
@@ -18,15 +18,15 @@ pub fn peers(count: usize, index: usize) -> impl Iterator<Item = usize> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreachablePair {
-    /// The index of the host that tried to connect or to send.
+    /// The host that tried to connect or to send.
     pub from: usize,
-    /// The index of the host that it tried to reach.
+    /// The host that it tried to reach.
     pub to: usize,
     pub port: u16,
     pub failure: PairFailure,
 }
 
-/// What failed between two hosts; an error is in the words of the operating system.
+/// What failed, with the operating system's error.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PairFailure {
     /// The connection to a server's port.
@@ -37,12 +37,11 @@ pub enum PairFailure {
     LargePackets,
 }
 
-/// A host that others cannot reach or that cannot reach others.
 pub struct BlockedHost {
     pub index: usize,
     /// Whether others cannot reach it; otherwise it cannot reach them.
     pub inward: bool,
-    /// The failed pairs that it explains, all with the same failure.
+    /// The pairs that it explains, all with the same failure.
     pub pairs: Vec<UnreachablePair>,
 }
 

@@ -1,7 +1,7 @@
-//! What decides while a job runs. The [`Dispatcher`] handles the events of all hosts: it writes
-//! their records and sends the requests that the state machine of the crate `job` decides on. A
-//! host is trusted only about its own processes, and each event is accepted only once. Only
-//! [`Dispatcher::run`] waits and reads the clock.
+//! What decides while a job runs. The [`Dispatcher`] handles all hosts' events: it writes their
+//! records and sends the requests that the crate `job` decides on. A host is trusted only about its
+//! own processes, and each event is accepted once. Only [`Dispatcher::run`] waits and reads the
+//! clock.
 
 use super::events::RunEvent;
 use super::executor::ConnectedHosts;
@@ -27,17 +27,16 @@ use wire::{Event, Request};
 /// How often to check time limits and to update the status line.
 const TICK: Duration = Duration::from_millis(500);
 /// If the dispatcher has not run for this long, the program was stopped. For as long again it
-/// checks no time limits, so that what hosts have reported meanwhile is handled first.
+/// checks no time limits, so that the hosts' reports are handled first.
 const STOPPED: Duration = Duration::from_secs(2);
-/// How long the end may take on a host after the grace time, for KILL and the removal of shared
-/// memory.
+/// How long a host may take after the grace time, for KILL and to remove shared memory.
 const END_LIMIT: Duration = Duration::from_secs(15);
 /// After this time, a message reports what the end of the job waits for.
 const NOTICE_AFTER: Duration = Duration::from_secs(2);
-/// How many times per second the stacks are read for a profile.
+/// Samples per second for a profile.
 const PROFILE_RATE: u32 = 10;
 
-/// Runs a job whose processes were requested, until it has ended on all hosts.
+/// Runs a job whose processes were requested, until all hosts have ended.
 pub struct Dispatcher<'a, 'h> {
     plan: &'a plan::JobPlan,
     processes: &'a [Process],
@@ -48,40 +47,32 @@ pub struct Dispatcher<'a, 'h> {
     output: OutputJoiner,
     stalls: StallReporter<'a>,
     begun: Instant,
-    /// The time of the current event.
     now: Instant,
     /// When time limits are checked again.
     checks_from: Instant,
-    /// When the status line is due.
     status_at: Instant,
-    /// The hosts, by their indices, on which not everything has ended, and which are not lost.
+    /// The indices of hosts that have not ended and are not lost.
     up: BTreeSet<usize>,
-    /// The faults of what could not be ended.
+    /// What could not be ended.
     faults: Report,
-    /// The times of the end, once it has begun.
+    /// `None` until the end begins.
     end_times: Option<EndTimes>,
-    /// When all processes were started, if a profile is wanted.
     all_started_at: Option<Instant>,
     is_profile_requested: bool,
-    /// Whether the graph servers that the job uses have ended.
     servers_ended: bool,
-    /// Whether dgl-reap has ended the whole job.
     reaped: bool,
 }
 
-/// The times of the steps of a job's end.
 struct EndTimes {
-    /// When KILL is sent to processes that have not ended.
     kill_at: Instant,
-    /// When the launcher gives up hosts that still send messages, but have not reported their end.
-    /// Silent hosts are lost earlier.
+    /// When the launcher gives up hosts that still send messages, but not their end. Silent hosts
+    /// are lost earlier.
     give_up_at: Instant,
     /// When to report that the end takes long; `None` after the report.
     notice_at: Option<Instant>,
 }
 
 impl EndTimes {
-    /// The time left until KILL.
     fn kill_in(&self, now: Instant) -> Option<Duration> {
         let left = self.kill_at.saturating_duration_since(now);
         Some(left).filter(|left| !left.is_zero())
@@ -124,7 +115,6 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
         }
     }
 
-    /// Runs until all hosts have ended.
     pub fn run(mut self) -> JobOutcome {
         while self.tick(Instant::now()) {
             let mut event = self.hosts.next_event(Duration::ZERO);
@@ -139,7 +129,7 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
         self.end()
     }
 
-    /// Does everything that is due at this time; returns whether the job continues.
+    /// Does everything that is due; returns whether the job continues.
     pub fn tick(&mut self, now: Instant) -> bool {
         let last = std::mem::replace(&mut self.now, now);
         // not twice in a row, so that a loop that is always slow checks limits, too
@@ -172,7 +162,7 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
         true
     }
 
-    /// Requests the profile of the job once, when it is due.
+    /// Requests the profile once, when it is due.
     fn request_profile(&mut self) {
         let Some(times) = self.plan.profile else {
             return;
@@ -197,7 +187,6 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
         }));
     }
 
-    /// How long to wait for events at most.
     pub fn wait_limit(&self, now: Instant) -> Duration {
         self.output.due_at().map_or(TICK, |due| {
             let left = due.saturating_duration_since(now);
@@ -205,12 +194,11 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
         })
     }
 
-    /// Why the job ends, once its end has begun.
+    /// `None` before the end has begun.
     pub fn ending(&self) -> Option<&Ending> {
         self.job.ending()
     }
 
-    /// Handles an event that arrived at this time.
     pub fn handle(&mut self, event: RunEvent, now: Instant) {
         self.now = now;
         match event {
@@ -242,8 +230,7 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
         }
     }
 
-    /// Writes the records of an event of a host; an error is what the host must not send, or not
-    /// now.
+    /// Writes the records of a host's event; an error is what the host must not send, or not now.
     #[expect(clippy::too_many_lines, reason = "it has a case for each event")]
     fn report(&mut self, host_index: usize, event: &Event, body: &[u8]) -> Result<(), String> {
         let host = self.hosts.sessions[host_index].host;
@@ -318,7 +305,7 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
         Ok(())
     }
 
-    /// Handles the loss of a host. After a pause, the hosts may have considered this launcher lost.
+    /// After a pause, the hosts may have considered this launcher lost.
     fn lost(&mut self, host_index: usize, why: String) {
         let host = self.hosts.sessions[host_index].host;
         self.leave(host_index);
@@ -333,7 +320,7 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
         self.carry_out(steps);
     }
 
-    /// Expects nothing more of a host.
+    /// Expects no more from a host.
     fn leave(&mut self, host_index: usize) {
         self.up.remove(&host_index);
         for process in &self.hosts.sessions[host_index].members {
@@ -364,7 +351,7 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
         }
     }
 
-    /// Notes the times of the end, which a request to all hosts may begin or shorten.
+    /// Notes the times of the end, which a request may begin or shorten.
     fn note_end(&mut self, request: &Request) {
         let (now, grace) = (self.now, self.plan.rules.grace);
         let kill_at = match (request, &mut self.end_times) {
@@ -383,7 +370,7 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
         };
         self.end_times = Some(EndTimes {
             kill_at,
-            // the request or the report may be late by as long as a host may be silent
+            // the request or the report may be late by the host timeout
             give_up_at: kill_at + self.plan.host_timeout + END_LIMIT,
             notice_at: Some(now + NOTICE_AFTER),
         });
@@ -453,7 +440,6 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
     }
 }
 
-/// A process as the state machine sees it.
 fn job_member(process: &Process) -> JobMember {
     JobMember {
         role: process.role,

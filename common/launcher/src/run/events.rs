@@ -1,5 +1,4 @@
-//! The events between the dispatcher of a job, which decides, and the executors, each of which
-//! talks to one host:
+//! The events between a job's dispatcher, which decides, and the executors, one for each host:
 //!
 //! ```text
 //!     host-agent <──> Executor ── RunEvent ──> Inbox ──> Dispatcher ──> records, status, verdict
@@ -9,7 +8,7 @@
 //! ```
 //!
 //! The inbox is bounded for each host, and the hosts take turns. A host that never stops sending
-//! only blocks itself: it neither fills the memory nor delays signals, deadlines or other hosts.
+//! only blocks itself: it neither fills memory nor delays signals, deadlines or other hosts.
 
 use parking_lot::{Condvar, Mutex};
 use record::exit::SignalNumber;
@@ -19,19 +18,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::Request;
 
-/// How many events of a host may wait before no more is read from the host.
+/// How many events of a host may wait before no more is read from it.
 const MAX_WAITING_EVENTS: usize = 1024;
 /// The same in bytes.
 const MAX_WAITING_BYTES: u64 = 1 << 20;
-/// How long to wait for room in a full inbox before the clock is checked again.
+/// How long to wait for room before checking the clock again.
 const ROOM_PAUSE: Duration = Duration::from_millis(50);
 
-/// What the dispatcher handles.
 #[derive(Debug)]
 pub enum RunEvent {
     /// A host, by its index, sent an event or is lost.
     Host(usize, SessionEvent),
-    /// A signal that requests the end of the job.
+    /// Requests the end of the job.
     Signal(SignalNumber),
     /// A signal that requests the progress of the job (SIGUSR1).
     StatusAsked,
@@ -39,17 +37,16 @@ pub enum RunEvent {
     Paused(Duration),
 }
 
-/// What an executor does for the dispatcher.
 #[derive(Debug)]
 pub enum HostRequest {
     /// Send this to the host's agent.
     Send(Request),
-    /// End the conversation after the requests before; the agent then ends its part of the job.
+    /// End the conversation after earlier requests; the agent then ends its part of the job.
     Close,
 }
 
-/// The signals and events that wait to be handled. Each attempt of a job is a round with its own
-/// hosts; signals are kept between rounds.
+/// The signals and events to be handled. Each attempt of a job is a round with its own hosts;
+/// signals are kept between rounds.
 #[derive(Default)]
 pub struct Inbox {
     state: Mutex<Queues>,
@@ -61,15 +58,15 @@ pub struct Inbox {
 struct Queues {
     signals: VecDeque<RunEvent>,
     hosts: Vec<HostQueue>,
-    /// The hosts that have events, in the order of their turns.
+    /// The hosts with events, in the order of their turns.
     turns: VecDeque<usize>,
-    /// The number of the round. Events of earlier rounds are dropped.
+    /// Events of earlier rounds are dropped.
     round: u32,
 }
 
 #[derive(Default)]
 struct HostQueue {
-    /// The events, each with its size in bytes.
+    /// Each with its size in bytes.
     events: VecDeque<(SessionEvent, u64)>,
     bytes: u64,
 }
@@ -81,8 +78,8 @@ impl HostQueue {
 }
 
 impl Inbox {
-    /// Begins a round with this many hosts; returns its number. From now on only events of this
-    /// round are accepted.
+    /// Begins a round with this many hosts; returns its number. Events of earlier rounds are then
+    /// dropped.
     pub fn begin_round(&self, hosts: usize) -> u32 {
         let mut state = self.state.lock();
         state.hosts = (0..hosts).map(|_| HostQueue::default()).collect();
@@ -99,13 +96,12 @@ impl Inbox {
         }
     }
 
-    /// Adds an event that is handled before those of hosts.
+    /// Adds an event, to be handled before those of hosts.
     pub fn push_first(&self, event: RunEvent) {
         self.state.lock().signals.push_back(event);
         self.arrived.notify_one();
     }
 
-    /// Drops all events that do not come from hosts.
     pub fn forget_signals(&self) {
         self.state.lock().signals.clear();
     }
@@ -133,7 +129,7 @@ impl Inbox {
     }
 }
 
-/// The end of the inbox at which the executor of one host puts its events.
+/// The end of the inbox for the executor of one host.
 pub struct EventSender {
     pub inbox: Arc<Inbox>,
     pub round: u32,
@@ -141,7 +137,6 @@ pub struct EventSender {
 }
 
 impl EventSender {
-    /// Adds an event of the host after its others.
     pub fn send(&self, event: SessionEvent, bytes: u64) {
         let mut state = self.inbox.state.lock();
         if state.round == self.round {
@@ -156,12 +151,12 @@ impl EventSender {
         }
     }
 
-    /// Whether there is no room for more events of the host.
+    /// Whether the host has no room for more events.
     pub fn is_full(&self) -> bool {
         self.is_full_in(&self.inbox.state.lock())
     }
 
-    /// Waits a moment for room for one more event of the host.
+    /// Waits a moment for room for one more event.
     pub fn wait_for_room(&self) {
         let mut state = self.inbox.state.lock();
         let is_full = |state: &mut Queues| self.is_full_in(state);

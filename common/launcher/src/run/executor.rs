@@ -1,4 +1,4 @@
-//! The sessions with the hosts of a job. An [`Executor`] talks to one host: it sends requests and
+//! The sessions with a job's hosts. An [`Executor`] talks to one host: it sends requests and
 //! heartbeats, passes events on, and detects that the host is lost. [`Executor::turn`] decides and
 //! has no clock; [`Executor::run`] waits, in a thread for each host.
 
@@ -13,28 +13,25 @@ use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
 /// The most bytes that a host may send after a request, before the job starts. The findings of the
-/// preflight have some KB; they are kept, and take up to seven times as much memory. A job may wait
-/// for days, in which a host answers a request every second.
+/// preflight have some KB; they are kept, and take up to seven times as much memory. A waiting job
+/// may ask each host every second for days.
 const MAX_BEFORE_START: u64 = 8 << 20;
-/// How long the last requests to a host may take to be sent.
+/// How long sending the last requests may take.
 const LAST_REQUESTS: Duration = Duration::from_secs(3);
-/// How often to try to send more of them.
 const LAST_REQUESTS_PACE: Duration = Duration::from_millis(10);
-/// How long to wait for a host that needs no heartbeats yet.
+/// How long to wait for events of a host that needs no heartbeats yet.
 const NO_HEARTBEATS: Duration = Duration::from_secs(60);
 
-/// The hosts of a job, and their inbox.
 pub struct ConnectedHosts<'a> {
-    /// The sessions, in the order of the host records.
+    /// In the order of the host records.
     pub sessions: Vec<HostSession<'a>>,
     inbox: Arc<Inbox>,
     round: u32,
 }
 
-/// A host of the job, as the dispatcher sees it.
 pub struct HostSession<'a> {
     pub host: &'a Host,
-    /// The indices of its processes among the job's, in the order in which the agent numbers them.
+    /// The indices of its processes among the job's, in the order of their numbers on the host.
     pub members: Vec<usize>,
     requests: Sender<HostRequest>,
     waker: Arc<Waker>,
@@ -45,13 +42,12 @@ impl HostSession<'_> {
         self.request(HostRequest::Send(request));
     }
 
-    /// Ends the conversation with the host.
     pub fn close(&self) {
         self.request(HostRequest::Close);
     }
 
     fn request(&self, request: HostRequest) {
-        // an executor that has ended has reported the reason
+        // an executor that has ended reported the reason
         if self.requests.send(request).is_ok() {
             self.waker.wake();
         }
@@ -66,7 +62,7 @@ impl Drop for HostSession<'_> {
 
 impl<'a> ConnectedHosts<'a> {
     /// Runs the executors of sessions, each with its host and the indices of the host's processes.
-    /// After the start of the job, a host that is silent for longer than `patience` is lost.
+    /// After the job's start, a host that is silent for longer than `patience` is lost.
     pub fn new(
         hosts: Vec<(&'a Host, Vec<usize>, Session)>,
         patience: Duration,
@@ -74,7 +70,7 @@ impl<'a> ConnectedHosts<'a> {
     ) -> io::Result<ConnectedHosts<'a>> {
         let (connected, executors) = ConnectedHosts::with_executors(hosts, patience, inbox)?;
         for executor in executors {
-            // these threads mostly wait and need little stack, and there may be thousands of them
+            // these threads mostly wait and need little stack, and there may be thousands
             std::thread::Builder::new()
                 .stack_size(256 << 10)
                 .spawn(move || executor.run())?;
@@ -127,7 +123,7 @@ impl<'a> ConnectedHosts<'a> {
         Ok((connected, executors))
     }
 
-    /// The index of a process that belongs to this host.
+    /// The index, among the job's, of a process on this host.
     pub fn member(&self, host_index: usize, index: u32) -> Result<usize, String> {
         let member = self.sessions[host_index].members.get(index as usize);
         member
@@ -135,7 +131,7 @@ impl<'a> ConnectedHosts<'a> {
             .ok_or_else(|| format!("it has no process {index}"))
     }
 
-    /// The index of a process, by the number of its host and its index on that host.
+    /// The index of a process, by its host's number and its index there.
     pub fn position(&self, host: u32, index: u32) -> Option<usize> {
         let mut sessions = self.sessions.iter();
         let host_index = sessions.position(|session| session.host.id == host)?;
@@ -148,7 +144,7 @@ impl<'a> ConnectedHosts<'a> {
             .for_each(|session| session.send(request.clone()));
     }
 
-    /// The next event, signals first; `None` if none arrives within the limit.
+    /// See [`Inbox::next`].
     pub fn next_event(&self, limit: Duration) -> Option<RunEvent> {
         self.inbox.next(limit)
     }
@@ -162,14 +158,14 @@ impl Drop for ConnectedHosts<'_> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecutorStep {
-    /// Exchange bytes with the host, and wait for them at most this long.
+    /// Exchange bytes with the host; wait for them at most this long.
     Exchange(Duration),
-    /// Wait for room in the inbox, without reading from the host.
+    /// Wait for room in the inbox, without reading.
     WaitForRoom,
     /// Send the waiting requests and end, because the launcher no longer uses the host. The end of
-    /// its stdin then ends the agent.
+    /// its stdin ends the agent.
     SendTheRest,
-    /// End, because the host is lost.
+    /// The host is lost.
     End,
 }
 
@@ -179,27 +175,25 @@ pub struct Executor {
     requests: Receiver<HostRequest>,
     waker: Arc<Waker>,
     events: EventSender,
-    /// How many bytes had arrived at the last turn, and when the last of them arrived.
+    /// How many bytes had arrived at the last turn, and when the last arrived.
     received: u64,
     received_at: Option<Instant>,
-    /// How many bytes may have arrived until the next request, before the job starts.
+    /// How many bytes may arrive before the next request, until the job starts.
     received_limit: u64,
     /// When the last heartbeat was sent; `None` before the first request, after which the host may
     /// hold a claim or a job.
     heartbeat_at: Option<Instant>,
-    /// When the job was started. Before that, an answer may take long.
+    /// The start of the job. Before it, an answer may take long.
     started_at: Option<Instant>,
-    /// When the host was last not read from, because its inbox was full or the launcher was
-    /// stopped.
+    /// When the launcher last did not read from the host, because the inbox was full or the
+    /// launcher was stopped.
     unread_at: Option<Instant>,
-    /// Whether the host had been silent for too long at the last turn.
     was_silent: bool,
-    /// Detects that the launcher did not run.
     pauses: PauseWatch,
 }
 
 impl Executor {
-    /// What wakes the executor when there is something to send.
+    /// Wakes the executor when there is something to send.
     pub fn waker(&self) -> &Waker {
         &self.waker
     }
@@ -234,12 +228,12 @@ impl Executor {
         now: Instant,
         uptime: Duration,
     ) -> ExecutorStep {
-        // one of them may start the job, and a pause before that was sent counts
+        // one may start the job, and a pause before that was sent counts
         if !self.send_requests(now) {
             return ExecutorStep::SendTheRest;
         }
-        // before events that a pause of this launcher caused are handled, and the silence of the
-        // host is judged
+        // before handling events that a pause of this launcher caused, and judging the host's
+        // silence
         let pause = self.pauses.turn(uptime, self.patience);
         if let Some(time) = pause.filter(|_| self.started_at.is_some()) {
             self.unread_at = Some(now);
@@ -257,7 +251,7 @@ impl Executor {
         let is_silent = self.is_silent(now);
         let was_silent = std::mem::replace(&mut self.was_silent, is_silent);
         if is_silent && !was_silent {
-            // something may have arrived since the last exchange, if this launcher was stopped
+            // if this launcher was stopped, something may have arrived since the last exchange
             return ExecutorStep::Exchange(Duration::ZERO);
         }
         if is_silent {
@@ -272,8 +266,8 @@ impl Executor {
         ExecutorStep::Exchange(self.until_heartbeat(now))
     }
 
-    /// Sends the waiting requests, and a heartbeat if it is due; returns whether the launcher still
-    /// uses the host.
+    /// Sends the waiting requests, and a heartbeat if due; returns whether the launcher still uses
+    /// the host.
     fn send_requests(&mut self, now: Instant) -> bool {
         loop {
             match self.requests.try_recv() {
@@ -291,7 +285,7 @@ impl Executor {
         }
         if self.until_heartbeat(now).is_zero() {
             self.heartbeat_at = Some(now);
-            // requests that still wait to be sent serve as well
+            // requests that wait to be sent serve as well
             if self.session.pending() == 0 {
                 self.session.send(&Request::Alive);
             }
@@ -299,7 +293,7 @@ impl Executor {
         true
     }
 
-    /// How long to wait at most: once the host needs heartbeats, until the next one.
+    /// The time to wait: until the next heartbeat, if the host needs any.
     fn until_heartbeat(&self, now: Instant) -> Duration {
         let pace = heartbeat(self.patience);
         self.heartbeat_at.map_or(NO_HEARTBEATS, |last| {
@@ -307,7 +301,7 @@ impl Executor {
         })
     }
 
-    /// Passes on events; returns whether nothing follows.
+    /// Returns whether nothing follows.
     fn pass_on(&mut self, events: Vec<SessionEvent>, now: Instant) -> bool {
         let before = std::mem::replace(&mut self.received, self.session.received());
         if self.received > before {

@@ -1,5 +1,5 @@
-//! Connects to the hosts of a job, checks whether it can start, starts it and runs it until its
-//! end; a job that failed may be restarted.
+//! Connects to a job's hosts, checks whether it can start, starts it and runs it until its end; a
+//! failed job may be restarted.
 
 use super::dispatcher::Dispatcher;
 use super::executor::ConnectedHosts;
@@ -24,24 +24,23 @@ use wire::Request;
 use wire::servers::{Find, TrainerGroup};
 use wire::supervise::Start;
 
-/// How long to wait before a failed job is restarted, because the reason may disappear.
+/// How long to wait before a restart, because the reason may disappear.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
-/// How often to check graph servers that do not listen yet.
 const CHECK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What follows an attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NextAttempt {
-    /// Nothing: it has ended well, another attempt would be pointless, or none is left.
+    /// It finished, another attempt would be pointless, or none is left.
     None,
-    /// Nothing, for this reason.
+    /// None, for this reason.
     Refused(String),
     /// Another attempt, after this pause.
     After(Duration),
 }
 
 impl NextAttempt {
-    /// What follows an attempt with this outcome; `attempts` were made before it.
+    /// `attempts` were made before the one with this outcome.
     pub fn after(plan: &plan::JobPlan, outcome: &JobOutcome, attempts: u32) -> NextAttempt {
         if attempts == plan.restart || !is_worth_another_attempt(outcome, attempts) {
             return NextAttempt::None;
@@ -68,7 +67,7 @@ impl NextAttempt {
     }
 }
 
-/// Whether a job with this outcome is restarted; `attempts` were made before the last one.
+/// `attempts` were made before the last one.
 fn is_worth_another_attempt(outcome: &JobOutcome, attempts: u32) -> bool {
     let failed = matches!(
         outcome.cause,
@@ -87,8 +86,7 @@ fn is_worth_another_attempt(outcome: &JobOutcome, attempts: u32) -> bool {
     if outcome.started { failed } else { was_early }
 }
 
-/// How the launcher reaches the hosts of a job: opens a session with the agent of each; the results
-/// are in the order of the hosts.
+/// Opens a session with the agent of each host; the results are in the order of the hosts.
 pub type OpenAgents<'a> = dyn Fn(&[Host]) -> Vec<Result<Session, HostFault>> + 'a;
 
 pub struct Launcher<'a> {
@@ -99,7 +97,7 @@ pub struct Launcher<'a> {
 }
 
 impl<'a> Launcher<'a> {
-    /// Starts, watches and ends a job; returns the exit status of the first failure.
+    /// Returns the exit status of the first failure.
     pub fn run(
         &self,
         mut plan: plan::JobPlan,
@@ -127,7 +125,7 @@ impl<'a> Launcher<'a> {
         ))
     }
 
-    /// Runs the job until it has ended well, another attempt would be pointless, or none is left.
+    /// Runs the job until it finishes, another attempt would be pointless, or none is left.
     fn all_attempts(
         &self,
         plan: &mut plan::JobPlan,
@@ -190,7 +188,6 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Connects to the hosts, checks them, and starts all processes.
     fn start(
         &self,
         plan: &plan::JobPlan,
@@ -218,7 +215,6 @@ impl<'a> Launcher<'a> {
         Ok(hosts)
     }
 
-    /// Claims what the job needs, and checks whether it can start.
     fn examine(
         &self,
         conversation: &mut Conversation<'_, '_>,
@@ -238,7 +234,6 @@ impl<'a> Launcher<'a> {
         preflight::prepare(conversation, &subject, &mut |line| sink.notice(line))
     }
 
-    /// Starts all processes on hosts that have their records.
     fn start_on(
         &self,
         hosts: &ConnectedHosts<'_>,
@@ -270,7 +265,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Connects to the hosts that have processes, and sends each the job.
+    /// Connects to the hosts with processes, and sends each the job.
     fn connect(
         &self,
         plan: &plan::JobPlan,
@@ -292,7 +287,6 @@ impl<'a> Launcher<'a> {
             .map_err(|error| Stopped::Hosts(own_fault(&error)))
     }
 
-    /// Opens sessions with the agents of the hosts that have processes.
     fn open(&self, members: &Members) -> Result<Vec<(&'a Host, Session)>, Stopped> {
         let is_busy = |host: &&Host| members.contains_key(&host.id);
         let busy: Vec<Host> = self.hosts.iter().filter(is_busy).cloned().collect();
@@ -307,7 +301,7 @@ impl<'a> Launcher<'a> {
     }
 }
 
-/// The indices of the processes of each host, by the number of the host.
+/// The indices of each host's processes, by its number.
 type Members = HashMap<u32, Vec<usize>>;
 
 fn members(processes: &[Process]) -> Members {
@@ -318,7 +312,7 @@ fn members(processes: &[Process]) -> Members {
     members
 }
 
-/// Waits until the graph servers that the job uses listen, if the plan says for how long.
+/// Waits for the job's graph servers to listen, if and as long as the plan allows.
 fn await_servers(
     conversation: &mut Conversation<'_, '_>,
     plan: &plan::JobPlan,
@@ -346,7 +340,7 @@ fn await_servers(
     Ok(())
 }
 
-/// The fault of this machine having too few processes or descriptors.
+/// This machine has too few processes or descriptors.
 pub fn own_fault(error: &std::io::Error) -> Report {
     Fault::unreachable("this machine", error.to_string())
         .fix("allow this user more processes and files: ulimit -u, ulimit -n")

@@ -12,7 +12,6 @@ use record::{FirstFailure, Host, Process, Role, Summary};
 use std::time::{Duration, Instant};
 use verdict::{Conclusion, JobFinding};
 
-/// How a job, or one attempt of it, ended.
 pub struct JobOutcome {
     pub exit: Exit,
     pub cause: Option<Cause>,
@@ -20,22 +19,19 @@ pub struct JobOutcome {
     pub failure: Option<FirstFailure>,
     pub report: Report,
     pub started: bool,
-    /// The time since the job began.
+    /// Since the job began.
     pub age: Duration,
-    /// Whether the graph servers that it used have ended.
     pub graph_servers_lost: bool,
-    /// A sentence for each process that had raised an exception and did not end.
+    /// A sentence for each process that raised an exception and did not end.
     pub raised: Vec<String>,
-    /// Whether dgl-reap has ended the whole job, which must then not be restarted.
+    /// Whether dgl-reap ended the whole job, which must then not be restarted.
     pub reaped: bool,
-    /// The first signal that arrived, even if the job was ending already. After a signal the job is
-    /// not restarted.
+    /// The first signal, even if the job was ending already. It prevents a restart.
     pub signalled: Option<SignalNumber>,
 }
 
 pub enum Stopped {
     Hosts(Report),
-    /// The preflight found faults.
     Preflight(Report),
     Signal(SignalNumber),
 }
@@ -52,7 +48,7 @@ pub fn cause_label(cause: &Cause) -> &'static str {
     }
 }
 
-/// The record of what failed first, with the last lines if it was a process.
+/// What failed first, with the last lines if it was a process.
 pub fn first_failure(
     failure: &JobFailure,
     process: Option<&Process>,
@@ -99,7 +95,6 @@ fn loss_label(loss: &Loss) -> String {
     }
 }
 
-/// The exit status of a job that ended like this.
 pub fn exit(ending: &Ending) -> Exit {
     let reason = ending.failure.as_ref().map(|failure| &failure.reason);
     match (&ending.cause, reason) {
@@ -183,7 +178,6 @@ fn summary(plan: &plan::JobPlan, outcome: &JobOutcome, begun: Instant) -> Summar
     }
 }
 
-/// Shows the user why the job ended.
 pub fn explain(
     hosts: &[Host],
     plan: &plan::JobPlan,
@@ -246,7 +240,6 @@ pub fn explain(
     }
 }
 
-/// Shows the user the verdict of dgl-why.
 fn explain_verdict(job: &str, verdict: &Conclusion, sink: &OutputSink) {
     let (outcome, cause) = (verdict.outcome.words(), &verdict.cause);
     let text = format!("job {job} {outcome}: {}", cause.text);
@@ -256,8 +249,8 @@ fn explain_verdict(job: &str, verdict: &Conclusion, sink: &OutputSink) {
     }
 }
 
-/// Shows the user which host or process failed first, how, and its last lines, unless the verdict
-/// has said all of it. The verdict may name another process, whose end arrived later.
+/// Shows which host or process failed first, how, and its last lines, unless the verdict has all of
+/// it. The verdict may name another process, whose end arrived later.
 fn explain_failure(
     hosts: &[Host],
     failure: &FirstFailure,
@@ -309,7 +302,7 @@ fn how_it_failed(failure: &FirstFailure, cause: Option<&Cause>) -> String {
     }
 }
 
-/// Why the job ended, if neither a process nor a host has failed.
+/// Why the job ended, if no process or host failed.
 fn reason(cause: Option<&Cause>) -> Option<String> {
     match cause? {
         Cause::Servers => Some("the graph servers that it used have ended".to_owned()),

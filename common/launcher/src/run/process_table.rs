@@ -36,7 +36,7 @@ impl<'a> ProcessTable<'a> {
         self.states[process].exited
     }
 
-    /// For how long no trainer or worker has been started or, by `wrote`, has written.
+    /// For how long no trainer or worker was started or, by `wrote`, has written.
     pub fn silent(
         &self,
         now: Instant,
@@ -52,7 +52,6 @@ impl<'a> ProcessTable<'a> {
         last.map(|last| now.saturating_duration_since(last))
     }
 
-    /// Notes that a process runs.
     pub fn started(
         &mut self,
         process: usize,
@@ -91,7 +90,7 @@ impl<'a> ProcessTable<'a> {
         })
     }
 
-    /// Notes that a process has exited; `while_ending` is whether the end of the job had begun.
+    /// `while_ending` is whether the end of the job had begun.
     pub fn exited(
         &mut self,
         process: usize,

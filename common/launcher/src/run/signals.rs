@@ -14,7 +14,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Takes over the signals, which no longer end this program by themselves.
+    /// Takes over the signals, which then no longer end this program.
     pub fn watch() -> io::Result<Signals> {
         let (inbox, first) = (Arc::<Inbox>::default(), Arc::<AtomicUsize>::default());
         let signals = Signals {
@@ -40,7 +40,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// A shared counter that holds the number of the first signal that ends the job; 0 before.
+    /// Holds the number of the first signal that ends the job; 0 before.
     pub fn stop(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.first)
     }
@@ -61,7 +61,7 @@ impl Signals {
         move || matches!(inbox.next(Duration::ZERO), Some(RunEvent::Signal(_)))
     }
 
-    /// The first signal within this time; `None` if none arrives. Events of hosts are dropped.
+    /// The first signal within this time; drops events of hosts.
     pub fn within(&self, time: Duration) -> Option<SignalNumber> {
         let until = Instant::now() + time;
         loop {

@@ -1,8 +1,8 @@
 //! Reports that a job stalls or is active again: where all processes are, outliers first, for which
-//! of them the others wait, and which of them have raised an exception and do not end.
+//! of them the others wait, and which raised an exception and do not end.
 //!
-//! The launcher asks all hosts for the stacks of their processes. Once all have answered, the state
-//! machine decides, and the stall is reported.
+//! The launcher asks all hosts for stacks. Once all have answered, the state machine decides, and
+//! the stall is reported.
 
 use super::executor::HostSession;
 use crate::output::sink::OutputSink;
@@ -16,40 +16,39 @@ use verdict::silence::Silence;
 use wire::stacks::NO_PYTHON;
 use wire::supervise::{Computing, Raised};
 
-/// The most stacks of a host that are kept, more than any host has processes.
+/// The most stacks that are kept of a host, more than any has processes.
 const MAX_STACKS: usize = 4096;
-/// The same in bytes of JSON. The stacks of a process have some KB; those of all hosts are kept
-/// until the stall is reported.
+/// The same in bytes of JSON. A process's stacks have some KB; all are kept until the stall is
+/// reported.
 const MAX_STACK_BYTES: usize = 8 << 20;
 
-/// The reports of hosts about a job without activity.
 #[derive(Debug, Default)]
 pub struct StallReports {
-    /// The stacks of each host that has not finished its answer, and how many bytes it sent.
+    /// The stacks of each host whose answer is incomplete, and their bytes.
     pending: BTreeMap<usize, (Vec<Stack>, usize)>,
-    /// The answer of each host: the stacks, and the indices of stopped processes.
+    /// Each host's answer: the stacks, and the indices of stopped processes.
     answers: BTreeMap<usize, (Vec<Stack>, Vec<usize>)>,
 }
 
-/// A stall with everything that hosts reported.
+/// A stall with all that hosts reported.
 #[derive(Debug)]
 struct CompleteStall {
     stalled: JobStalled,
-    /// When the stall was found, in milliseconds since 1970.
+    /// When it was found, in milliseconds since 1970.
     time_ms: u64,
     stacks: Vec<Stack>,
-    /// The indices of processes that a signal has stopped.
+    /// The indices of processes stopped by a signal.
     stopped: Vec<usize>,
 }
 
 impl CompleteStall {
-    /// When the last activity was, in milliseconds since 1970.
+    /// The last activity, in milliseconds since 1970.
     fn since_ms(&self) -> u64 {
         self.time_ms
             .saturating_sub(term::millis(self.stalled.silent))
     }
 
-    /// A note on the processes for which the others wait.
+    /// About the processes for which the others wait.
     fn note(&self) -> &'static str {
         match self.stalled.computing {
             Some(Computing::MayWork) => LONG_CALL,
@@ -67,26 +66,24 @@ impl StallReports {
         }
     }
 
-    /// The stacks that a host has sent since its last answer, for a job that has failed and gets no
-    /// answer. They are bounded in the same way.
+    /// The stacks that a host sent since its last answer, for a failed job, which gets no answer.
+    /// They are bounded in the same way.
     fn take_pending(&mut self, host_index: usize) -> Vec<Stack> {
         let pending = self.pending.get_mut(&host_index);
         pending.map_or_else(Vec::new, |(stacks, _)| std::mem::take(stacks))
     }
 
-    /// Drops all answers, because all hosts are asked again.
+    /// Drops all answers for a new question.
     pub fn ask(&mut self) {
         self.answers.clear();
     }
 
-    /// Completes the answer of a host. A signal has stopped the processes with the indices
-    /// `stopped`.
+    /// Completes a host's answer; `stopped` are the indices of processes that a signal has stopped.
     pub fn answered(&mut self, host_index: usize, stopped: Vec<usize>) {
         let (stacks, _) = self.pending.remove(&host_index).unwrap_or_default();
         self.answers.insert(host_index, (stacks, stopped));
     }
 
-    /// The stall that was found, with the answers of all hosts.
     fn complete(&mut self, stalled: JobStalled, time_ms: u64) -> CompleteStall {
         let answers = std::mem::take(&mut self.answers).into_values();
         let (stacks, stopped): (Vec<_>, Vec<_>) = answers.unzip();
@@ -101,28 +98,27 @@ impl StallReports {
 
 #[derive(Debug, PartialEq)]
 struct Explanation {
-    /// The reason in a sentence without its full stop.
+    /// A sentence without its full stop.
     reason: String,
-    /// The process that the others wait for.
     culprit: Option<Culprit>,
-    /// The reason for the status line, which has little room; empty if unknown.
+    /// For the status line, which has little room; empty if unknown.
     brief: String,
     comparison: Comparison,
     /// Whether the reason says more than the comparison.
     says_more: bool,
 }
 
-/// The problem of a stall in which processes compute.
+/// The problem if processes compute.
 const STANDS_STILL: &str = "every main thread has been at the same line";
 
-/// Explains a stall of these processes, of which some have raised an exception.
+/// Explains a stall of these processes, of which some raised an exception.
 fn explain(
     complete: &CompleteStall,
     processes: &[Process],
     raised: &BTreeMap<usize, Raised>,
 ) -> Explanation {
     let comparison = Stack::compare(&complete.stacks);
-    // half of the time, because the hosts do not detect the last activity at the same moment
+    // half the time, because the hosts do not detect the last activity at the same moment
     let connections = Silence::of(&complete.stacks, Some(complete.stalled.silent / 2));
     let by_connections = comparison.outliers().is_empty() && !connections.sentences.is_empty();
     let process_index = |member: Option<Member>| {
@@ -156,7 +152,7 @@ fn explain(
             (text, others, process_index(connections.culprit))
         }
         (None, []) => {
-            // if stacks and connections contradict each other, there is no culprit
+            // if stacks and connections disagree, there is no culprit
             let agrees = |member: &Member| connections.culprit.is_none_or(|other| other == *member);
             let culprit = comparison.culprit().filter(agrees);
             let brief = comparison.describe_outliers(stacks::names);
@@ -252,20 +248,17 @@ fn lines(job: &str, complete: &CompleteStall, why: &Explanation) -> Vec<String> 
     lines
 }
 
-/// The state of the reports about stalls and exceptions.
 pub struct StallReporter<'a> {
     job: &'a str,
     processes: &'a [Process],
-    /// The name of each process in messages: `host 1 (10.0.0.2): trainer 3`.
+    /// For messages: `host 1 (10.0.0.2): trainer 3`.
     names: Vec<String>,
-    /// The number of the first host, whose budget limits the reports about stalls, because any host
-    /// may cause them.
+    /// Its budget limits the reports about stalls, which any host may cause.
     first_host: u32,
     pub reports: StallReports,
-    /// When the last activity was, and why the job stalls, from the report of the stall until the
-    /// job is active again.
+    /// While the job stalls: when the last activity was, and why it stalls.
     stalls: Option<(u64, String)>,
-    /// Processes that have raised an exception and do not end.
+    /// Processes that raised an exception and do not end.
     raised: BTreeMap<usize, Raised>,
 }
 
@@ -294,12 +287,12 @@ impl<'a> StallReporter<'a> {
         }
     }
 
-    /// Why the job stalls, if it does; empty if that is not known.
+    /// Why the job stalls, if it does; empty if unknown.
     pub fn brief(&self) -> Option<&str> {
         Some(&self.stalls.as_ref()?.1)
     }
 
-    /// Handles the stacks of a process. While the job ends, they are recorded at once.
+    /// Handles a process's stacks. While the job ends, they are recorded at once.
     pub fn stack(&mut self, host: usize, stack: Stack, is_ending: bool, sink: &mut OutputSink) {
         self.reports.stack(host, stack);
         if is_ending {
@@ -309,7 +302,6 @@ impl<'a> StallReporter<'a> {
         }
     }
 
-    /// Reports that the job stalls, with the answers of all hosts.
     pub fn stalled(&mut self, stalled: JobStalled, sink: &mut OutputSink) {
         let stall = self.reports.complete(stalled, now_ms());
         let why = explain(&stall, self.processes, &self.raised);
@@ -333,7 +325,7 @@ impl<'a> StallReporter<'a> {
         self.stalls = Some((since_ms, why.brief));
     }
 
-    /// Writes the record of a stack, within the budget of its host.
+    /// Writes a stack's record, within its host's budget.
     fn write_stack(&self, stack: Stack, while_ending: bool, sink: &mut OutputSink) {
         let record = Stack {
             job: self.job.to_owned(),
@@ -343,7 +335,7 @@ impl<'a> StallReporter<'a> {
         sink.report(record.host, &record);
     }
 
-    /// Reports that the job is active again, with the process if it is known.
+    /// Reports renewed activity, with the process if known.
     pub fn resumed(&mut self, moved: Option<(usize, Sign)>, sink: &mut OutputSink) {
         let time_ms = now_ms();
         let Some((since_ms, _)) = self.stalls.take() else {
@@ -374,7 +366,7 @@ impl<'a> StallReporter<'a> {
         notice(sink, &line);
     }
 
-    /// Reports a running process that has raised an exception, is silent since, and does not end.
+    /// Reports a running process that raised an exception, is silent since, and does not end.
     pub fn raised(&mut self, process: usize, raised: Raised, sink: &OutputSink) {
         if self.raised.get(&process) == Some(&raised) {
             return;
@@ -393,7 +385,7 @@ impl<'a> StallReporter<'a> {
         self.raised.insert(process, raised);
     }
 
-    /// Notes that a process continues or has ended, so that its exception does not block the job.
+    /// A process that continues or has ended no longer blocks the job by its exception.
     pub fn continues(&mut self, process: usize) {
         self.raised.remove(&process);
     }

@@ -4,14 +4,14 @@ use evidence::marks::Writer;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// A file of a log, and the process that wrote what has no mark in it.
+/// A log, and the process that wrote its unmarked lines.
 pub struct LogFile {
     pub name: String,
     pub writer: Writer,
 }
 
 impl LogFile {
-    /// For a log whose name says nothing, such as standard input.
+    /// For a log whose name shows no process, such as standard input.
     pub fn named(name: &str) -> LogFile {
         LogFile {
             name: name.to_owned(),
@@ -19,8 +19,8 @@ impl LogFile {
         }
     }
 
-    /// The files of a job. What varies in their names is the rank or the host. Of torchrun's
-    /// directories, only the last attempt counts.
+    /// The files of a job. What varies in their names is the rank or the host. Only the last
+    /// attempt of torchrun's directories counts.
     pub fn of(paths: &[PathBuf]) -> Vec<(PathBuf, LogFile)> {
         let attempts: Vec<Option<Attempt>> = paths.iter().map(|path| Attempt::of(path)).collect();
         let mut last: HashMap<PathBuf, u32> = HashMap::new();
@@ -64,7 +64,7 @@ impl LogFile {
         };
         let mut files: Vec<(PathBuf, LogFile)> =
             (0..paths.len()).filter(is_last).map(file).collect();
-        // what a process writes to stderr comes last, because it explains its end
+        // stderr comes last, because it explains the end
         files.sort_by_key(|(path, _)| {
             path.file_name()
                 .is_some_and(|name| name.to_string_lossy().contains("err"))
@@ -73,7 +73,7 @@ impl LogFile {
     }
 }
 
-/// `attempt_0/3/stderr.log`, as torchrun --log-dir makes it.
+/// `attempt_0/3/stderr.log`, from torchrun --log-dir.
 struct Attempt {
     folder: PathBuf,
     number: u32,
@@ -93,7 +93,7 @@ impl Attempt {
     }
 }
 
-/// The name of a file without the endings of logs.
+/// A file's name without the endings of logs.
 struct Stem {
     text: String,
     /// The number behind `rank`.

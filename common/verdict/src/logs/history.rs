@@ -1,4 +1,4 @@
-//! The history that the logs of a job show: its processes, and in front those that failed first.
+//! The history that the logs of a job show, with the processes that failed first in front.
 
 use super::report::ReportedEnd;
 use super::{LogEnd, LogProcess, Logs};
@@ -12,8 +12,8 @@ use record::{Exited, IpAddr, Process, Role};
 /// The ranks of processes whose rank is unknown begin here.
 const UNKNOWN_RANK: u32 = 1 << 30;
 
-/// What launchers write around the end of a job, by the beginning of the line. It is no last line
-/// of a process.
+/// How the lines begin that launchers write around the end of a job. They are not a process's last
+/// line.
 const LAUNCHER_LINES: [&str; 24] = [
     " ",
     "Traceback",
@@ -63,7 +63,6 @@ fn is_of_launcher(statement: &Statement) -> bool {
 }
 
 impl Logs {
-    /// The history that the logs show.
     pub fn history(mut self) -> JobHistory {
         let cause = |end: &ProcessEnd| end.signal != Some(SignalNumber::TERM);
         for process in &mut self.processes {
@@ -131,8 +130,8 @@ impl Logs {
             .filter(move |process| process.end.as_ref().is_some_and(is_own))
     }
 
-    /// Lines without a mark are those of the only process that failed and has no other lines, if
-    /// they can be of one process.
+    /// Gives lines without a mark to the only process that failed and has no other lines, if one
+    /// process can have written them.
     fn give_unmarked_lines(&mut self) {
         let position = |process: &LogProcess| process.writer == Writer::default();
         let Some(unmarked) = self.processes.iter().position(position) else {
@@ -184,7 +183,7 @@ impl Logs {
     }
 
     /// If no launcher saw a failure, a process has failed whose last statement is about its end.
-    /// What nobody can be given, but must have come before the failure of somebody, counts too.
+    /// Lines without a known writer that precede another process's failure count too.
     fn find_unreported_ends(&mut self) {
         let has_failed = self.failed().next().is_some();
         let explained = self.failed().any(|process| {
@@ -243,8 +242,8 @@ fn is_of_one(evidence: &Evidence, are_several: bool) -> bool {
     causes.len() < 2 || !(are_several || has_peer && own > 0 || own > 1)
 }
 
-/// Whether the process wrote about its end and nothing after that; if a launcher saw a failure, the
-/// lines of others may follow.
+/// Whether the process wrote about its end and nothing after that. If a launcher saw a failure,
+/// other processes' lines may follow.
 fn is_last_word(evidence: &Evidence, has_failed: bool) -> bool {
     let last = evidence
         .last_statement(|statement| statement.is_raised() || statement.kind == StatementKind::Died);
@@ -265,8 +264,8 @@ impl LogProcess {
             .unwrap_or_default()
     }
 
-    /// First those that a signal ended, because that is a cause by itself; then lines that nobody
-    /// can be given; then those that the launcher saw first.
+    /// First the processes that a signal ended, because that is a cause by itself; then lines
+    /// without a known writer; then the processes that the launcher saw first.
     fn order(&self) -> (u8, bool, usize) {
         let is_unmarked = self.writer == Writer::default();
         match &self.end {

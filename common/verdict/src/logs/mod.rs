@@ -1,6 +1,5 @@
-//! The history of a job from text: the logs of any launcher, in one file or many. Text has no
-//! times, and often does not say who wrote a line or who failed first; the history leaves that out,
-//! and the judgement does not name anybody then.
+//! The history of a job from the logs of any launcher, in one file or many. Text has no times, and
+//! often does not show who wrote a line or who failed first; the judgement then names nobody.
 
 mod container;
 mod files;
@@ -23,15 +22,15 @@ use std::io::{self, Read};
 use std::sync::LazyLock;
 use torchrun::Torchrun;
 
-/// So much is searched at once for lines that may be evidence.
+/// How many bytes are searched at once for lines that may be evidence.
 const BLOCK: usize = 1 << 20;
-/// The end of a file is read line by line, because it shows who went on and how it ended.
+/// The end of a file, in bytes, is read line by line: it shows who went on and how it ended.
 const TAIL: usize = 256 << 10;
-/// After a line that may be evidence, this many lines are read too: messages have many lines, and
-/// what follows shows whether its process has survived it.
+/// How many lines are read after one that may be evidence: messages have many lines, and what
+/// follows shows whether the process has survived it.
 const LINES_AFTER: usize = 60;
-/// The table and the traceback of torchrun have about 40 lines, after which the last lines of the
-/// processes are to be known.
+/// torchrun's table and traceback have about 40 lines, which must not displace the last lines of
+/// the processes.
 const KEPT_LINES: usize = 4 * LAST_LINES;
 
 /// Words that launchers write, beside those of processes.
@@ -57,7 +56,6 @@ const LAUNCHERS: [&str; 17] = [
 
 static FINDER: LazyLock<EvidenceFinder> = LazyLock::new(|| EvidenceFinder::with(&LAUNCHERS));
 
-/// All that is known from the logs of a job.
 #[derive(Default)]
 pub struct Logs {
     processes: Vec<LogProcess>,
@@ -86,7 +84,6 @@ struct LogEnd {
 }
 
 impl Logs {
-    /// Reads a file of the job.
     pub fn read(&mut self, file: &LogFile, mut input: impl Read) -> io::Result<()> {
         let mut reader = LogReader::new(self, file);
         let mut text = Vec::new();
@@ -111,7 +108,7 @@ impl Logs {
         Ok(())
     }
 
-    /// The process that a writer is, which is new if nothing was known of it.
+    /// The process of a writer, which is new if nothing was known of it.
     fn process(&mut self, mut writer: Writer, file: &LogFile) -> usize {
         let place = writer.place.take();
         let local = writer.local_rank.map(|local_rank| Writer {
@@ -149,7 +146,7 @@ impl Logs {
         })
     }
 
-    /// A local rank has this rank: what is known of it is known of the rank.
+    /// Records that a local rank has this rank, and gives the rank what is known of it.
     fn is_ranked(&mut self, local: Writer, rank: u32) {
         let writer = Writer::ranked(rank);
         if let Some(index) = self.by_writer.remove(&local) {
@@ -194,7 +191,6 @@ fn is_line_end(byte: &u8) -> bool {
     matches!(byte, b'\n' | b'\r')
 }
 
-/// Reads the lines of one file.
 struct LogReader<'a> {
     logs: &'a mut Logs,
     file: &'a LogFile,
@@ -227,8 +223,7 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// Reads whole lines: those that have words of evidence or come shortly after, and counts the
-    /// others.
+    /// Reads the lines that have words of evidence or come shortly after, and counts the others.
     fn block(&mut self, text: &[u8]) {
         let find = |from| Some(from + FINDER.find(&text[from..])?);
         let mut begin = 0;

@@ -5,7 +5,7 @@ use super::report::{LauncherReport, ReportedEnd, end_of, number_after};
 use evidence::marks::Writer;
 use record::exit::{ProcessEnd, SignalNumber};
 
-/// What the lines before have said.
+/// What earlier lines stated.
 #[derive(Default)]
 pub struct Mpi {
     process: Option<u32>,

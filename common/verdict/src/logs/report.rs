@@ -13,9 +13,9 @@ pub enum LauncherReport {
     Job { text: String, is_request: bool },
     /// The kernel killed a process, because memory ran out.
     OutOfMemory,
-    /// The launcher ends a process, because another one has failed; it may report that later.
+    /// The launcher ends a process because another one failed; it may report that later.
     Closing,
-    /// The launcher ends the other processes. What fails from now on is a consequence.
+    /// The launcher ends the other processes. Later failures are consequences.
     Shutdown,
 }
 
@@ -45,7 +45,7 @@ impl LauncherReport {
     }
 }
 
-/// An exit status as Python and torchrun write it: that of a signal is negative.
+/// An exit status as Python and torchrun write it: negative for a signal.
 pub fn end_of(code: i32) -> ProcessEnd {
     match code {
         ..0 => ProcessEnd::killed(SignalNumber(-code)),
@@ -53,8 +53,8 @@ pub fn end_of(code: i32) -> ProcessEnd {
     }
 }
 
-/// An end in the words of the C library, as shells and launchers write it: `Killed`, `Segmentation
-/// fault (core dumped)`.
+/// An end in the C library's words, which shells and launchers write: `Killed`, `Segmentation fault
+/// (core dumped)`.
 pub fn end_in_words(words: &str) -> Option<ProcessEnd> {
     let signals = [
         ("Killed", 9),
@@ -78,7 +78,6 @@ pub fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
     text[..end.unwrap_or(text.len())].parse().ok()
 }
 
-/// The number behind these words.
 pub fn number_after<T: std::str::FromStr>(text: &str, words: &str) -> Option<T> {
     number(text.split_once(words)?.1)
 }

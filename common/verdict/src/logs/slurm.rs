@@ -4,7 +4,7 @@ use super::report::{LauncherReport, ReportedEnd, end_in_words, end_of, number_af
 use evidence::marks::Writer;
 use record::exit::{ProcessEnd, SignalNumber};
 
-/// More tasks of a line are not looked at: an array of 10,000 tasks that end alike.
+/// The most tasks of a line that are read: an array may have 10,000 that end alike.
 const MAX_TASKS: usize = 64;
 
 pub fn read(line: &str) -> Vec<LauncherReport> {
