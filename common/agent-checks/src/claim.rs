@@ -3,8 +3,7 @@
 //!
 //! Each claim is an abstract Unix socket, whose name all jobs derive in the same way. Binding it is
 //! atomic, all users of this network namespace see it, and it disappears with the agent that holds
-//! it, however the agent ends. An agent that finds a name taken connects to the socket and asks for
-//! its holder.
+//! it, however the agent ends. An agent that finds a name taken asks the holder over the socket.
 
 use agent::notes::{Claim, Port};
 use host::abstract_socket;
@@ -28,14 +27,14 @@ use wire::Failure;
 use wire::job::Job;
 use wire::preflight::{Holder, Problem, Subject, Taken};
 
-/// How long to wait for an answer. A holder answers at once, unless it is stopped or no agent.
+/// A holder answers at once, unless it is stopped or no agent.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
-/// The most bytes that are read of an answer, more than it has.
+/// More than an answer has.
 const ANSWER_BYTES: usize = 4 << 10;
-/// How often to try to bind a socket whose holder is ending.
+/// How often to try a socket whose holder is ending.
 const TRIES: u32 = 10;
 
-/// A claim that is held until it is dropped.
+/// Held until it is dropped.
 #[derive(Debug)]
 pub struct HeldClaim {
     confirmed: Arc<AtomicBool>,
@@ -43,13 +42,12 @@ pub struct HeldClaim {
 }
 
 impl HeldClaim {
-    /// Notes that the job has claimed all of its hosts.
+    /// The job has claimed all of its hosts.
     pub fn confirm(&self) {
         self.confirmed.store(true, Ordering::Relaxed);
     }
 }
 
-/// One thing that can be claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claimed {
     Name,
@@ -57,17 +55,16 @@ enum Claimed {
     SharedMemory,
 }
 
-/// The answer of a holder about itself.
 #[derive(Serialize, Deserialize)]
 struct HolderAnswer {
     job: String,
-    /// Identifies the job; the same for all of its agents. The token cannot be derived from it.
+    /// The same for all agents of the job. The token cannot be derived from it.
     id: String,
     age_ms: u64,
     confirmed: bool,
 }
 
-/// Claims everything that a job needs, or else returns the jobs that hold any of it.
+/// Claims everything, or else returns the jobs that hold any of it.
 pub fn take(job: &Job, claim: &Claim) -> Result<Result<HeldClaim, Vec<Taken>>, Failure> {
     let failed = |error: io::Error| {
         Failure::new(format!(
@@ -102,7 +99,7 @@ pub fn take(job: &Job, claim: &Claim) -> Result<Result<HeldClaim, Vec<Taken>>, F
     }))
 }
 
-/// A conflict with each job that holds any of this.
+/// One conflict with each job.
 fn conflicts(name: &str, mut taken: Vec<(Claimed, Holding)>) -> Vec<Taken> {
     let job = |(_, by): &(Claimed, Holding)| (by.job().map(str::to_owned), by.user.clone());
     taken.sort_by_key(job);
@@ -114,7 +111,7 @@ fn conflicts(name: &str, mut taken: Vec<(Claimed, Holding)>) -> Vec<Taken> {
     jobs.map(conflict).collect()
 }
 
-/// One job holds all of this, which the job with this name needs.
+/// One job holds all of `held`, which the job with this name needs.
 fn problem(name: &str, held: &[(Claimed, Holding)]) -> Problem {
     let by = &held[0].1;
     let holds = |wanted: Claimed| held.iter().any(|(claimed, _)| *claimed == wanted);
@@ -160,7 +157,6 @@ fn problem(name: &str, held: &[(Claimed, Holding)]) -> Problem {
     Problem::new(about, problem).with(process.unwrap_or_default())
 }
 
-/// Another job has the name of this one.
 pub fn name_in_use(name: &str, user: Option<&str>) -> Problem {
     let of_user = user.map_or(String::new(), |user| format!(", of user {user}"));
     let foreign = user.is_some();
@@ -168,20 +164,18 @@ pub fn name_in_use(name: &str, user: Option<&str>) -> Problem {
     Problem::new(Subject::Name { foreign }, problem)
 }
 
-/// Whether the name of this job is claimed here with this token, so that the job is alive.
+/// Whether this name is claimed here with this token, so that the job is alive.
 pub fn is_alive(job: &str, token: &str) -> bool {
     let found = ask(&name_of_job(job));
     matches!(found, Ok(Some(holding)) if holding.is_of(&id_of(token)))
 }
 
-/// Something that a job holds.
 #[derive(Debug, PartialEq, Eq)]
 pub enum HeldName {
     Job(String),
     Port(u16),
 }
 
-/// Everything that all jobs of all users hold in this network namespace.
 pub fn all_held() -> Vec<HeldName> {
     let names = abstract_socket::names();
     names.iter().filter_map(|name| held_name(name)).collect()
@@ -256,13 +250,13 @@ fn bind(name: &str, id: &str) -> io::Result<Bound> {
     Err(ErrorKind::AddrInUse.into())
 }
 
-/// The holder of a claim's socket.
+/// The holder of a claim.
 struct Holding {
     /// `None` if it does not answer.
     answer: Option<HolderAnswer>,
     /// Its user, if that is not this one.
     user: Option<String>,
-    /// The process, which is the job's agent; `None` if it is in a container.
+    /// The job's agent; `None` if it is in a container.
     pid: Option<u32>,
 }
 
@@ -278,14 +272,14 @@ impl Holding {
         is_same && self.user.is_none()
     }
 
-    /// Whether its job has claimed all of its hosts. Otherwise it may still give up; one that does
-    /// not answer will not.
+    /// Whether its job has claimed all of its hosts. Otherwise the job may still give up; one that
+    /// does not answer will not.
     fn is_confirmed(&self) -> bool {
         self.answer.as_ref().is_none_or(|answer| answer.confirmed)
     }
 }
 
-/// The holder of the socket with this name; `None` if there is none, or no longer.
+/// `None` if the socket has no holder, or no longer.
 fn ask(name: &str) -> io::Result<Option<Holding>> {
     let reply = match abstract_socket::ask(name, &[], ANSWER_LIMIT, ANSWER_BYTES) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
@@ -310,7 +304,7 @@ fn ask(name: &str) -> io::Result<Option<Holding>> {
     }))
 }
 
-/// Answers every connection with the job that holds the claim.
+/// Answers each connection with the job that holds the claim.
 struct Answers {
     sockets: Vec<UnixListener>,
     job: String,
@@ -350,7 +344,7 @@ impl Answers {
                 };
                 let _ = stream.write_all(&serde_json::to_vec(&answer).unwrap_or_default());
             }
-            // without a pause, poll would report the same connection until a descriptor is free
+            // without a pause, poll would report the connection again until a descriptor is free
             Err(error) if error.kind() != ErrorKind::WouldBlock => {
                 std::thread::sleep(Duration::from_millis(100));
             }

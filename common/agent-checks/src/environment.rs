@@ -12,17 +12,17 @@ use std::time::Duration;
 use wire::Failure;
 use wire::probe::Python;
 
-/// How long `conda info --base` may take, which starts a Python.
+/// `conda info --base` starts a Python.
 const CONDA_LIMIT: Duration = Duration::from_secs(20);
 
 pub struct Environment {
     pub prefix: String,
     pub interpreter: String,
-    /// Its name in conda, if it is a conda environment.
+    /// `None` for a venv.
     pub conda_env: Option<String>,
 }
 
-/// Finds the requested environment; `None` if a command was named instead.
+/// `None` if a command was named instead of an environment.
 pub fn find(python: &Python) -> Result<Option<Environment>, Failure> {
     let prefix = match python {
         Python::Command(_) => return Ok(None),
@@ -96,9 +96,8 @@ fn conda_named(name: &str) -> Result<PathBuf, Failure> {
     })
 }
 
-/// The directories in which conda may be: those of the login's environment, and those that its
-/// installers use, because a shell that is not a login shell usually does not set conda's
-/// variables.
+/// Where conda may be: the directories of the login's environment, and those of its installers,
+/// because a shell that is not a login shell usually does not set conda's variables.
 fn roots() -> Vec<PathBuf> {
     let conda = match env::var_os("CONDA_EXE").filter(|exe| !exe.is_empty()) {
         Some(exe) => Path::new(&exe).ancestors().nth(2).map(Path::to_owned),
@@ -122,7 +121,7 @@ fn roots() -> Vec<PathBuf> {
     folders.filter(|folder| folder.is_dir()).collect()
 }
 
-/// The answer of `conda info --base`, if there is such a program.
+/// `None` if there is no such program.
 fn conda_base() -> Option<PathBuf> {
     let mut conda = Command::new("conda");
     conda.args(["info", "--base"]);
@@ -164,9 +163,9 @@ fn environment_folders(roots: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 /// The absolute paths in the list `envs_dirs` of a condarc, as a block or in brackets; `~` is the
-/// home. The condarc is read because environments.txt only lists environments that this user has
-/// made, and not those in a directory that a lab shares. Asking conda would take a second on each
-/// host, and micromamba is often not in PATH.
+/// home. environments.txt would not do: it only lists environments that this user has made, and not
+/// those in a directory that a lab shares. Asking conda would take a second on each host, and
+/// micromamba is often not in PATH.
 fn folders_of_condarc(text: &str) -> Vec<String> {
     let mut folders = Vec::new();
     let mut in_list = false;
@@ -200,8 +199,7 @@ fn folders_of_condarc(text: &str) -> Vec<String> {
     folders
 }
 
-/// The name of an environment in conda: `base`, the name of a directory in an `envs`, or else its
-/// path.
+/// `base`, the name of a directory in an `envs`, or else the path.
 fn name_in_conda(prefix: &Path) -> String {
     if prefix.join("condabin").is_dir() {
         return "base".to_owned();

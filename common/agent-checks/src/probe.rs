@@ -17,18 +17,16 @@ use transfer::room::free_bytes;
 use wire::probe::{Interface, Occupancy, Probe, Probed, Python, SERVER_PORTS};
 use wire::{Failure, Text};
 
-/// How many free ports are reported besides that of the rendezvous; each program of a job uses
-/// some.
+/// Free ports to report besides that of the rendezvous; each program of a job uses some.
 const MORE_PORTS: usize = 16;
 
-/// Answers the question about this host.
 pub fn probe(request: &Probe) -> Probed {
     let is_server_port = |port: &u16| {
         let servers = request.server_ports;
         servers.is_some_and(|(first, last)| (first..=last).contains(port))
     };
     thread::scope(|scope| {
-        // at the same time as the Python, because both together may take longer than the tool waits
+        // at the same time as the Python, because both in turn may take longer than the tool waits
         let gpu_cards = thread::Builder::new().spawn_scoped(scope, gpu_cards);
         let mut probed = Probed {
             facts: facts(request.workspace.as_deref()),
@@ -54,7 +52,7 @@ pub fn probe(request: &Probe) -> Probed {
             Ok(cards) => probed.facts.gpu_cards = cards,
             Err(failure) => probed.gpu_failure = Some(failure),
         }
-        // the driver has the number; in WSL it has no such directory, and nvidia-smi has the number
+        // in WSL the driver has no such directory, but nvidia-smi has the number
         let counted = fs::read_dir("/proc/driver/nvidia/gpus");
         let counted = counted.map_or(0, |entries| entries.flatten().count());
         let gpus = match counted {
@@ -66,7 +64,7 @@ pub fn probe(request: &Probe) -> Probed {
     })
 }
 
-/// The GPUs that nvidia-smi lists; none without nvidia-smi.
+/// None without nvidia-smi.
 fn gpu_cards() -> Result<Vec<GpuCard>, Failure> {
     nvidia::program().map_or(Ok(Vec::new()), |program| {
         nvidia::cards::query(&program, nvidia::LIMIT)
@@ -134,7 +132,7 @@ fn find_python(request: &Probe, probed: &mut Probed) {
     }
 }
 
-/// Runs the Python as the job will, after the setup and in the environment.
+/// Runs it as the job will, after the setup and in the environment.
 fn ask_python(
     interpreter: &OsStr,
     variables: &[(String, Text)],
@@ -144,7 +142,7 @@ fn ask_python(
     python::ask(invocation, Path::new("."), None)
 }
 
-/// The environment variables that dgl-env sets for the processes of the job.
+/// Those that dgl-env sets for the processes of the job.
 fn variables(environment: &Environment, path: &str) -> Vec<(String, Text)> {
     let Environment {
         prefix,
@@ -159,7 +157,6 @@ fn variables(environment: &Environment, path: &str) -> Vec<(String, Text)> {
         .collect()
 }
 
-/// The names of jobs, and the ports that a socket uses or a job has claimed.
 fn occupancy(is_server_port: impl Fn(&u16) -> bool) -> Occupancy {
     let (mut jobs, mut ports) = (job_processes::names(), BTreeSet::new());
     for claimed in claim::all_held() {
@@ -182,7 +179,7 @@ fn occupancy(is_server_port: impl Fn(&u16) -> bool) -> Occupancy {
 }
 
 /// The first address of each network interface, as DGL gets it from SIOCGIFADDR. An alias such as
-/// `eth0:1` is not an interface.
+/// `eth0:1` is no interface.
 fn interfaces() -> Vec<Interface> {
     let mut found: Vec<Interface> = Vec::new();
     for interface in getifaddrs().into_iter().flatten() {

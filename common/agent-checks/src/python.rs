@@ -7,10 +7,10 @@ use std::path::Path;
 use wire::Text;
 use wire::preflight::Module;
 
-/// The question. It is passed in a variable, because csh allows no newline within quotes.
+/// Passed in a variable, because csh allows no newline within quotes.
 const QUESTION: &str = include_str!("python_facts.py");
 const QUESTION_VARIABLE: &str = "DGL_TOOLS_QUESTION";
-/// The variable with the script that the Python will run.
+/// The script that the Python will run.
 const SCRIPT_VARIABLE: &str = "DGL_TOOLS_SCRIPT";
 /// The argument of `-c` with which a Python answers. It contains no quotes that a shell would need
 /// to escape.
@@ -18,18 +18,18 @@ pub const ASK: &str = "import os; exec(os.environ[\"DGL_TOOLS_QUESTION\"])";
 /// How many characters of the line are shown that explains why a Python does not run.
 const WHY_SHOWN: usize = 300;
 
-/// The facts about an interpreter; the versions are those of the packages that it would import.
+/// The versions of dgl and torch are those that it would import.
 #[derive(Debug, Default, PartialEq)]
 pub struct PythonFacts {
     pub version: Option<String>,
     pub executable: Option<String>,
     pub dgl: Option<String>,
     pub torch: Option<String>,
-    /// Which of dgl and torch the script imports whenever it runs, if that is known.
+    /// What the script imports whenever it runs, if known.
     pub imports: Option<Vec<Module>>,
 }
 
-/// The shell text that asks an interpreter after the setup.
+/// Shell text that asks an interpreter after the setup.
 pub fn asked_in_shell(
     interpreter: &OsStr,
     env: &[(String, Text)],
@@ -40,8 +40,8 @@ pub fn asked_in_shell(
     shell::in_shell(env, setup, &text)
 }
 
-/// Asks an interpreter, in a directory; the error is why it does not run. With the script that it
-/// will run (empty if unknown), it searches for modules where the script would.
+/// The error is why the interpreter does not run. With the script that it will run (empty if
+/// unknown), it searches for modules where the script would.
 pub fn ask(
     mut invocation: Invocation,
     folder: &Path,
@@ -57,8 +57,8 @@ pub fn ask(
     }
 }
 
-/// Parses an answer. The setup may write, too, so only marked lines count; if there are none, the
-/// last line is the reason.
+/// Only marked lines count, because the setup may write, too; if there are none, the last line is
+/// the reason.
 fn parse(answer: &str) -> Result<PythonFacts, String> {
     let mut facts = BTreeMap::new();
     let mut last = "";

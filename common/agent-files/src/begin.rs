@@ -9,7 +9,6 @@ use std::sync::Arc;
 use wire::Failure;
 use wire::files::FileRequest;
 
-/// Creates what serves the first request of a conversation.
 pub fn begin(
     first: FileRequest,
     caller: Caller,

@@ -2,8 +2,8 @@
 //! sends the same requests over its TLS connections as over the login; other hosts send parts of
 //! files that the tool has begun.
 //!
-//! Only peers whose keys were sent over the login are admitted. The port is closed when the
-//! conversation of the login ends.
+//! Only peers whose keys were sent over the login are admitted. The port closes when the login's
+//! conversation ends.
 
 use super::begin::begin;
 use super::incoming_file::{Caller, IncomingFiles};
@@ -22,21 +22,20 @@ use wire::codec;
 use wire::files::{FileEvent, FileRequest, Listen};
 use wire::{Event, Request};
 
-/// A push or pull and the hosts of its chains connect to a host within one second, each with a few
+/// A push or pull and the hosts of its chains connect within one second, each with a few
 /// connections. A peer proves its key and sends its first request at once.
 const LIMITS: Limits = Limits {
     in_all: 256,
     per_source: 64,
     time: Duration::from_secs(10),
 };
-/// The longest first request: it holds a path of at most 4 KiB (PATH_MAX), in JSON up to six times
-/// as long.
+/// The first request holds a path of at most 4 KiB (PATH_MAX), in JSON up to six times as long.
 const MAX_FIRST: usize = 64 << 10;
 /// How many connections the tool or a host may have at once: the tool has one, and a host one for
 /// each large file that it hands on at the time.
 const MOST_CONNECTIONS: usize = 64;
 
-/// The port, open as long as the conversation of the login.
+/// Open as long as the conversation of the login.
 pub struct DirectListener {
     port: Option<ServedPort>,
     connections: Arc<Connections>,
@@ -114,7 +113,7 @@ impl DirectListener {
         Ok((listener, port, identity.public_key().to_string()))
     }
 
-    /// Ends all connections, and waits until the parts that arrived over them are recorded.
+    /// Also waits until the parts that arrived over them are recorded.
     pub fn end_connections(&self) {
         let connections = std::mem::take(&mut *self.connections.0.lock());
         for connection in &connections {
@@ -135,7 +134,6 @@ impl Drop for DirectListener {
 }
 
 impl Connections {
-    /// Serves a peer in a thread of its own.
     fn begin(
         &self,
         greeting: PeerGreeting,

@@ -20,12 +20,12 @@ use wire::{Event, Request};
 /// How long to wait for the other host's port; within a cluster, a port that can be reached answers
 /// within a millisecond.
 const REACHED: Duration = Duration::from_secs(2);
-/// If nothing new has arrived for this long, the other host gets a heartbeat.
+/// After this long without new bytes, the other host gets a heartbeat.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the other host may take to write what was sent.
 const LAST: Duration = Duration::from_secs(60);
 
-/// Starts to hand a file on; a failure is reported as an event.
+/// Reports a failure as an event.
 pub fn begin(file: &Arc<IncomingFile>, to: HandOn, files: Arc<IncomingFiles>) {
     let for_thread = Arc::clone(file);
     let thread = std::thread::Builder::new().spawn(move || {
@@ -96,7 +96,6 @@ fn send_request(link: &SharedLink, request: &Request, body: &[u8]) -> io::Result
     output::write(link, body, Some(silence()))
 }
 
-/// Waits until the host has written everything that was sent.
 fn wait_until_written(link: &SharedLink, received: &[u8]) -> io::Result<()> {
     let mut decoder = Decoder::default();
     decoder.push(received);

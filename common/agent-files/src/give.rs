@@ -32,7 +32,7 @@ const FOUND_AT_ONCE: usize = 100;
 pub struct Giver {
     output: Arc<EventOutput>,
     base: Folder,
-    /// The directory below it that was used last, and its path.
+    /// The directory below `base` that was used last, and its path.
     last: Option<(PathBuf, Folder)>,
 }
 
@@ -56,7 +56,7 @@ impl Giver {
         })
     }
 
-    /// The directory and the name of a file. The user's own links on the way may lead anywhere.
+    /// The user's own links on the way may lead anywhere.
     fn split<'p>(&mut self, path: &'p Path) -> Result<(Folder, &'p OsStr), FileFault> {
         let name = path.file_name().unwrap_or(OsStr::new("."));
         let parent = path.parent().unwrap_or(Path::new(""));
@@ -71,9 +71,9 @@ impl Giver {
     }
 
     /// Lists files and empty directories at the roots and below, without part-push's own
-    /// directories. A symbolic link counts as what it leads to, and has to lead into the workspace
-    /// or into the root, unless it is a root. What does not exist is omitted. What cannot be read
-    /// is reported, because files that are wanted may be there, and so is what is no file.
+    /// directories. A symbolic link counts as what it leads to, which must be in the workspace or
+    /// in the root, unless the link is a root. What does not exist is omitted. What cannot be read
+    /// is reported, because wanted files may be there, and so is what is no file.
     fn find(&mut self, roots: &[Text]) {
         let output = Arc::clone(&self.output);
         let mut found = Listing {
@@ -158,8 +158,8 @@ impl Giver {
         Named::of(&end, &name, meta)
     }
 
-    /// The directory and the name of a file to send: a link that was listed as what it leads to is
-    /// read as that.
+    /// The directory and the name of a file to send; a link stands for what it leads to, as in the
+    /// list.
     fn source(&mut self, path: &Path) -> Result<(Folder, OsString), FileFault> {
         let (folder, name) = self.split(path)?;
         if folder.is_link(name) {
@@ -168,7 +168,7 @@ impl Giver {
         Ok((folder, name.to_owned()))
     }
 
-    /// Sends files, apart from what the tool has of a single one.
+    /// Leaves out what the tool has of a single file.
     fn send(&mut self, wanted: &FilesToSend, their_sums: &[u8], requests: &mut Requests) {
         let file = |wanted| GivenFile {
             wanted,
@@ -188,7 +188,6 @@ impl Giver {
 
 struct GivenFile<'w> {
     wanted: &'w FileToSend,
-    /// Its directory and name.
     place: Result<(Folder, OsString), FileFault>,
 }
 
@@ -281,7 +280,7 @@ struct ToolOutlet<'a> {
 }
 
 impl ToolOutlet<'_> {
-    /// The parts of a file that are the same here.
+    /// The parts that are the same here.
     fn same(&self, source: &File, bytes: u64) -> Parts {
         let ours = sums::of(&AtomicBool::new(false), source, &self.kept, bytes);
         sums::same(&self.kept, bytes, &ours.unwrap_or_default(), &self.sums)
@@ -340,7 +339,7 @@ impl Listing<'_> {
         self.send_if_many();
     }
 
-    /// What has just been removed, or never existed, is not there; anything else may hold files.
+    /// What has just been removed, or never existed, is left out; anything else may hold files.
     fn add_unreadable(&mut self, path: PathBuf, fault: FileFault) {
         if matches!(fault, FileFault::System(libc::ENOENT | libc::ENOTDIR)) {
             return;

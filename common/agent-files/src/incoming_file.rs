@@ -2,7 +2,7 @@
 //! begins a file; the tool or another host sends its content, and a thread hands on what has
 //! arrived.
 //!
-//! Another host is not trusted. It can only append to the one file that it was chosen for, and the
+//! Another host is not trusted: it can only append to the one file that it was chosen for, and the
 //! tool has the file renamed only if the checksum of everything written is right.
 
 use super::push_folder::PushFolder;
@@ -22,20 +22,19 @@ use wire::files::{Block, FileEvent, FileFault, Open, Sum, Upstream};
 /// How often to report how much has arrived.
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Who sends the requests of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// The tool: by its login, or with its key.
     Tool,
-    /// Another host of the push, with this key.
+    /// Another host of the push, by its key.
     Host(PublicKey),
 }
 
 /// The files that arrive over all connections of this process.
 pub struct IncomingFiles {
-    /// The identity by which the tool and other hosts know this host.
+    /// By it, the tool and other hosts know this host.
     pub identity: Identity,
-    /// The directory of the push, which the conversation of the login has opened and removes.
+    /// The login's conversation has opened it and removes it.
     pub push_folder: OnceLock<Weak<PushFolder>>,
     /// By the name of the partial file: the version of the file at the destination when its
     /// checksums were sent to the tool.
@@ -58,7 +57,7 @@ impl IncomingFiles {
         self.by_partial_key.lock().insert(key, Arc::downgrade(file));
     }
 
-    /// The file with this partial file, if this host was chosen to send it.
+    /// `None` unless this host was chosen to send the file.
     pub fn find(&self, key: &str, host: PublicKey) -> Option<Arc<IncomingFile>> {
         let file = self.by_partial_key.lock().get(key)?.upgrade()?;
         let upstream = Upstream::Host(host.to_string());
@@ -66,14 +65,13 @@ impl IncomingFiles {
     }
 }
 
-/// A file that arrives on this host and is passed on.
 pub struct IncomingFile {
     pub request: Open,
     pub partial: Arc<Partial>,
     /// The output of the conversation that has begun it.
     pub events: Arc<EventOutput>,
     state: Mutex<State>,
-    /// Notified when something has arrived, or when nothing more will.
+    /// Notified when something has arrived, or nothing more will.
     changed: Condvar,
 }
 
@@ -81,7 +79,7 @@ struct State {
     sum: FileSum,
     is_packed: bool,
     is_over: bool,
-    /// Whether the file is wanted, so that it is handed on.
+    /// The file is only handed on if it is wanted.
     is_wanted: bool,
     reported: Instant,
     /// The connection to the host to which the file is handed on.
@@ -89,21 +87,19 @@ struct State {
 }
 
 pub enum Available {
-    /// The bytes up to here have arrived.
     Until {
-        /// The end, as an offset in the file.
+        /// An offset in the file.
         end: u64,
         /// Whether it is worth compressing.
         packed: bool,
     },
-    /// Nothing new has arrived for a while.
+    /// Nothing new for a while.
     Nothing,
     /// Nothing more will arrive, or the file is no longer wanted.
     Over,
 }
 
 impl IncomingFile {
-    /// Creates a file that arrives here; its events go to this output.
     pub fn new(request: Open, partial: Arc<Partial>, events: Arc<EventOutput>) -> IncomingFile {
         IncomingFile {
             request,
@@ -121,7 +117,7 @@ impl IncomingFile {
         }
     }
 
-    /// Writes a block. The blocks must arrive in order.
+    /// Blocks must arrive in order.
     pub fn block(&self, block: &Block, body: Vec<u8>) -> Result<(), FileFault> {
         let (offset, length) = (block.offset, u64::from(block.content.length));
         let content = content::unpack(&block.content, body)?;
@@ -172,7 +168,7 @@ impl IncomingFile {
         }
     }
 
-    /// Stores the connection to the next host, so that it ends when the file is no longer wanted.
+    /// The connection ends when the file is no longer wanted.
     pub fn connect_forward(&self, stream: TcpStream) {
         let mut state = self.state.lock();
         if state.is_wanted {
@@ -194,8 +190,7 @@ impl IncomingFile {
         self.state.lock().is_over
     }
 
-    /// Notes that nothing more will arrive. What has arrived is still handed on if the file is
-    /// wanted.
+    /// Nothing more will arrive. What has arrived is still handed on if the file is wanted.
     pub fn end(&self, is_wanted: bool) {
         let mut state = self.state.lock();
         (state.is_over, state.is_wanted) = (true, is_wanted);

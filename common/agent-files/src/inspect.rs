@@ -1,4 +1,4 @@
-//! Reports what exists under names that the tool gives.
+//! Reports what exists under names.
 
 use agent::output::EventOutput;
 use nix::libc;
@@ -14,8 +14,8 @@ use wire::files::{FileEvent, FileFault, Meta};
 /// How many answers are sent at once.
 const AT_ONCE: usize = 500;
 
-/// Reports on each name, in their order. Of what is not below the workspace, a file must only be
-/// there, and its path is the user's choice.
+/// Reports on the names in their order. A file that is not below the workspace must only exist, and
+/// its path is the user's choice.
 pub fn inspect(names: &[u8], with_sums: bool, workspace: Option<&Tree>, output: &EventOutput) {
     let names: Vec<&[u8]> = names
         .split(|byte| *byte == 0)

@@ -1,9 +1,9 @@
 //! Receives files on this host (`receive`) or gives files from it (`give`), in conversations with a
 //! tool or another host. The login's conversation begins first and ends last.
 //!
-//! The first request of a conversation decides what serves it; the others are answered in order,
-//! and conversations do not wait for each other. A conversation stays on its connection: each
-//! connection beside the login (`direct_listener`) has its own, which shares the files of the push
+//! The first request of a conversation decides what serves it; the others are answered in order.
+//! Conversations do not wait for each other, and each stays on its connection: each connection
+//! beside the login (`direct_listener`) has its own, which shares the files of the push
 //! (`incoming_file`) with the others, and other hosts hand files on over theirs (`forward`). What
 //! is unfinished when one ends may be requested again over another connection. Each sends
 //! heartbeats while it works, and a tool that sends nothing for a minute counts as lost.
@@ -37,7 +37,7 @@ pub fn serve(
     output: EventOutput,
     watcher: &mut WatcherLink,
 ) -> ExitCode {
-    // a file that exceeds a limit is an error of that file, not the end of the agent
+    // a file that exceeds a limit is an error of that file, and must not end the agent
     let mut signals = nix::sys::signal::SigSet::empty();
     signals.add(nix::sys::signal::Signal::SIGXFSZ);
     let _ = signals.thread_block();

@@ -1,15 +1,14 @@
 //! The directory of a push below its workspace, with partial files, and what remains of it.
 //!
-//! These names are in the workspace, on the file system of the finished files. Other users cannot
-//! read them:
+//! These are on the file system of the finished files, and other users cannot read them:
 //!
 //!     .part-push.RUN.ID   the directory of a push on this host; removed at its end in any case
 //!     .part-push.lock     the lock of the running push; on shared storage its hosts hold it
 //!                         together, and other pushes wait
 //!     .part-push.kept/    the parts of large files that arrived before a push was interrupted
 //!
-//! A push has such a directory only while it holds the lock, so a push that takes the lock knows
-//! that all other directories belong to dead pushes.
+//! A push has its directory only while it holds the lock, so a push that takes the lock knows that
+//! all other directories belong to dead pushes.
 
 use parking_lot::Mutex;
 use std::ffi::{OsStr, OsString};
@@ -23,7 +22,7 @@ use transfer::lock::{self, Lock, LockAttempt};
 use transfer::partial::PartialNames;
 use wire::files::FileFault;
 
-/// Fewer bytes of a file than this are not worth keeping; they are sent again.
+/// Fewer bytes of a file are not worth keeping; they are sent again.
 const WORTH_KEEPING: u64 = 1 << 20;
 /// Kept parts older than this are removed, but only at the end of a push that has begun its files,
 /// so a push that resumes them always finds them first.
@@ -32,14 +31,14 @@ const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 const PREFIX: &str = record::RESERVED;
 const LOCK: &str = ".part-push.lock";
 const KEPT: &str = ".part-push.kept";
-/// A file in the directories that part-push makes. Another user may give a directory of this user
-/// such a name, but cannot put this file into it. Directories without it are not touched, and in
-/// others only files with names of part-push's own are.
+/// Marks the directories that part-push makes. Another user may give a directory of this user that
+/// name, but cannot put this file into it. Directories without it are not touched, and in others
+/// only files with names of part-push's own are.
 const MADE_HERE: &str = ".made-by-part-push";
 /// The name of a small file until it is complete.
 pub const SMALL: &str = "one";
 
-/// A push to a workspace on this host, with its directory while it holds the lock.
+/// It has its directory while it holds the lock.
 pub struct PushFolder {
     base: Folder,
     run: String,
@@ -59,19 +58,19 @@ struct LockedFolder {
 /// The result of `enter`.
 #[derive(Debug, Default)]
 pub struct Entered {
-    /// The name of the other push that holds the lock.
+    /// The other push, which holds the lock.
     pub busy: Option<String>,
     /// Why other hosts do not see the lock.
     pub unlocked: Option<String>,
 }
 
-/// Whether the name of a push is safe as a part of a file name.
+/// Whether this name of a push is safe as a part of a file name.
 pub fn is_word(run: &str) -> bool {
     (1..=64).contains(&run.len()) && run.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
 impl PushFolder {
-    /// A push to this workspace that has not entered it yet.
+    /// It has not entered the workspace yet.
     pub fn new(base: Folder, run: &str, host: u32) -> PushFolder {
         PushFolder {
             base,
@@ -82,7 +81,7 @@ impl PushFolder {
         }
     }
 
-    /// Takes the lock for this push, unless another push holds it, and cleans up after dead pushes.
+    /// Takes the lock unless another push holds it, and cleans up after dead pushes.
     pub fn enter(&self) -> io::Result<Entered> {
         let mut held = self.held.lock();
         if held.is_some() {
@@ -120,8 +119,8 @@ impl PushFolder {
         }
     }
 
-    /// Makes the directory of the push. It has its mark before it gets its name. Another user may
-    /// have put another directory in its place, which would have files or be open to others.
+    /// The directory has its mark before it gets its name. Another user may have put another
+    /// directory in its place, which would have files or be open to others.
     fn make(&self) -> io::Result<Folder> {
         let new = format!("{}.new", self.name);
         self.base.make_new(&new, 0o700)?;
@@ -147,7 +146,7 @@ impl PushFolder {
         Some(push_folder)
     }
 
-    /// The workspace, in which the directory of the push is.
+    /// The workspace.
     pub fn base(&self) -> &Folder {
         &self.base
     }
@@ -159,7 +158,7 @@ impl PushFolder {
         folder.ok_or(FileFault::OutOfOrder)
     }
 
-    /// Notes that the push asks for kept parts of its files, or sends some.
+    /// The push asks for kept parts of its files, or sends some.
     pub fn begin_files(&self) {
         self.has_begun.store(true, Ordering::Relaxed);
     }
@@ -178,7 +177,7 @@ impl PushFolder {
             .collect()
     }
 
-    /// Takes over the partial file of an earlier push. It is renamed, so that no other push takes
+    /// Takes over the partial file of an earlier push by renaming it, so that no other push takes
     /// it over too.
     pub fn claim(&self, part: &PartialNames, key: &str) {
         if part.folder.stat(&part.file).is_err()
@@ -202,7 +201,7 @@ impl PushFolder {
     }
 
     /// Removes the directory of the push, except for partial files that are worth keeping, and
-    /// releases the lock for other pushes.
+    /// releases the lock.
     pub fn leave(&self) {
         let Some(held) = self.held.lock().take() else {
             return;
@@ -235,20 +234,19 @@ pub fn part(push_folder: &Folder, key: &str) -> PartialNames {
     }
 }
 
-/// The directory of kept parts.
 fn kept(base: &Folder) -> Option<Folder> {
     made_here(base, OsStr::new(KEPT))
 }
 
-/// The directory of this name; `None` if part-push has not made it, or if other users could have
-/// put something there.
+/// `None` if part-push has not made the directory, or if other users could have put something
+/// there.
 fn made_here(base: &Folder, name: &OsStr) -> Option<Folder> {
     let folder = base.folder(name).ok().filter(Folder::is_private)?;
     let mark = folder.stat(MADE_HERE).ok()?;
     mark.is_file().then_some(folder)
 }
 
-/// The names of the kept parts, and of the notes on them.
+/// Includes the notes on the parts.
 fn parts_in(kept: &Folder) -> impl Iterator<Item = OsString> {
     let is_part = |name: &OsString| {
         let name = name.to_str().unwrap_or_default();
@@ -258,7 +256,7 @@ fn parts_in(kept: &Folder) -> impl Iterator<Item = OsString> {
     names.filter(is_part)
 }
 
-/// Whether this may be the name of a partial file: two words of hexadecimal digits.
+/// Two words of hexadecimal digits.
 pub fn is_partial_key(key: &str) -> bool {
     let is_number = |word: &str| word.len() == 16 && record::hex::decode(word).is_some();
     key.split_once('.')
@@ -279,8 +277,8 @@ fn belongs(push_folder: &OsStr, run: &str) -> bool {
     push_folder.as_bytes().starts_with(own.as_bytes())
 }
 
-/// Removes the directory of a push with its files, except for partial files that are worth keeping.
-/// If something cannot be removed, the directory keeps its mark, so that the next push removes it.
+/// Removes the directory of a push, except for partial files that are worth keeping. If something
+/// cannot be removed, the directory keeps its mark, so that the next push removes it.
 fn salvage(base: &Folder, name: &OsStr, push_folder: &Folder) {
     let names = push_folder.names().unwrap_or_default();
     let keys = names
@@ -317,8 +315,8 @@ fn keep(base: &Folder, push_folder: &Folder, key: &str) {
     }
 }
 
-/// Makes the directory of kept parts. It has its mark before it gets its name, because another user
-/// might put another directory in its place in between.
+/// The directory has its mark before it gets its name, because another user might put another
+/// directory in its place in between.
 fn make_kept(base: &Folder, push_folder: &Folder) -> io::Result<()> {
     const NEW: &str = "kept";
     push_folder.make(NEW, 0o700)?;
@@ -342,7 +340,7 @@ fn expire(kept: &Folder, now: SystemTime) {
     }
 }
 
-/// Whether a directory has only files of part-push.
+/// Whether it has only files of part-push.
 pub fn is_empty(base: &Path) -> Result<bool, FileFault> {
     let names = match Folder::open(base) {
         Err(FileFault::System(nix::libc::ENOENT)) => return Ok(true),
@@ -352,7 +350,7 @@ pub fn is_empty(base: &Path) -> Result<bool, FileFault> {
     Ok(names.iter().all(is_ours))
 }
 
-/// Whether a directory with this name is part-push's own, and its files incomplete.
+/// Whether a directory of this name is part-push's own, and its files incomplete.
 pub fn is_ours(name: &OsStr) -> bool {
     let word = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
     word.is_some_and(|word| word == "kept" || word.contains('.'))

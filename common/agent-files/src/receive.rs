@@ -29,22 +29,20 @@ use wire::files::{
 pub struct Push {
     output: Arc<EventOutput>,
     base: PathBuf,
-    /// Writes below the workspace; `None` if that does not exist.
+    /// `None` if the workspace does not exist.
     receiver: Option<Receiver<PushDestination>>,
-    /// The directory of the push; `None` if nothing is written.
+    /// `None` if nothing is written.
     push_folder: Option<Arc<PushFolder>>,
-    /// Whether this is a direct connection beside the login's, which owns the directory of the
-    /// push.
+    /// The login's connection owns the directory of the push.
     is_direct: bool,
-    /// The files that hosts pass on, by the numbers of their deliveries, until the tool abandons
-    /// them: the next host may still lack a file that has its name here.
+    /// The files that hosts pass on, by delivery number, until the tool abandons them: the next
+    /// host may still lack a file that has its name here.
     passed_on: BTreeMap<u32, Arc<IncomingFile>>,
     /// The files that arrive over all connections.
     incoming: Arc<IncomingFiles>,
 }
 
 impl Push {
-    /// Opens the directory for a push.
     pub fn begin(
         receive: Receive,
         output: Arc<EventOutput>,
@@ -118,7 +116,7 @@ impl Push {
         Ok(())
     }
 
-    /// Carries out a step of the sender; reports the results of files.
+    /// Reports the results of files.
     fn file_step(&mut self, step: FileStep, body: Vec<u8>) {
         let Some(receiver) = &mut self.receiver else {
             return;
@@ -169,7 +167,7 @@ impl Push {
         }
     }
 
-    /// Closes a file that hosts pass on, because of a fault.
+    /// Closes a file that hosts pass on.
     fn refuse(&mut self, id: u32, fault: FileFault) -> Vec<FileResult> {
         if let Some(file) = self.passed_on.remove(&id) {
             file.end(false);
@@ -190,7 +188,6 @@ impl Push {
         }
     }
 
-    /// Opens the file that will be replaced, to read it.
     fn file_to_replace(&self, dst: &Path) -> Option<File> {
         let (folder, name) = split(dst)?;
         let tree = &self.receiver.as_ref()?.tree;
@@ -229,9 +226,8 @@ impl Push {
     }
 }
 
-/// Where the files of a push go.
 struct PushDestination {
-    /// The directory of the push; `None` if nothing is written.
+    /// `None` if nothing is written.
     push_folder: Option<Arc<PushFolder>>,
     incoming: Arc<IncomingFiles>,
 }
@@ -344,8 +340,7 @@ pub struct ForwardReceiver {
 }
 
 impl ForwardReceiver {
-    /// Begins to receive. The tool must have begun the file, and chosen the other host to hand it
-    /// on.
+    /// The tool must have begun the file, and chosen the other host to hand it on.
     pub fn begin(
         key: &str,
         host: PublicKey,

@@ -1,4 +1,4 @@
-//! Serves the requests of a conversation about files, one after another.
+//! Serves the requests of a conversation about files, in order.
 
 use agent::output::EventOutput;
 use agent::requests::{Next, Requests};
@@ -9,15 +9,15 @@ use transfer::{beat_interval, silence};
 use wire::files::{FileEvent, FileRequest};
 use wire::{Event, Failure, Request};
 
-/// Exit statuses of a conversation that ended early: a request failed and the following ones make
-/// no sense without it, the tool is gone, or it sent something malformed.
+/// Exit statuses of a conversation that ended early: a request failed, without which the following
+/// ones make no sense; the tool is gone; or it sent something malformed.
 const OVER_FAILED: u8 = 1;
 const OVER_LOST: u8 = 74;
 const OVER_MALFORMED: u8 = 65;
 
 pub trait Serve: Send {
-    /// Carries out a request; an error ends the conversation. A request that takes long may look
-    /// whether the next ones make it needless.
+    /// An error ends the conversation. A request that takes long may check whether the next ones
+    /// make it needless.
     fn step(
         &mut self,
         step: FileRequest,
@@ -26,7 +26,7 @@ pub trait Serve: Send {
     ) -> Result<(), Failure>;
 }
 
-/// Answers all requests, and sends heartbeats meanwhile; returns the agent's exit status.
+/// Sends heartbeats meanwhile; returns the agent's exit status.
 pub fn converse(serving: &mut dyn Serve, requests: &mut Requests, output: &EventOutput) -> u8 {
     let failed = |error: io::Error| {
         output.event(&Event::Failed(Failure::new(format!("host-agent: {error}"))));
@@ -48,8 +48,7 @@ pub fn converse(serving: &mut dyn Serve, requests: &mut Requests, output: &Event
     })
 }
 
-/// Answers one request after another, to the last or until something ends the conversation; reports
-/// why.
+/// Stops at the last request, or reports what ends the conversation earlier.
 fn answer_all(serving: &mut dyn Serve, requests: &mut Requests, output: &EventOutput) -> u8 {
     loop {
         let message = match requests.next_within(Some(silence())) {

@@ -30,16 +30,16 @@ use wire::stacks::{
 };
 use wire::{Event, Request};
 
-/// How many processes are read at once; more would slow the job down.
+/// More processes at once would slow the job down.
 const AT_ONCE: usize = 4;
-/// How long reading may take: about 30 ms for each process, but longer on a busy host with
-/// libraries on a network file system.
+/// About 30 ms are enough for a process, but not on a busy host with libraries on a network file
+/// system.
 const LIMIT: Duration = Duration::from_secs(20);
-/// How much longer an agent waits for the answer of a supervisor, on a busy host.
+/// How much longer an agent waits for a supervisor's answer, on a busy host.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// Passes a request for stacks on to the supervisors of the job, and reports their answers. For
-/// processes about which none answers, it reports that.
+/// Passes a request for stacks on to the job's supervisors and reports their answers. Processes
+/// without an answer are reported, too.
 pub fn ask(request: &Request, output: &EventOutput) {
     let (pick, time, is_recording) = match request {
         Request::TakeStacks(TakeStacks { pick, .. }) => (pick, LIMIT, false),
@@ -106,8 +106,8 @@ fn unrecorded(process: &JobProcess, reading: Reading) -> CountedStacks {
     }
 }
 
-/// Reads these processes in threads, which hold a clone of `reader`: they may fail, because the
-/// memory of a process may contain anything, or hang in the kernel.
+/// Reads in threads, which hold a clone of `reader`: they may fail, because the memory of a process
+/// may contain anything, or hang in the kernel.
 pub fn take(
     processes: Vec<JobProcess>,
     with_connections: bool,
@@ -158,7 +158,6 @@ pub fn take(
     stacks
 }
 
-/// A process whose role in its job is known.
 pub struct Known {
     pub process: ProcessHandle,
     pub role: Option<Role>,
@@ -176,7 +175,7 @@ impl From<&JobProcess> for Known {
     }
 }
 
-/// Reads the stacks of a process, in a thread that may fail.
+/// Call this in a thread that may fail.
 pub fn read_known(job: &str, known: &Known) -> ProcessStacks {
     stack(job, known, reader::read(known.process))
 }
@@ -200,8 +199,7 @@ fn stack(job: &str, known: &Known, reading: Reading) -> ProcessStacks {
     }
 }
 
-/// Adds the connections of each process, all at the same moment; none if the kernel does not report
-/// them.
+/// Reads all at the same moment; adds none if the kernel does not report connections.
 pub fn add_connections(stacks: &mut [ProcessStacks]) {
     let by_inode = netlink::tcp_connections().unwrap_or_default();
     for stack in stacks.iter_mut().map(|stacks| &mut stacks.record) {
@@ -216,8 +214,7 @@ pub fn add_connections(stacks: &mut [ProcessStacks]) {
     }
 }
 
-/// Keeps a parent that is a Python of the same role and rank, such as that of a sampler. A shell is
-/// no such parent.
+/// Keeps only a parent that is a Python of the same role and rank, such as that of a sampler.
 pub fn keep_python_parents(stacks: &mut [ProcessStacks]) {
     let pythons: Vec<_> = stacks
         .iter()

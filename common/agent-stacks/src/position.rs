@@ -1,18 +1,18 @@
-//! The position of a Python process, which is compared from sample to sample: a process that
-//! computes at an unchanged position either spins while it waits, or is in one long call.
+//! The position of a Python process, compared from sample to sample: a process that computes at one
+//! position either spins while it waits, or is in one long call.
 //!
-//! The position consists of the frames of all threads, and of the objects to which the local
-//! variables of the main thread refer. A loop that makes progress gives at least one of them
-//! another object or number (its counter, its batch), even if it spends nearly all of its time in
-//! one line. Module-level code has no such variables, so a main thread in it has no position: a
-//! loop there cannot be recognized.
+//! The position consists of the frames of all threads, and of the objects to which the main
+//! thread's local variables refer. A loop that makes progress gives at least one of them another
+//! object or number (its counter, its batch), even if it spends nearly all of its time in one line.
+//! Module-level code has no such variables, so a main thread in it has no position: a loop there
+//! cannot be recognized.
 
 use super::reader;
 use host::processes::ProcessHandle;
 use py_spy::{Frame, StackTrace};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Modules of Python in which a thread waits. A loop in them, such as one with a time limit, is no
+/// Modules of Python in which a thread waits. A loop in them, for instance with a time limit, is no
 /// progress.
 const WAITING_FILES: [&str; 6] = [
     "queue.py",
@@ -22,24 +22,23 @@ const WAITING_FILES: [&str; 6] = [
     "subprocess.py",
     "threading.py",
 ];
-/// The same for packages.
 const WAITING_PACKAGES: [&str; 3] = ["asyncio/", "concurrent/futures/", "multiprocessing/"];
 
-/// Functions of torch that ask a store every 10 ms whether all ranks have arrived.
+/// These functions of torch ask a store every 10 ms whether all ranks have arrived.
 const WAITING_FUNCTIONS: [&str; 1] = ["_store_based_barrier"];
 
-/// The hash of a position. The values of variables do not leave this program.
+/// A hash, so that the values of variables do not leave this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position(pub u64);
 
-/// Reads the position of a process; `None` if it has none or cannot be read.
+/// `None` if the process has no position or cannot be read.
 pub fn read(process: ProcessHandle) -> Option<Position> {
     let is_readable = process.is_alive() && reader::has_python(process.pid);
     let traces = is_readable.then(|| reader::traces_with_locals(process).ok());
     position(&traces.flatten()?)
 }
 
-/// The position in these stacks, the main thread first.
+/// The main thread comes first.
 fn position(traces: &[StackTrace]) -> Option<Position> {
     let mut hasher = DefaultHasher::new();
     traces.first()?;
@@ -66,8 +65,8 @@ fn position(traces: &[StackTrace]) -> Option<Position> {
     Some(Position(hasher.finish()))
 }
 
-/// Whether a frame is in a module of Python or a function of torch that waits. Files of the user
-/// with the same names do not count.
+/// Whether a frame is in a module of Python or a function of torch that waits. The user's files of
+/// the same names do not count.
 fn waits(frame: &Frame) -> bool {
     if WAITING_FUNCTIONS.contains(&frame.name.as_str()) {
         return true;

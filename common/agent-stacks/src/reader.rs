@@ -1,8 +1,8 @@
 //! Reads the stacks of one Python, of any version from 2.7 to 3.15, with py-spy.
 //!
-//! Its memory is read while it continues to run (process_vm_readv). If it changes at that moment,
-//! the result may be wrong, and it is read again. Nothing is attached to the process, so it does
-//! not remain stopped, whatever happens to the reader.
+//! Its memory is read while it runs (process_vm_readv). If it changes at that moment, the result
+//! may be wrong, and it is read again. Nothing is attached to the process, so it is never left
+//! stopped, whatever happens to the reader.
 
 use super::system_call;
 use host::processes::ProcessHandle;
@@ -18,13 +18,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 use wire::stacks::{MAX_FRAMES, MAX_TEXT, MAX_THREADS, NO_PYTHON, Why};
 
-/// The name of threads whose panic does not end the program.
+/// A panic in a thread of this name does not end the program.
 pub const THREAD: &str = "stacks";
 /// How often to try a Python that is starting, or whose memory changes while it is read.
 const TRIES: u32 = 5;
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
-/// The stacks of a process, or why they could not be read.
+/// The stacks, or why they could not be read.
 #[derive(Debug, Default)]
 pub struct Reading {
     pub threads: Vec<Thread>,
@@ -42,7 +42,6 @@ impl Reading {
     }
 }
 
-/// Reads a process, or returns why it cannot be read.
 pub fn read(process: ProcessHandle) -> Reading {
     if !process.is_alive() {
         return Reading::unreadable(Why::Ended, "it has ended".to_owned());
@@ -138,7 +137,7 @@ impl Spy {
     }
 }
 
-/// Reads all threads with their local variables, the main thread first.
+/// The main thread comes first.
 pub fn traces_with_locals(process: ProcessHandle) -> Result<Vec<StackTrace>, ReadProblem> {
     let mut spy = Spy::new(process);
     spy.with_locals = true;
@@ -165,7 +164,7 @@ fn is_main(trace: &StackTrace) -> bool {
     trace.thread_name.as_deref() == Some(MAIN_THREAD)
 }
 
-/// Sorts the main thread first, keeps the order of the others, and limits their number. A Python
+/// Puts the main thread first, keeps the order of the others, and limits their number. A Python
 /// that never imported `threading` has no names; its main thread gets the usual one.
 fn main_first(traces: &mut Vec<StackTrace>) {
     if traces.iter().all(|trace| trace.thread_name.is_none()) {
@@ -206,8 +205,7 @@ fn thread(pid: i32, trace: &StackTrace, most_frames: usize) -> Thread {
     }
 }
 
-/// Adds the system call in which each thread waits. Threads without a number in Python are found by
-/// their stacks.
+/// Threads without a number in Python are found by their stacks.
 fn add_system_calls(pid: i32, traces: &[StackTrace], threads: &mut [Thread]) {
     let (mut stacks, mut ranges) = (Vec::new(), Vec::new());
     if threads.iter().any(|thread| thread.tid.is_none()) {
@@ -235,16 +233,16 @@ fn by_stack(description: u64, stacks: &[(u32, u64)], ranges: &[Range<u64>]) -> O
     }
 }
 
-/// A frame in words. Pythons from 3.11 on also report the class of a method, which is left out so
-/// that equal frames look equal.
+/// Pythons from 3.11 on also report the class of a method, which is left out so that equal frames
+/// look equal.
 fn frame(frame: &py_spy::Frame) -> String {
     let function = frame.name.rsplit('.').next().unwrap_or(&frame.name);
     let file = frame.short_filename.as_ref().unwrap_or(&frame.filename);
     cut(&format!("{function} ({file}:{})", frame.line))
 }
 
-/// The text without control characters, and cut if it is long. The end is kept, because it has the
-/// file and the line.
+/// Replaces control characters, and cuts a long text at its beginning, because its end has the file
+/// and the line.
 fn cut(text: &str) -> String {
     let plain = |c: char| if c.is_control() { '?' } else { c };
     if text.len() <= MAX_TEXT {

@@ -1,8 +1,8 @@
 //! Samples the stacks of all Pythons of a job and counts them on this host, so that only the counts
 //! are sent.
 //!
-//! Each Python has a thread that samples it; only one of them samples at a time, so that a
-//! recording uses at most one processor. A late sample is left out and counted as missed.
+//! Each Python has a thread that samples it; they take turns, so that a recording uses at most one
+//! processor. A late sample is left out and counted as missed.
 
 use super::reader::{self, ReadProblem, Spy};
 use host::job_processes::JobProcess;
@@ -120,9 +120,9 @@ impl<'s> Recording<'s> {
         self.thread.is_finished()
     }
 
-    /// The profile; `None` if the process ended before its first sample.
+    /// `None` if the process ended before its first sample.
     fn end(self) -> Option<CountedStacks> {
-        // the thread may have panicked, because the memory of another process may contain anything
+        // the thread may have panicked, because another process's memory may contain anything
         let samples = self.thread.join().unwrap_or_else(|_| Samples {
             problem: Some((Why::Other, "what reads it has failed".to_owned())),
             ..Samples::default()
@@ -167,7 +167,7 @@ struct Samples {
 }
 
 impl Samples {
-    /// Samples until the time is over, the process has ended, or it cannot be read.
+    /// Ends when the time is over, the process has ended, or it cannot be read.
     fn of(process: ProcessHandle, wanted: &RecordStacks, until: Instant) -> Samples {
         let (mut samples, begun) = (Samples::default(), Instant::now());
         let mut spy = Spy::new(process);
@@ -209,7 +209,7 @@ impl Samples {
         true
     }
 
-    /// When the next sample is due; late ones are counted as missed.
+    /// Counts late samples as missed.
     fn next(&mut self, due: Instant, period: Duration) -> Instant {
         let (mut next, now) = (due + period, Instant::now());
         while next + period < now {

@@ -1,5 +1,5 @@
 //! The system call in which a thread waits. The kernel reports it without stopping the thread, but
-//! not for a thread that computes.
+//! not while the thread computes.
 
 use host::procfs;
 use nix::libc;
@@ -11,12 +11,11 @@ struct Blocked {
     stack_pointer: u64,
 }
 
-/// The system call in which a thread waits; `None` if it computes, has ended or cannot be read.
+/// `None` if the thread computes, has ended or cannot be read.
 pub fn of_thread(pid: i32, tid: u32) -> Option<String> {
     blocked(pid, tid)?.name(pid, tid)
 }
 
-/// The threads of a process that wait, each with its stack pointer.
 pub fn stack_pointers(pid: i32) -> Vec<(u32, u64)> {
     let threads = procfs::threads(pid).into_iter();
     threads
@@ -29,7 +28,7 @@ fn blocked(pid: i32, tid: u32) -> Option<Blocked> {
 }
 
 /// Parses `NUMBER SIX-ARGUMENTS STACK-POINTER PROGRAM-COUNTER`; `-1 STACK-POINTER PROGRAM-COUNTER`
-/// if it waits outside of a call, for instance for a page of its memory; `running`.
+/// if the thread waits outside of a call, for instance for a page of its memory; `running`.
 fn parse(text: &str) -> Option<Blocked> {
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
     let number = words.first()?.parse().ok()?;
@@ -44,8 +43,8 @@ fn parse(text: &str) -> Option<Blocked> {
 }
 
 impl Blocked {
-    /// The name of the call. One that cannot be interrupted waits for a disk or a file server,
-    /// which the kernel's function identifies.
+    /// A call that cannot be interrupted waits for a disk or a file server, which the kernel's
+    /// function identifies.
     fn name(&self, pid: i32, tid: u32) -> Option<String> {
         let name = match self.number {
             -1 => "none".to_owned(),

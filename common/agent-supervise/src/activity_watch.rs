@@ -1,15 +1,13 @@
 //! Decides whether the job's processes on this host show activity, from one sample to the next.
 //!
 //! Activity is CPU time beyond that of waiting, bytes read from or written to files, and bytes over
-//! the processes' TCP sockets, to any host. It is summed up over several samples, because short
-//! intervals are too coarse: the kernel counts CPU time in hundredths of a second, and disks
-//! transfer pages. Sockets are only read while there is no other activity, so that a busy job costs
-//! little. Other programs on the host do not count.
+//! the processes' TCP sockets, to any host; other programs do not count. It is summed up over
+//! several samples, because the kernel counts CPU time in hundredths of a second and disks transfer
+//! pages. Sockets are only read while there is no other activity, so that a busy job costs little.
 //!
-//! Processor time alone does not prove progress: a process may spin while it waits. Nor do small
-//! messages over a connection: it may poll whether the others have arrived, as a rank of torch does
-//! that waits for its group. Stacks show whether such a process has left its position
-//! ([`super::position_watch`]).
+//! CPU time alone does not prove progress: a process may spin while it waits. Nor do small messages
+//! over a connection: a rank of torch that waits for its group polls whether the others have
+//! arrived. Stacks show whether such a process has left its position ([`super::position_watch`]).
 
 use super::members::{Running, families, own_pid};
 use host::netlink::{self, Traffic};
@@ -20,33 +18,30 @@ use record::Sign;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-/// The length of a window over which activity is summed up. In a window shorter than
-/// [`SHORTEST_STALL`], as much is required as in that time.
+/// The length of a window over which activity is summed up. A window shorter than
+/// [`SHORTEST_STALL`] requires as much as one of that length.
 const LONGEST_WINDOW: Duration = Duration::from_secs(10);
-/// Processor time above this is activity, in milliseconds per second for a process with all its
-/// threads. A trainer of DGL 1.0 that waits in a barrier of DGL or gloo uses 0 to 4 with its
-/// sampler, a server none.
+/// CPU time above this is activity, in milliseconds per second for a process with all its threads.
+/// A trainer of DGL 1.0 that waits in a barrier of DGL or gloo uses 0 to 4 with its sampler, a
+/// server none.
 const CPU_RATE: u64 = 10;
 /// Bytes per second above which disk input and output are activity: a page in four seconds.
 const DISK_RATE: u64 = 1 << 10;
-/// Bytes per second above which read(2) and write(2) are activity. They include pipes and events
-/// between threads, and programs that watch their host read some KiB per second in /proc.
+/// The same for read(2) and write(2), which include pipes and events between threads. Programs that
+/// watch their host read some KiB per second in /proc.
 const FILE_RATE: u64 = 64 << 10;
-/// Bytes per second above which traffic over connections is activity. torchrun's rendezvous
-/// exchanges some hundred bytes in five seconds.
+/// The same for connections. torchrun's rendezvous exchanges some hundred bytes in five seconds.
 const NET_RATE: u64 = 1 << 10;
-/// Messages whose segments have fewer bytes than this on average may be polling: those to torch's
-/// store have 20 to 150. Content fills its segments, of 1448 bytes or more.
+/// Messages with smaller segments on average, in bytes, may be polling: those to torch's store have
+/// 20 to 150. Content fills its segments, of 1448 bytes or more.
 const SMALL_SEGMENT: u64 = 512;
-/// The same over the host's network interfaces, if the kernel does not report which process
-/// transferred them.
+/// The same over the host's interfaces, if the kernel does not report sockets.
 const HOST_NET_RATE: u64 = 64 << 10;
 /// A sample that is late by this factor proves nothing: the host or this program was stopped.
 const LATE: u32 = 3;
-/// The index of processes whose parents have ended and that this process has adopted.
+/// The index of orphaned processes that this process has adopted.
 const STRAYS: u32 = u32::MAX;
 
-/// The windows over which activity is summed up, and the last activity.
 #[derive(Debug)]
 pub struct ActivityWatch {
     pace: Duration,
@@ -54,20 +49,20 @@ pub struct ActivityWatch {
     processor: HashMap<ProcessHandle, Window<ProcessorTime>>,
     /// The files of each process and its children.
     files: HashMap<u32, Window<FileCounts>>,
-    /// Their sockets, since they were first read.
+    /// The sockets of each process and its children, since they were first read.
     net: HashMap<u32, Window<NetCounts>>,
     latest_signs: HashMap<u32, Instant>,
-    /// The time from which processes without activity count as idle.
+    /// When processes without activity begin to count as idle.
     begun: Instant,
-    /// The last activity that proves progress, which CPU time does not.
+    /// The last activity that proves progress; CPU time does not.
     last_moved: Instant,
     /// The process that showed it; `None` after a reset.
     moved_by: Option<(u32, Sign)>,
-    /// The live processes that have computed since then.
+    /// The live processes that have computed since `last_moved`.
     computed: HashMap<ProcessHandle, Computed>,
 }
 
-/// The begin of a window, and the counters at that time.
+/// The begin of a window, and the counters then.
 #[derive(Debug)]
 struct Window<C> {
     begun: Instant,
@@ -79,7 +74,7 @@ impl<C> Window<C> {
         now.saturating_duration_since(self.begun)
     }
 
-    /// Begins a new window after activity, or when this one is too long.
+    /// Begins a new window after activity, or when this one is long enough.
     fn go_on(&mut self, is_sign: bool, counts: C, now: Instant) {
         if is_sign || self.length(now) >= LONGEST_WINDOW {
             *self = Window { begun: now, counts };
@@ -94,18 +89,17 @@ struct ProcessorTime {
     children: u64,
 }
 
-/// When a process last computed, and the process of the job to which it belongs.
+/// When a process last computed, and the started process to which it belongs.
 #[derive(Clone, Copy, Debug)]
 struct Computed {
     index: u32,
     time: Instant,
 }
 
-/// For how long there has been no progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rest {
     pub since: Instant,
-    /// The process that last showed activity, and which, if that is known.
+    /// The last activity, if it is known which process showed it.
     pub by: Option<(u32, Sign)>,
     /// The processes that have computed since without progress.
     pub computing: Vec<ProcessHandle>,
@@ -124,7 +118,6 @@ impl FileCounts {
         FileCounts(counts.collect())
     }
 
-    /// Keeps the earlier counters where the kernel has denied access.
     fn fill_gaps(&mut self, before: &FileCounts) {
         for (process, io) in &mut self.0 {
             *io = io.or_else(|| *before.0.get(process)?);
@@ -143,21 +136,18 @@ impl FileCounts {
     }
 }
 
-/// The network traffic until a sample, by the inode of each socket; or of the whole host, if the
-/// kernel does not report sockets.
+/// Traffic by socket inode; of the whole host, if the kernel does not report sockets.
 #[derive(Clone, Debug)]
 struct NetCounts {
     sockets: HashMap<u64, Traffic>,
     is_host: bool,
 }
 
-/// What the traffic since an earlier sample proves.
 #[derive(Debug, PartialEq, Eq)]
 enum NetSign {
     None,
     /// Small messages over these sockets.
     Small(BTreeSet<u64>),
-    /// Content.
     Contents,
 }
 
@@ -182,7 +172,6 @@ impl NetCounts {
         counts
     }
 
-    /// The traffic since then.
     fn sign(&self, before: &NetCounts, window: Duration) -> NetSign {
         let rate = if self.is_host {
             HOST_NET_RATE
@@ -229,23 +218,21 @@ impl ActivityWatch {
         }
     }
 
-    /// Whether the next sample is due.
     pub fn is_due(&self, now: Instant) -> bool {
         now >= self.checked_at + self.pace
     }
 
-    /// Notes activity of a process.
     pub fn sign(&mut self, index: u32, sign: Sign, now: Instant) {
         self.latest_signs.insert(index, now);
         self.note_progress(now, Some((index, sign)));
     }
 
-    /// Notes that a process is not idle, which proves nothing about the job.
+    /// The process is not idle, which proves nothing about the job.
     pub fn note(&mut self, index: u32, now: Instant) {
         self.latest_signs.insert(index, now);
     }
 
-    /// Notes progress at a time, before which it no longer matters which processes computed.
+    /// Before `time` it no longer matters which processes computed.
     fn note_progress(&mut self, time: Instant, by: Option<(u32, Sign)>) {
         if time >= self.last_moved {
             (self.last_moved, self.moved_by) = (time, by);
@@ -260,18 +247,16 @@ impl ActivityWatch {
         self.latest_signs.clear();
     }
 
-    /// The last activity other than CPU time.
     pub fn last_moved(&self) -> Instant {
         self.last_moved
     }
 
-    /// The processes that have computed since the last other activity.
     pub fn computed(&self) -> Vec<ProcessHandle> {
         self.computed.keys().copied().collect()
     }
 
-    /// Since when there was no progress. `unchanged_since` returns since when a process that
-    /// computed at a time has not left its position, if that is known.
+    /// `unchanged_since` returns since when a process that computed at a time has not left its
+    /// position, if that is known.
     pub fn rest(
         &self,
         unchanged_since: impl Fn(ProcessHandle, Instant) -> Option<Instant>,
@@ -296,13 +281,12 @@ impl ActivityWatch {
         }
     }
 
-    /// For how long this process has shown no activity.
     pub fn idle_of(&self, index: u32, now: Instant) -> Duration {
         let sign = self.latest_signs.get(&index).copied().unwrap_or(self.begun);
         now.saturating_duration_since(sign)
     }
 
-    /// Samples the activity of all processes together, and of each process in `wanted`.
+    /// Samples the activity of all processes together, and of each one in `wanted`.
     pub fn examine(&mut self, running: &[Running], wanted: &BTreeSet<u32>, now: Instant) {
         let checked_at = std::mem::replace(&mut self.checked_at, now);
         let stats = procfs::stats();
@@ -367,7 +351,7 @@ impl ActivityWatch {
         }
     }
 
-    /// Whether a process computes. CPU time of children that have ended proves progress.
+    /// CPU time of children that have ended proves progress.
     fn examine_processor(
         &mut self,
         index: u32,
@@ -402,7 +386,6 @@ impl ActivityWatch {
         computes
     }
 
-    /// Whether a family reads or writes files.
     fn examine_files(
         &mut self,
         index: u32,
@@ -424,9 +407,9 @@ impl ActivityWatch {
         is_sign
     }
 
-    /// Notes whether a family transfers bytes over the network. Sockets that were not read before
-    /// count as active, because nothing is known about them. Small messages count only for a
-    /// process that does not serve others (`computes`).
+    /// Notes whether a family uses the network. Sockets that were not read before count as active,
+    /// because nothing is known about them. Small messages count only for a process that does not
+    /// serve others (`computes`).
     fn examine_net(
         &mut self,
         index: u32,
@@ -467,7 +450,6 @@ impl ActivityWatch {
     }
 }
 
-/// Whether this is more than `rate` per second.
 fn is_above(amount: u64, rate: u64, window: Duration) -> bool {
     let window = window.max(SHORTEST_STALL).as_millis();
     let window_ms = u64::try_from(window).unwrap_or(u64::MAX);

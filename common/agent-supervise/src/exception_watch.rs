@@ -1,9 +1,9 @@
 //! Finds processes that have written a traceback and nothing since, and do not end: DGL's clients
 //! wait at its exit barrier for all others, which wait for them.
 //!
-//! stderr does not show whether the exception was caught, but the stack of the process does: while
-//! the main thread of a Python is in its script, its stack has a `<module>`; when it has left the
-//! script and runs its exit handlers, it has none.
+//! stderr does not show whether the exception was caught, but the stack does: while the main thread
+//! of a Python is in its script, its stack has a `<module>`; once it has left the script and runs
+//! its exit handlers, it has none.
 
 use evidence::{Evidence, Raiser, syntax};
 use record::stacks;
@@ -13,18 +13,17 @@ use std::time::{Duration, Instant};
 use wire::stacks::ProcessStacks;
 use wire::supervise::{ProcessStream, Raised};
 
-/// Output within this time after the exception belongs to it: the rest of its message, or DGL's
-/// message that the client exits. A process that writes later has continued.
+/// Output within this time belongs to the exception: the rest of its message, or DGL's message that
+/// the client exits. A process that writes later has continued.
 const AFTERTHOUGHT: Duration = Duration::from_secs(2);
-/// How many bytes of a line are examined.
+/// How much of a line is examined.
 const LINE_BYTES: usize = 4 << 10;
-/// How many characters of a line are reported.
+/// How much of a line is reported.
 const REPORTED_CHARS: usize = 500;
 
-/// The exceptions of the processes of a host.
 #[derive(Debug)]
 pub struct ExceptionWatch {
-    /// How long a process must be silent after its traceback to be reported.
+    /// How long a process must be silent after its traceback.
     after: Duration,
     /// Whether a process that has left its script is reported at once.
     early: bool,
@@ -40,7 +39,6 @@ struct Watched {
     pending: Option<Pending>,
 }
 
-/// An exception without later output.
 #[derive(Debug)]
 struct Pending {
     exception: String,
@@ -51,17 +49,15 @@ struct Pending {
     /// How long it must be silent before its stack is read.
     examine_after: Duration,
     is_being_read: bool,
-    /// Whether it had left its script when its stack was last read; `None` before the first
-    /// reading.
+    /// Whether it had left its script at the last reading of its stack; `None` before.
     left_script: Option<bool>,
     frames: Vec<String>,
     is_reported: bool,
 }
 
-/// The next step for a process.
 #[derive(Debug, PartialEq)]
 pub enum ExceptionStep {
-    /// Read its stacks. No other step follows before [`ExceptionWatch::take_stacks`].
+    /// No other step follows before [`ExceptionWatch::take_stacks`].
     ReadStacks(u32),
     Report(Raised),
 }
@@ -111,7 +107,7 @@ impl ExceptionWatch {
         self.processes.remove(&index);
     }
 
-    /// The processes with an exception that was not reported.
+    /// The processes with an unreported exception.
     pub fn pending(&self) -> BTreeSet<u32> {
         let is_open = |watched: &Watched| {
             let pending = watched.pending.as_ref();
@@ -124,7 +120,7 @@ impl ExceptionWatch {
         open.map(|(index, _)| *index).collect()
     }
 
-    /// The steps that are due now. `idle` returns for how long a process has shown no activity.
+    /// `idle` returns for how long a process has shown no activity.
     pub fn steps(&mut self, now: Instant, idle: impl Fn(u32) -> Duration) -> Vec<ExceptionStep> {
         let (after, early) = (self.after, self.early);
         let processes = self.processes.iter_mut();
@@ -135,8 +131,8 @@ impl ExceptionWatch {
             .collect()
     }
 
-    /// Handles the stacks of a process and its children, the result of an
-    /// [`ExceptionStep::ReadStacks`]; empty if they could not be read.
+    /// Takes the result of an [`ExceptionStep::ReadStacks`]: the stacks of a process and its
+    /// children, empty if they could not be read.
     pub fn take_stacks(&mut self, index: u32, stacks: &[ProcessStacks]) {
         let watched = self.processes.get_mut(&index);
         let Some(pending) = watched.and_then(|watched| watched.pending.as_mut()) else {
@@ -144,7 +140,7 @@ impl ExceptionWatch {
         };
         pending.is_being_read = false;
         let mains: Vec<&[String]> = stacks.iter().filter_map(main_frames).collect();
-        // if nothing could be read, the result of an earlier reading still holds
+        // if nothing could be read, an earlier result still holds
         if mains.is_empty() {
             return;
         }
@@ -195,7 +191,7 @@ impl Pending {
         let is_main = self.raiser == Raiser::Main;
         let is_late = quiet >= after;
         if is_main && self.left_script != Some(true) && quiet >= self.examine_after {
-            // the stacks are read again before the report
+            // read the stacks again before the report
             self.examine_after = if is_late {
                 quiet * 2
             } else {
@@ -204,8 +200,7 @@ impl Pending {
             self.is_being_read = true;
             return Some(ExceptionStep::ReadStacks(index));
         }
-        // activity is measured with a delay; a process that has not left its script may compute
-        // silently
+        // activity is measured with a delay; a process in its script may compute silently
         let rests = idle * 2 >= quiet;
         let is_certain = self.left_script == Some(true) && (early || is_late);
         if !(is_certain || is_late && rests) {
@@ -222,7 +217,7 @@ impl Pending {
     }
 }
 
-/// The frames of the main thread of a Python; `None` for a sampler or another child.
+/// `None` for a sampler or another child.
 fn main_frames(stack: &ProcessStacks) -> Option<&[String]> {
     let frames = stack.record.main_frames()?;
     let is_child = stack.record.parent.is_some() || stacks::child(frames).is_some();

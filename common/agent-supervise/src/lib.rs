@@ -1,13 +1,13 @@
-//! Starts the processes of a job, watches them, reports their output and ends them. None of them is
+//! Starts the processes of a job, watches them, reports their output and ends them, so that none is
 //! left, whichever process is killed.
 //!
 //!     launcher ══ stdin, stdout ══> supervisor ──> host-agent run, which becomes the process
 //!
 //! [`supervisor`] is an event loop, into which a session turns that was asked to start a job; its
-//! watcher ends the job if it dies. [`members`] finds the processes of the job, and [`liveness`]
-//! reports their activity. [`socket`] answers other agents of this host: persistent [`servers`] are
-//! found by it, and [`reap`] asks the supervisors of a job before it ends the rest itself.
-//! [`start`] becomes a process of the job, whose text a [`shell`] runs.
+//! watcher ends the job if it dies. [`members`] finds the job's processes, and [`liveness`] reports
+//! their activity. [`socket`] answers other agents of this host: by it, persistent [`servers`] are
+//! found, and [`reap`] asks the supervisors of a job before it ends the rest itself. [`start`]
+//! becomes a process of the job, whose text a [`shell`] runs.
 
 mod activity_watch;
 mod exception_watch;

@@ -1,6 +1,5 @@
 //! The activity of the job on this host: reports about idle processes, exceptions and stacks. The
-//! launcher, which has the reports of all hosts, decides what they mean for the job
-//! ([`job::StallWatch`]).
+//! launcher decides what the reports of all hosts mean for the job ([`job::StallWatch`]).
 
 use super::activity_watch::{ActivityWatch, Rest};
 use super::exception_watch::{ExceptionStep, ExceptionWatch};
@@ -17,15 +16,14 @@ use wire::job::Job;
 use wire::stacks::ProcessStacks;
 use wire::supervise::{Activity, Computing, ProcessStream, StacksReported, Start};
 
-/// The limits of the interval of samples, a tenth of the stall timeout. Longer ones would detect a
-/// stall too late.
+/// The interval of samples is a tenth of the stall timeout, within these limits. A longer one would
+/// detect a stall too late.
 const QUICKEST: Duration = Duration::from_secs(1);
 const SLOWEST: Duration = Duration::from_secs(10);
 
-/// The activity of all processes of the host.
 #[derive(Debug)]
 pub struct Liveness {
-    /// The stall timeout; zero without detection of stalls.
+    /// Zero without detection of stalls.
     stall: Duration,
     activity: ActivityWatch,
     positions: PositionWatch,
@@ -48,13 +46,13 @@ impl Liveness {
         }
     }
 
-    /// Notes that a process was started, listens, or wrote something.
+    /// A process was started, listens, or wrote something.
     pub fn moved(&mut self, index: u32, sign: Sign) {
         self.activity.sign(index, sign, Instant::now());
     }
 
-    /// Notes that a process wrote something. Output of a process that serves others is no activity
-    /// of the job: it may regularly log that it runs.
+    /// Output of a process that serves others is no activity of the job: it may regularly log that
+    /// it runs.
     pub fn wrote(&mut self, index: u32, serves: bool, stream: ProcessStream, bytes: &[u8]) {
         let now = Instant::now();
         if serves {
@@ -70,7 +68,7 @@ impl Liveness {
         self.exceptions.ended(index);
     }
 
-    /// Notes that the launcher reads slowly, so that processes may be blocked on their output.
+    /// The launcher reads slowly, so that processes may be blocked on their output.
     pub fn reset_idle(&mut self) {
         self.activity.reset_idle(Instant::now());
         self.positions.clear();
@@ -80,19 +78,18 @@ impl Liveness {
         self.stack_jobs.ask(StackSubject::All);
     }
 
-    /// Begins to read the stacks of all processes, because the job has failed and will be ended;
+    /// Begins to read the stacks of all processes, because the job has failed and will be ended.
     /// [`Liveness::take_stacks`] returns them.
     pub fn survey(&mut self, job: &Job, running: &[Running]) {
         self.stack_jobs.ask(StackSubject::AtEnd);
         self.stack_jobs.begin(job, running);
     }
 
-    /// Whether the reading of [`Liveness::survey`] continues.
     pub fn is_surveying(&self) -> bool {
         self.stack_jobs.is_at_end()
     }
 
-    /// Examines the running processes; returns the events to report.
+    /// Returns the events to report.
     pub fn examine(&mut self, job: &Job, running: &[Running]) -> Vec<Event> {
         let now = Instant::now();
         let wanted = self.exceptions.pending();
@@ -128,7 +125,7 @@ impl Liveness {
         events
     }
 
-    /// Samples the positions of processes that compute without other activity, if that is due.
+    /// Samples processes that compute without other activity, if that is due.
     fn sample_positions(&mut self, now: Instant) {
         if self.needs_positions(now) && self.positions.is_due(now) {
             let computed = self.activity.computed();
@@ -145,13 +142,12 @@ impl Liveness {
         is_quiet && !self.activity.computed().is_empty()
     }
 
-    /// Since when there has been no progress.
     fn rest(&self) -> Rest {
         self.activity
             .rest(|process, computed| self.positions.unchanged_since(process, computed))
     }
 
-    /// The report that a process is active again, if the last report was that all are idle.
+    /// The report that a process is active again, if all were last reported as idle.
     pub fn move_again(&mut self) -> Option<Activity> {
         if !self.reported_idle {
             return None;
@@ -170,14 +166,14 @@ impl Liveness {
         })
     }
 
-    /// Whether this must be called more often than once a second, because stacks are being read or
+    /// Whether this must be called more than once a second, because stacks are being read or
     /// samples are more frequent.
     pub fn is_hurried(&self) -> bool {
         let has_short_limit = self.positions.pace() < Duration::from_secs(1);
         self.stack_jobs.is_reading() || has_short_limit && self.needs_positions(Instant::now())
     }
 
-    /// Handles stacks that have been read; returns the events to report.
+    /// Returns the events to report.
     pub fn take_stacks(&mut self, running: &[Running]) -> Vec<Event> {
         let Some(taken) = self.stack_jobs.take() else {
             return Vec::new();
@@ -226,7 +222,7 @@ impl Liveness {
     }
 }
 
-/// What the processes do that compute at an unchanged position.
+/// What the processes do that compute at one position.
 fn computing(processes: &[ProcessHandle], stacks: &[ProcessStacks]) -> Option<Computing> {
     let waits = |process: &ProcessHandle| {
         let belongs = |stack: &&ProcessStacks| stack.record.pid.cast_signed() == process.pid;

@@ -1,7 +1,7 @@
 //! The processes of a job: descendants of this process, and processes with the job's token.
 //!
 //! This process is a subreaper, so it adopts daemons, whatever they did to their environment and
-//! session. Processes that another daemon has started are found by the token.
+//! session. The token finds processes that another daemon has started.
 
 use host::job_processes::{self, JobProcess};
 use host::netlink;
@@ -11,20 +11,19 @@ use job::Role;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::reap::Pick;
 
-/// A running process that the supervisor has started.
 #[derive(Clone, Copy, Debug)]
 pub struct Running {
     pub index: u32,
     pub pid: i32,
     pub role: Role,
     pub rank: u32,
-    /// Whether it now works only for other processes: a graph server that listens, or a service.
+    /// Whether it works only for others now: a graph server that listens, or a service.
     pub serves: bool,
 }
 
 /// All live processes of the job that this process must end, without itself. If several hosts of
-/// the job are on this machine, each supervisor ends its descendants, and the oldest one the
-/// processes that descend from none of them, so that no signal is sent twice.
+/// the job are on this machine, each supervisor ends its descendants, and the oldest one those that
+/// descend from none, so that no signal is sent twice.
 pub fn of_job(token: &str) -> BTreeSet<ProcessHandle> {
     let own_pid = own_pid();
     let below = processes::find_below(own_pid)
@@ -50,7 +49,6 @@ pub fn of_job(token: &str) -> BTreeSet<ProcessHandle> {
     found
 }
 
-/// Those of these processes that have a selected role and rank.
 pub fn selected(token: &str, pick: &Pick) -> Vec<JobProcess> {
     let own = of_job(token);
     let mut found = job_processes::selected(pick);
@@ -58,8 +56,8 @@ pub fn selected(token: &str, pick: &Pick) -> Vec<JobProcess> {
     found
 }
 
-/// The descendants of each of these processes, given by index and process id, including itself. A
-/// descendant of several of them belongs to the closest.
+/// The descendants of each of these processes, given by index and process id, with itself. A
+/// descendant of several belongs to the closest.
 pub fn families(
     stats: &BTreeMap<i32, Stat>,
     roots: impl IntoIterator<Item = (u32, i32)>,
@@ -78,8 +76,7 @@ pub fn families(
     families
 }
 
-/// Whether the process or one of its descendants listens on a port; another process may listen on
-/// it, too.
+/// Whether the process or a descendant listens on a port. Another process may listen on it, too.
 pub fn listens(pid: i32, port: u16) -> bool {
     let ports = netlink::listening_ports();
     let wanted: Vec<u64> = ports

@@ -1,5 +1,5 @@
-//! Detects whether the kernel killed a process because memory ran out, by the counter of the
-//! process's cgroup or, without one, of the whole host.
+//! Detects whether the kernel killed a process because memory ran out, by the counter of its cgroup
+//! or, without one, of the whole host.
 
 use host::procfs::{self, cgroup::memory_groups};
 use std::collections::BTreeMap;
@@ -7,20 +7,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The file with the kernel's counter for the whole host.
+/// The counter of the whole host.
 const HOST: &str = "/proc/vmstat";
 
-/// How long a kill may explain a death. The kernel counts it before the process has ended, and a
-/// process that is large or waits for a disk takes long to end.
+/// How long a kill may explain a death. The kernel counts it before the process has ended, which
+/// takes long if the process is large or waits for a disk.
 const NEWS: Duration = Duration::from_secs(3);
 
-/// The counters at the last two calls of `age`: a kill since the earlier one may explain a death
+/// The counters at the last two calls of `age`: a kill since the earlier call may explain a death
 /// that was not reported yet.
 #[derive(Debug, Default)]
 pub struct OomWatch {
     counts: BTreeMap<PathBuf, [u64; 2]>,
     aged: Option<Instant>,
-    /// The file with the counter of each process, by its index on the host.
+    /// By the index of the process on the host.
     counter_of: BTreeMap<u32, PathBuf>,
 }
 

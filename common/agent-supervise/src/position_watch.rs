@@ -12,14 +12,13 @@ const SAMPLES: u32 = 12;
 /// its time at one line is found there by 10 samples in a row in 35 of 100 cases, but its variables
 /// change, too.
 const ENOUGH_SAMPLES: u32 = 10;
-/// The shortest time between two samples: reading a Python takes about 25 ms, and the job must not
-/// become slower.
+/// The shortest time between samples: reading a Python takes about 25 ms, and must not slow the job
+/// down.
 const QUICKEST: Duration = Duration::from_millis(400);
 /// A sample that is this late, or fails, proves nothing about the time since the last one. The
-/// limit is three times the time between two samples if that is longer.
+/// limit is three times the pace if that is longer.
 const LATE: Duration = Duration::from_secs(5);
 
-/// The positions of a host's processes that compute.
 #[derive(Debug)]
 pub struct PositionWatch {
     pace: Duration,
@@ -28,7 +27,6 @@ pub struct PositionWatch {
     seen: HashMap<ProcessHandle, Seen>,
 }
 
-/// A process at one position.
 #[derive(Debug)]
 struct Seen {
     position: Position,
@@ -59,7 +57,6 @@ impl PositionWatch {
         (self.begun, self.is_sampling) = (Some(now), true);
     }
 
-    /// Handles a sample, which has found these processes at these positions.
     pub fn end_sample(&mut self, positions: &[(ProcessHandle, Position)], now: Instant) {
         self.is_sampling = false;
         let late = self.late();

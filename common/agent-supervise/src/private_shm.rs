@@ -1,5 +1,5 @@
 //! A private /dev/shm of a job, in a mount namespace; an ordinary user needs a user namespace
-//! around it, which keeps the uid. It disappears with the last process that uses it.
+//! around it, which keeps the uid. Both disappear with the last process in them.
 
 #![expect(clippy::disallowed_methods, reason = "files of /proc")]
 
@@ -8,8 +8,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getegid, geteuid};
 use std::fs;
 
-/// Gives this process and its descendants a private /dev/shm. The process must have only one
-/// thread.
+/// Gives this process, which must have only one thread, and its descendants a private /dev/shm.
 pub fn make_shm() -> Result<(), String> {
     let (uid, gid) = (geteuid(), getegid());
     let failed = |step: &'static str| {

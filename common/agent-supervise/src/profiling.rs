@@ -19,8 +19,7 @@ pub struct Profiling {
 }
 
 impl Profiling {
-    /// Begins to record the processes of the job with this token; `None` if no thread can be
-    /// created.
+    /// `None` if no thread can be created.
     pub fn begin(wanted: RecordStacks, token: &str) -> Option<Profiling> {
         let goes_on = Arc::new(AtomicBool::new(true));
         let continues = Arc::clone(&goes_on);
@@ -38,13 +37,12 @@ impl Profiling {
 
     pub fn take_if_ended(this: &mut Option<Profiling>) -> Vec<CountedStacks> {
         let ended = this.take_if(|profiling| profiling.thread.is_finished());
-        // the thread may have panicked, because the memory of another process may contain anything
+        // the thread may have panicked, because another process's memory may contain anything
         ended.map_or_else(Vec::new, |profiling| {
             profiling.thread.join().unwrap_or_default()
         })
     }
 
-    /// Takes the profiles so far, because the job has ended.
     pub fn take_at_end(this: &mut Option<Profiling>) -> Vec<CountedStacks> {
         let until = Instant::now() + LAST_SAMPLE;
         while let Some(profiling) = this

@@ -4,7 +4,7 @@
 //! Slurm, below mpirun or below torchrun, these variables mean "rank 0 of 1" for all processes of a
 //! host, and many libraries prefer them to RANK and WORLD_SIZE: Lightning takes the rank from
 //! SLURM_PROCID, DeepSpeed from OMPI_COMM_WORLD_RANK, and mpi4py joins the job of PMIX_RANK.
-//! Variables in the record of a process (`dgl-env --env`) are kept.
+//! Variables in a process's record (`dgl-env --env`) are kept.
 
 use std::env;
 use std::process::Command;
@@ -41,8 +41,7 @@ const NAMES: [&str; 25] = [
     "ROLE_RANK",
     "ROLE_WORLD_SIZE",
 ];
-/// Prefixes of variables that are removed. `OMPI_MCA_…` and `PMIX_MCA_…` are settings of the user
-/// and are kept.
+/// `OMPI_MCA_…` and `PMIX_MCA_…` are settings of the user and are kept.
 const PREFIXES: [&str; 7] = [
     "MV2_COMM_WORLD_",
     "OMPI_COMM_WORLD_",
@@ -60,7 +59,7 @@ fn tells_a_place(name: &str) -> bool {
     NAMES.contains(&name) || has_prefix && !is_setting
 }
 
-/// Removes from the environment of a command the rank of this program in another launcher's job.
+/// Removes the rank of this program in another launcher's job.
 pub fn remove(command: &mut Command) {
     for (name, _) in env::vars_os() {
         if name.to_str().is_some_and(tells_a_place) {

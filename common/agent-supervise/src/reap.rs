@@ -1,5 +1,5 @@
-//! Shows, signals and ends the jobs on this host, and removes their remains. dgl-reap is used when
-//! the launcher of a job is gone or does not answer, so this only needs /proc.
+//! Shows, signals and ends the jobs on this host, and removes their remains. dgl-reap uses this
+//! when the launcher of a job is gone or does not answer, so it only needs /proc.
 
 use agent::output::EventOutput;
 use agent::supervisors::{self, SupervisorLink};
@@ -14,12 +14,11 @@ use std::time::Duration;
 use wire::reap::{EndJobs, Pick};
 use wire::{Event, Failure, Request};
 
-/// How long the supervisors may take to describe their processes. They need milliseconds; one that
-/// is stopped must not delay the list.
+/// How long the supervisors may take to describe their processes. They need milliseconds; a stopped
+/// one must not delay the list.
 const DESCRIBE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Reports each process, as its supervisor describes it. Processes without a supervisor that
-/// answers are examined here.
+/// Reports each process as its supervisor describes it, or examines it here if none answers.
 pub fn list(output: &EventOutput) {
     let answers = supervisors::ask_all(&supervisors::all(), &Request::ListJobs, DESCRIBE_LIMIT);
     let mut known: HashMap<u32, Found> = HashMap::new();
@@ -35,7 +34,6 @@ pub fn list(output: &EventOutput) {
     }
 }
 
-/// The facts about these processes, as far as they are alive.
 pub fn describe_all(processes: Vec<JobProcess>) -> impl Iterator<Item = Found> {
     let ports = netlink::listening_ports();
     let now_ticks = procfs::uptime_ticks();
@@ -69,13 +67,13 @@ fn describe(process: JobProcess, listening: &HashMap<u64, u16>, now_ticks: u64) 
     })
 }
 
-/// How long a supervisor may take to carry out a request of dgl-reap. It needs milliseconds; one
-/// that is stopped must not keep dgl-reap from acting.
+/// How long a supervisor may take for a request of dgl-reap. It needs milliseconds; a stopped one
+/// must not keep dgl-reap from acting.
 const SUPERVISOR_LIMIT: Duration = Duration::from_secs(3);
 
-/// Selected processes that will be signalled or ended. What the supervisor of a job signals or ends
-/// by request, it reports as dgl-reap's doing; processes whose supervisor is gone or does not
-/// answer are signalled and ended here.
+/// Selected processes that will be signalled or ended. A supervisor does that by request, and
+/// reports it as dgl-reap's doing; processes whose supervisor is gone or does not answer are
+/// signalled and ended here.
 #[derive(Default)]
 pub struct Picked {
     /// `None` before the search.
@@ -99,8 +97,7 @@ impl Picked {
             .collect();
     }
 
-    /// Passes a request on to the supervisors, without those that do not carry it out; returns
-    /// their answers.
+    /// Drops the supervisors that do not carry the request out; returns the answers.
     fn ask_supervisors(&mut self, request: &Request) -> Vec<Event> {
         let mut events = Vec::new();
         self.supervisors.retain(|_, link| {
@@ -112,7 +109,7 @@ impl Picked {
         events
     }
 
-    /// Which of these processes have a supervisor that carries out requests.
+    /// The processes with a supervisor that carries out requests.
     fn supervised(&self, processes: &[ProcessHandle]) -> BTreeSet<ProcessHandle> {
         let stats = procfs::stats();
         let is_supervised = |process: &&ProcessHandle| {
@@ -122,8 +119,7 @@ impl Picked {
         processes.iter().filter(is_supervised).copied().collect()
     }
 
-    /// Sends the signal once to each process: a second ABRT would end Python while it prints its
-    /// stacks.
+    /// Signals each process once: a second ABRT would end Python while it prints its stacks.
     pub fn signal(
         &mut self,
         wanted: &wire::reap::Signal,
@@ -161,8 +157,8 @@ impl Picked {
         Ok(())
     }
 
-    /// Ends jobs, all at the same time, and reports each. There is no new search before the
-    /// selected processes got TERM, because other hosts send TERM at the same moment.
+    /// Ends jobs, all at the same time, and reports each. Searches again only after the selected
+    /// processes got TERM, because other hosts send TERM at the same moment.
     pub fn end(&mut self, wanted: &EndJobs, output: &EventOutput) {
         if self.processes.is_none() {
             self.pick(&Pick {
@@ -212,7 +208,6 @@ impl Picked {
     }
 }
 
-/// Notes the files in /dev/shm that these processes map, for each job.
 fn note_shm(found: &[MemberProcess], jobs: &mut BTreeMap<String, (Reaped, BTreeSet<ShmFile>)>) {
     for member in found {
         if let Some((_, files)) = jobs.get_mut(&member.token) {

@@ -1,6 +1,6 @@
-//! Persistent graph servers on this host. On its socket ([`crate::socket`]), their
-//! supervisor answers with the settings that trainers must share with the servers, with the number
-//! of a new group of trainers and, to clients that wait for it, with the end of the servers.
+//! Persistent graph servers on this host. On its socket ([`crate::socket`]), their supervisor
+//! answers with the settings that trainers must share, with the number of a new group of trainers
+//! and, to clients that wait for it, with the end of the servers.
 
 use agent::supervisors::{self, NoAnswer, SupervisorSocket};
 use host::abstract_socket::has_hung_up;
@@ -22,27 +22,26 @@ use wire::servers::{
 };
 use wire::{Event, Failure, Request, Text};
 
-/// How long the supervisor of servers may take to answer. It may be starved by the threads of the
-/// servers, or stopped for a moment; as long as it lives, the answer comes on the same connection.
+/// How long the supervisor of servers may take to answer. The servers' threads may starve it, or it
+/// may be stopped for a moment; as long as it lives, the answer comes on the same connection.
 /// Shorter than the launcher waits for this agent.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// How long to wait for the end of servers: ten years, longer than any job.
+/// Ten years, longer than any job.
 const UNTIL_END: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// How long an ending job waits for the report that its servers have ended, too.
 const END_LIMIT: Duration = Duration::from_millis(200);
-/// The most clients that wait for the end of servers: one for each group of trainers that runs.
-/// Each keeps a descriptor of the supervisor.
+/// The most clients that wait for the end of servers: one for each running group of trainers. Each
+/// keeps a descriptor of the supervisor.
 const MAX_WAITING: usize = 256;
 /// The first port for the rendezvous of a group; host-probe plans with lower ones.
 const FIRST_PORT: u32 = 29_500;
-/// The distance of the ports of two groups, so that groups that begin at the same moment choose
-/// different ones.
+/// The distance between the ports of two groups, so that groups that begin at the same moment
+/// choose different ones.
 const PORT_STEP: u32 = 100;
-/// The last port for the rendezvous of a group.
 const LAST_PORT: u32 = 32_000;
 
-/// The settings that servers and their trainers must share, with the hash of its content in place
-/// of each file, empty if it cannot be read.
+/// The settings that servers and trainers must share, with each file replaced by the hash of its
+/// content, empty if it cannot be read.
 pub fn facts(data: &Data) -> Data {
     let hash = |path: &Text| {
         let content = fs::read(Path::new(&data.folder.0).join(&path.0));
@@ -57,7 +56,6 @@ pub fn facts(data: &Data) -> Data {
     }
 }
 
-/// Reports whether servers for trainers with these settings run.
 pub fn find(wanted: &Find) -> Result<Event, Failure> {
     let request = Request::FindServers(Box::new(wanted.clone()));
     let state = match ask(&wanted.servers, &request)? {
@@ -75,14 +73,14 @@ pub fn take_group(servers: &ServersOnHost) -> Result<Event, Failure> {
     answer.ok_or_else(|| Failure::new(format!("its graph servers {} have ended", servers.name)))
 }
 
-/// The supervisors of these servers. While servers end, there may be that of their successors, too.
+/// Servers that are ending and their successors may each have one.
 fn sockets_of(servers: &ServersOnHost) -> impl Iterator<Item = SupervisorSocket> {
     let ServersOnHost { name, address } = servers.clone();
     let sockets = supervisors::all().into_iter();
     sockets.filter(move |socket| socket.job == name && socket.address == address)
 }
 
-/// The answer of the servers' supervisor; `None` if this user has none.
+/// `None` if this user has no supervisor of them.
 fn ask(servers: &ServersOnHost, request: &Request) -> Result<Option<Event>, Failure> {
     for socket in sockets_of(servers) {
         match socket.ask(request, ANSWER_LIMIT) {
@@ -101,13 +99,11 @@ fn ask(servers: &ServersOnHost, request: &Request) -> Result<Option<Event>, Fail
     Ok(None)
 }
 
-/// What the supervisor of a job tells about its persistent graph servers.
 #[derive(Debug, Default)]
 pub struct ServedServers {
     state: Mutex<Option<ServedState>>,
 }
 
-/// Persistent graph servers, for their clients.
 #[derive(Debug, Default)]
 struct ServedState {
     /// `None` until the files were read.
@@ -120,7 +116,6 @@ struct ServedState {
 }
 
 impl ServedServers {
-    /// Those with these settings, or none.
     pub fn begin(served: Option<&Find>) -> Arc<ServedServers> {
         let servers = Arc::new(ServedServers {
             state: Mutex::new(served.map(|_| ServedState::default())),
@@ -146,7 +141,7 @@ impl ServedServers {
         self.with(|state| state.listens = true);
     }
 
-    /// Notes why the servers end, and tells those that wait for it.
+    /// Also tells the clients that wait for the end.
     pub fn end(&self, ending: &Ending) {
         let ended = ServersEnded {
             failure: ending.failure.clone(),
@@ -170,13 +165,12 @@ impl ServedServers {
         answered.ok_or_else(|| Failure::new("no persistent graph servers run in this job"))
     }
 
-    /// How many groups of trainers have used the servers, if any has.
+    /// `None` if no group has used them.
     pub fn groups(&self) -> Option<u32> {
         let groups = self.with(|state| state.groups);
         groups.filter(|groups| *groups > 0)
     }
 
-    /// Tells a client when the servers end.
     pub fn await_end(&self, mut client: UnixStream) -> io::Result<()> {
         // a client that does not read must not delay the end of the servers
         client.set_nonblocking(true)?;
@@ -209,7 +203,7 @@ impl ServedState {
         }
     }
 
-    /// Assigns a new group of trainers its number, and a port for torch's rendezvous.
+    /// Also chooses a port for torch's rendezvous.
     fn take_group(&mut self) -> TrainerGroup {
         let number = self.groups;
         self.groups += 1;
@@ -219,14 +213,13 @@ impl ServedState {
     }
 }
 
-/// The answer to a client that waits for the end of servers.
 fn report(ended: &ServersEnded) -> Vec<u8> {
     let mut answer = codec::encode(&Event::ServersEnded(ended.clone()), &[]);
     answer.extend(codec::encode(&Event::Done, &[]));
     answer
 }
 
-/// A port on which no process listens; if there is none, the last one that was tried.
+/// A port on which no process listens, or else the last one tried.
 fn free_port(group: u32, taken: &[u16]) -> u16 {
     let first = FIRST_PORT + group % PORT_STEP;
     let mut ports = (first..=LAST_PORT)
@@ -236,11 +229,10 @@ fn free_port(group: u32, taken: &[u16]) -> u16 {
     ports.find(|port| !taken.contains(port)).unwrap_or(last)
 }
 
-/// The graph servers that a job uses. A thread waits for their end.
+/// A thread waits for their end.
 pub struct UsedServers(Receiver<ServersEnded>);
 
 impl UsedServers {
-    /// Begins to use these servers, for a job on this host.
     pub fn new(servers: &ServersOnHost, host: u32) -> Option<UsedServers> {
         let (sender, ended) = channel();
         let servers = servers.clone();
@@ -259,7 +251,7 @@ impl UsedServers {
         Some(UsedServers(ended))
     }
 
-    /// Why they have ended or are about to end; `None` while they live.
+    /// Why they have ended or are about to; `None` while they live.
     pub fn ending(&self) -> Option<ServersEnded> {
         self.0.try_recv().ok()
     }
@@ -270,8 +262,7 @@ impl UsedServers {
     }
 }
 
-/// Waits for the end of servers, as long as their supervisor lives; returns `None` if it is not
-/// reported.
+/// Returns `None` if the supervisor is gone without a report.
 fn await_end(servers: &ServersOnHost) -> Option<ServersEnded> {
     sockets_of(servers).find_map(|socket| {
         let answer = socket.ask(&Request::AwaitServersEnd, UNTIL_END);

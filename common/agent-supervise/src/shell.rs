@@ -1,9 +1,9 @@
 //! Runs the user's shell text with the same meaning on each host.
 //!
 //! Shells read start-up files even with `-c`: zsh and fish always, bash below sshd. These would
-//! override variables of the process record on some hosts but not on others, so the shell sets the
-//! record's environment again. It takes the text for that from its environment, because every user
-//! of the host can read its command line.
+//! override variables of the process record on some hosts only, so the shell sets the record's
+//! environment again. It takes the text for that from its environment, because every user of the
+//! host can read its command line.
 
 use crate::ranks;
 use agent::job::HostProcess;
@@ -58,13 +58,13 @@ pub fn replaced_by() -> Option<String> {
     names.iter().find_map(found)
 }
 
-/// How long to wait for a setup and a Python: activating conda takes seconds, and after this time
-/// it hangs. The tool that asks waits a little longer.
+/// How long to wait for a setup and a Python: activating conda takes seconds; after this time it
+/// hangs. The tool that asks waits a little longer.
 pub const ASK_LIMIT: Duration = Duration::from_secs(50);
 /// How much output of a setup and a Python is kept.
 const MAX_OUTPUT: usize = 256 << 10;
 
-/// The variable with the text that sets the variables; the text removes it.
+/// The text that sets the variables, and removes this one.
 const EXPORTS: &str = "DGL_TOOLS_EXPORTS";
 /// The prefix of variables with copies of the values; a number follows. One string with all values
 /// could be longer than the kernel accepts (128 KiB).
@@ -76,7 +76,7 @@ pub struct Invocation {
 }
 
 impl Invocation {
-    /// Executes this in a directory, and returns its output.
+    /// Returns its output.
     pub fn ask(self, folder: &Path) -> io::Result<Answer> {
         let [program, arguments @ ..] = &self.words[..] else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -88,7 +88,6 @@ impl Invocation {
     }
 }
 
-/// The program of a process: its words, or the user's shell with a text.
 pub fn invocation(process: &HostProcess) -> Invocation {
     match (&process.command, &process.record.setup) {
         (Command::Words(words), None) => Invocation {
@@ -100,7 +99,7 @@ pub fn invocation(process: &HostProcess) -> Invocation {
     }
 }
 
-/// The user's shell, which sets these variables and then runs a setup and a text.
+/// The user's shell sets these variables, then runs a setup and a text.
 pub fn in_shell(env: &[(String, Text)], setup: Option<&str>, text: &[u8]) -> Invocation {
     let shell = user_shell();
     let (mut script, mut env) = (Vec::new(), env.to_vec());

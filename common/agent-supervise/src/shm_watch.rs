@@ -15,12 +15,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 const FOLDER: &str = "/dev/shm";
-/// The delay of the first scan after a change of the names: a file is mapped right after its
-/// creation.
+/// From a change of the names to the first scan: a file is mapped right after its creation.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
-/// How often to scan in any case, because files of an earlier job may be opened at any time.
+/// How often to scan in any case: files of an earlier job may be opened at any time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// How often to compare the names if the host has no more inotify instances.
+/// How often to compare names if the host has no more inotify instances.
 const WITHOUT_EVENTS: Duration = Duration::from_millis(200);
 /// Scans may use this fraction of a processor, however fast other programs create and remove files;
 /// but while names change, they are never further apart than the second number.
@@ -29,9 +28,9 @@ const LONGEST_REST: Duration = Duration::from_secs(1);
 
 pub struct ShmWatch {
     files: BTreeSet<ShmFile>,
-    /// Files of DGL that existed before the job and that no process mapped.
+    /// Files of DGL from before the job that no process mapped.
     before: BTreeSet<ShmFile>,
-    /// Reports new names; `None` if the host has no more inotify instances.
+    /// `None` if the host has no more inotify instances.
     events: Option<Inotify>,
     /// Whether it has reported one since the names were read.
     has_new_name: bool,
@@ -59,7 +58,7 @@ impl ShmWatch {
         }
     }
 
-    /// The descriptor that is readable when there is a new name.
+    /// Readable when there is a new name.
     pub fn wait_for(&self) -> Option<BorrowedFd<'_>> {
         let events = self.events.as_ref().filter(|_| !self.has_new_name);
         events.map(AsFd::as_fd)
@@ -70,7 +69,6 @@ impl ShmWatch {
         self.earliest = self.earliest.max(Instant::now() + SHORTEST_PAUSE);
     }
 
-    /// When [`ShmWatch::scan_if_due`] must be called.
     pub fn due(&self) -> Instant {
         if self.has_new_name || self.events.is_none() {
             self.earliest.min(self.next_scan)
@@ -79,7 +77,7 @@ impl ShmWatch {
         }
     }
 
-    /// Scans the job's processes if that is due; returns new files.
+    /// Returns new files.
     pub fn scan_if_due(
         &mut self,
         members: impl FnOnce() -> BTreeSet<ProcessHandle>,
@@ -112,7 +110,7 @@ impl ShmWatch {
             .collect()
     }
 
-    /// Reads the names; returns whether they have changed.
+    /// Returns whether the names have changed.
     fn read_names(&mut self, now: Instant) -> bool {
         self.has_new_name = false;
         match &self.events {
@@ -129,14 +127,14 @@ impl ShmWatch {
         is_new
     }
 
-    /// Adds files of DGL that appeared while the job ran and that no process maps: a server that
-    /// failed while loading leaves such files.
+    /// Adds unmapped files of DGL that appeared while the job ran: a server that failed while
+    /// loading leaves some.
     pub fn take_unseen(&mut self) {
         self.files
             .extend(shm::stale_files().difference(&self.before).cloned());
     }
 
-    /// Removes the files that no process maps; returns how many.
+    /// Removes only unmapped files; returns how many.
     pub fn remove(&mut self) -> u32 {
         shm::remove_unmapped(&self.files)
     }
@@ -150,7 +148,6 @@ fn used_cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Reports files that are created in /dev/shm or renamed into it.
 fn events() -> Option<Inotify> {
     let events = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).ok()?;
     let wanted = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO;

@@ -1,7 +1,6 @@
-//! The socket of a supervisor: an abstract Unix socket on which it answers requests of this user's
-//! agents on this host ([`agent::supervisors`]), about its own processes alone. A client sends
-//! requests and gets events, as over stdin and stdout. Threads answer, so that no client delays the
-//! job.
+//! The abstract Unix socket on which a supervisor answers requests of this user's agents on this
+//! host ([`agent::supervisors`]), about its own processes alone. A client sends requests and gets
+//! events, as over stdin and stdout. Threads answer, so that no client delays the job.
 
 use super::members;
 use crate::reap;
@@ -32,23 +31,22 @@ use wire::reap::Pick;
 use wire::{Event, Failure, Request};
 
 /// How long a client may take to send a request or to take a part of the answer, because each keeps
-/// a thread. Agents do both at once, but for those of dgl-reap: between two requests they wait for
+/// a thread. Agents do both at once, except those of dgl-reap: between two requests they wait for
 /// other hosts, which may search for processes for 15 s.
 const CLIENT_LIMIT: Duration = Duration::from_secs(30);
 /// How long the main thread may take to carry out an order. It needs milliseconds.
 const ORDER_LIMIT: Duration = Duration::from_secs(2);
-/// How many clients are answered at once; others wait in the queue of the socket. More tools than
-/// this are hardly used on a host in the same second, and each takes a thread and a descriptor.
+/// How many clients are answered at once, each by a thread with a descriptor; others wait in the
+/// queue of the socket. More tools hardly run on a host in the same second.
 const AT_ONCE: usize = 16;
 /// How many threads may read stacks for clients. A reading may hang in the kernel; the others are
 /// for clients that ask something else.
 const MOST_READERS: usize = 12;
-/// How often to check whether one of them has been answered.
+/// How often to check whether a client was answered.
 const PACE: Duration = Duration::from_millis(20);
 /// How long to wait before another attempt if there is no free descriptor.
 const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(100);
 
-/// What the answers to clients are made of.
 #[derive(Debug)]
 pub struct JobAnswers {
     pub servers: Arc<ServedServers>,
@@ -61,16 +59,14 @@ pub struct JobAnswers {
     ordered: PipeWriter,
 }
 
-/// An order for the main thread: only that one signals and ends processes, so that it knows why
-/// they end.
+/// Only the main thread signals and ends processes, so that it knows why they end.
 #[derive(Debug)]
 pub struct Order {
     pub task: Task,
-    /// Gets the number of processes that were signalled, once the order was carried out.
+    /// Gets the number of signalled processes, once the order was carried out.
     pub reply: Sender<usize>,
 }
 
-/// What an order asks for.
 #[derive(Debug)]
 pub enum Task {
     /// A dgl-reap is about to signal or end processes, here or on other hosts.
@@ -82,7 +78,7 @@ pub enum Task {
     End(Duration),
 }
 
-/// The processes that a client has picked. While it exists, an end of the job waits for dgl-reap.
+/// While this exists, an end of the job waits for dgl-reap.
 struct HeldProcesses<'a> {
     answers: &'a JobAnswers,
     processes: Vec<ProcessHandle>,
@@ -95,7 +91,7 @@ impl Drop for HeldProcesses<'_> {
 }
 
 impl JobAnswers {
-    /// Also returns the receiver of orders, and a pipe that gets a byte for each of them.
+    /// The pipe gets a byte for each order.
     pub fn new(
         job: &Job,
         servers: Arc<ServedServers>,
@@ -132,7 +128,7 @@ impl JobAnswers {
         done.ok_or_else(|| Failure::new("the job's supervisor is stopped or busy"))
     }
 
-    /// Answers one request of a client, which may have picked processes.
+    /// The client may have picked processes.
     fn answer<'a>(
         &'a self,
         request: &Request,
@@ -219,7 +215,7 @@ pub struct JobSocket {
 }
 
 impl JobSocket {
-    /// Listens for the job. `None` if that fails, because the job can run without it.
+    /// `None` if the socket cannot be opened, because the job can run without it.
     pub fn open(answers: &Arc<JobAnswers>) -> Option<JobSocket> {
         let name = SupervisorSocket::own(&answers.job).name();
         let address = SocketAddr::from_abstract_name(name).ok()?;
@@ -247,7 +243,7 @@ fn accept(listener: &UnixListener, answers: &Arc<JobAnswers>, stopped: &PipeRead
         }
         match listener.accept() {
             Ok((stream, _)) => clients.extend(serve_apart(stream, answers)),
-            // without a pause, poll would report the same connection until a descriptor is free
+            // without a pause, poll would report the connection again until a descriptor is free
             Err(error) if error.kind() != ErrorKind::WouldBlock => {
                 std::thread::sleep(NO_DESCRIPTOR_PAUSE);
             }
@@ -256,7 +252,7 @@ fn accept(listener: &UnixListener, answers: &Arc<JobAnswers>, stopped: &PipeRead
     }
 }
 
-/// Serves a client in a thread; `None` without one, which closes the connection.
+/// `None` without a thread, which closes the connection.
 fn serve_apart(stream: UnixStream, answers: &Arc<JobAnswers>) -> Option<JoinHandle<()>> {
     let answers = Arc::clone(answers);
     let work = move || {

@@ -1,5 +1,5 @@
-//! Reads the stacks of the job's processes for the launcher, in a thread, because it takes about
-//! 25 ms per Python.
+//! Reads the stacks of the job's processes for the launcher, in a thread, because a Python takes
+//! about 25 ms.
 
 use super::members::{self, Running};
 use agent_stacks::position::{self, Position};
@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use wire::job::Job;
 use wire::stacks::ProcessStacks;
 
-/// How many requests for one process may wait; further ones are dropped.
+/// Requests for one process that may wait; further ones are dropped.
 const MAX_WAITING: usize = 16;
 /// How long reading all processes of a host may take; even a busy host needs less.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How many processes are read before the end of a job: as many as fit, at 25 ms each.
+/// How many processes are read before the end of a job, at 25 ms each.
 const MAX_AT_END: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,14 +67,14 @@ pub struct StackJobs {
 struct StackJob {
     subject: StackSubject,
     begun: Instant,
-    /// `None` if it could not be created.
+    /// `None` if no thread could be created.
     thread: Option<JoinHandle<()>>,
     found: Receiver<ReadByThread>,
 }
 
 impl StackJobs {
-    /// Requests a reading as soon as possible; returns `false` if too many others wait. A request
-    /// for all processes is never refused, because the launcher waits for its answer.
+    /// Returns `false` if too many readings wait. A request for all processes is never refused,
+    /// because the launcher waits for its answer.
     pub fn ask(&mut self, subject: StackSubject) -> bool {
         if self.waiting.contains(&subject) {
             return true;
@@ -91,7 +91,7 @@ impl StackJobs {
         has_room
     }
 
-    /// Begins the next reading, unless there is none or one is running.
+    /// Does nothing if a reading is running.
     pub fn begin(&mut self, job: &Job, running: &[Running]) {
         if self.current.is_some() {
             return;
@@ -117,7 +117,7 @@ impl StackJobs {
         self.current.is_some()
     }
 
-    /// Whether the reading before the end of the job is not finished.
+    /// Whether the reading before the end of the job is unfinished.
     pub fn is_at_end(&self) -> bool {
         let current = self.current.iter().map(|job| &job.subject);
         let mut unfinished = current.chain(&self.waiting);
@@ -154,7 +154,7 @@ impl StackJobs {
     }
 }
 
-/// Reads in a thread; `None` if none can be created.
+/// `None` if no thread can be created.
 fn spawn(
     job: &Job,
     running: &[Running],

@@ -1,6 +1,5 @@
 //! Starts a process of a job. Between fork and exec this program runs once more, as `host-agent
-//! run`: it does what must happen there (a new session, the working directory) and then becomes the
-//! command.
+//! run`: it makes a session, enters the working directory, and then becomes the command.
 
 use crate::{ranks, shell};
 use agent::job::HostProcess;
@@ -42,7 +41,7 @@ pub fn start(job: &Job, process: &HostProcess) -> io::Result<(Child, Pipes)> {
     Ok((command.spawn()?, pipes))
 }
 
-/// This program again, with the arguments and variables of a process.
+/// This program again, for a process.
 fn command(job: &Job, process: &HostProcess, act: &str) -> Command {
     let role = process.record.role;
     let mut command = Command::new("/proc/self/exe");
@@ -65,7 +64,7 @@ fn command(job: &Job, process: &HostProcess, act: &str) -> Command {
 }
 
 /// Whether the kernel accepts the arguments and variables of a process: starts `host-agent fits`
-/// with them, which ends at once.
+/// with them, which exits at once.
 pub fn fits(job: &Job, process: &HostProcess) -> bool {
     let status = command(job, process, "fits").status();
     !matches!(status, Err(error) if error.kind() == io::ErrorKind::ArgumentListTooLong)
@@ -74,11 +73,12 @@ pub fn fits(job: &Job, process: &HostProcess) -> bool {
 /// `host-agent run CPUS FOLDER WORD…`: becomes the command, bound to these processors (`-` for
 /// all), in a directory relative to that of the login.
 pub fn run(cpus: &OsStr, folder: &OsStr, words: &[OsString]) -> ExitCode {
-    // if run by hand, it may lead a group already, and remains in it
+    // if run by hand, it may lead a group already
     let _ = setsid();
-    // the supervisor has blocked signals that are meant for the processes, which programs inherit
+    // the supervisor has blocked signals that are meant for the processes, and programs inherit
+    // that
     let _ = SigSet::all().thread_unblock();
-    // a second safeguard besides the watcher, which ends everything that is left
+    // a second safeguard besides the watcher, which ends all that is left
     let parent = getppid();
     let _ = prctl::set_pdeathsig(Signal::SIGTERM);
     if getppid() != parent {
@@ -104,7 +104,7 @@ pub fn run(cpus: &OsStr, folder: &OsStr, words: &[OsString]) -> ExitCode {
         "host-agent: {}: {error}",
         String::from_utf8_lossy(program.as_bytes())
     );
-    // the exit statuses of a shell for a missing command, and for one that cannot be executed
+    // a shell's exit statuses for a missing command, and for one that cannot be executed
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound {
         127
     } else {

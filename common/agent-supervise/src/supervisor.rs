@@ -1,5 +1,5 @@
 //! The supervisor: one event loop, in which nothing blocks. It reads requests of the launcher on
-//! stdin and writes events to stdout. [`Supervision`] decides what to do, and [`ThisHost`] does it.
+//! stdin and writes events to stdout. [`Supervision`] decides, and [`ThisHost`] acts.
 
 use super::private_shm;
 use super::socket::{Order, Task};
@@ -26,13 +26,13 @@ use wire::job::Job;
 use wire::supervise::Start;
 use wire::{Event, Failure};
 
-/// The description that a session leaves for the supervisor into which it turns: the job, its
-/// processes, their start, and the bytes that were read from stdin after that.
+/// What a session leaves for the supervisor into which it turns: the job, its processes, their
+/// start, and the bytes that were read from stdin after that.
 pub type Description = (Job, Vec<Process>, Start, Vec<u8>);
 
-/// Turns a session into the supervisor of a job: the same process, but executed again, with one
-/// thread, as a new namespace requires, and with a mark in its environment by which others find it.
-/// Returns why that failed.
+/// Turns a session into the supervisor of a job: the same process executes this program again, with
+/// one thread, as a new namespace requires, and with a mark in its environment by which others find
+/// it. Returns why that failed.
 pub fn become_supervisor(description: &Description, mut watcher: WatcherLink) -> Failure {
     let (job, ..) = description;
     if let Err(failure) = watcher.ask(&Note::Supervise(job.clone())) {
@@ -126,7 +126,7 @@ fn run(mut supervision: Supervision<ThisHost>) -> io::Result<()> {
                     }
                 }
                 Ready::Stdin => read_requests(&mut supervision, now),
-                // with nothing to write, it is ready because the launcher no longer reads
+                // with nothing to write, this means that the launcher no longer reads
                 Ready::Stdout if supervision.outbox.is_empty() => supervision.launcher_is_gone(),
                 // not through the buffer of std, which would keep an incomplete line
                 Ready::Stdout => supervision
@@ -157,7 +157,7 @@ fn carry_out(supervision: &mut Supervision<ThisHost>, order: Order, now: Instant
         }
         Task::End(grace) => supervision.end_by_dgl_reap(grace, now),
     }
-    // without a receiver, the client has not waited
+    // there is no receiver if the client has not waited
     let _ = order.reply.send(processes);
 }
 

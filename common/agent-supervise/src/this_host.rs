@@ -1,5 +1,4 @@
-//! This host, for the supervision of a job: the processes with their pipes, and the watches over
-//! them.
+//! This host, for the supervision of a job: the processes with their pipes, and the watches.
 
 use super::liveness::Liveness;
 use super::members::{self, Running};
@@ -38,7 +37,7 @@ use wire::servers::ServersEnded;
 use wire::supervise::{Exited, Listening, ProcessStream, Start};
 use wire::{Event, Request};
 
-/// How much to read from a pipe at once: its whole content.
+/// The whole content of a pipe.
 const READ_AT_ONCE: usize = 64 << 10;
 
 struct Supervised {
@@ -46,14 +45,13 @@ struct Supervised {
     /// `None` after its status was taken.
     child: Option<Child>,
     pid: u32,
-    /// Its open streams.
     pipes: Pipes,
     /// The port on which it will listen; `None` once it does.
     awaited: Option<u16>,
 }
 
 impl Supervised {
-    /// Whether it only serves other processes; a graph server does once it listens. Its activity is
+    /// Whether it only serves others, as a graph server does once it listens. Its activity is
     /// theirs.
     fn serves(&self) -> bool {
         let Process { service, port, .. } = self.process.record;
@@ -61,28 +59,26 @@ impl Supervised {
     }
 }
 
-/// The host of the supervised processes.
 pub struct ThisHost {
     job: Job,
-    /// The processes, in the order of their indices.
+    /// In the order of their indices.
     processes: Vec<Supervised>,
     signals: SignalFd,
-    /// The pipe to the watcher, which needs the notes if this process is killed.
+    /// The watcher needs the notes if this process is killed.
     notes: File,
     watcher: Pid,
     shm: ShmWatch,
     oom: OomWatch,
     liveness: Liveness,
-    /// The recording of stacks for the launcher.
     profiling: Option<Profiling>,
-    /// The graph servers that the job uses, until their end was reported.
+    /// `None` once their end was reported.
     used_servers: Option<UsedServers>,
     /// Whether the processes are persistent graph servers.
     stays: bool,
     /// What agents on this host are answered over the socket.
     answers: Arc<JobAnswers>,
     _socket: Option<JobSocket>,
-    /// What those agents ask of this thread, and a pipe that has a byte for each of these orders.
+    /// What those agents ask of this thread; the pipe has a byte for each order.
     orders: Receiver<Order>,
     ordered: PipeReader,
     /// The index of the process whose pipes are read first, which changes in each round.
@@ -103,7 +99,6 @@ pub enum Ready {
 }
 
 impl ThisHost {
-    /// Begins to watch the host for a job that is about to start.
     pub fn begin(
         job: Job,
         start: &Start,
@@ -135,12 +130,11 @@ impl ThisHost {
         })
     }
 
-    /// When [`ThisHost::note_files`] must be called.
+    /// When to call [`ThisHost::note_files`].
     pub fn files_due(&self) -> Instant {
         self.shm.due()
     }
 
-    /// Waits until something is ready, or until the given time.
     pub fn wait(&mut self, outbox: &Outbox, until: Instant) -> io::Result<Vec<Ready>> {
         const READABLE: PollFlags = PollFlags::POLLIN;
         let (stdin, stdout) = (io::stdin(), io::stdout());
@@ -186,20 +180,18 @@ impl ThisHost {
         Ok(ready.map(|((ready, ..), _)| *ready).collect())
     }
 
-    /// Takes the signals that have arrived.
     pub fn take_signals(&self) {
         while let Ok(Some(_)) = self.signals.read_signal() {}
     }
 
-    /// Takes the next order; call this once the pipe has a byte.
+    /// Call this once the pipe has a byte.
     pub fn take_order(&mut self) -> Option<Order> {
         let _ = self.ordered.read(&mut [0]);
         self.orders.try_recv().ok()
     }
 
-    /// Sends a signal once to each of these processes: a second ABRT would end Python while it
-    /// prints its stacks. Returns how many got it, and the started processes among their ancestors
-    /// or themselves.
+    /// Signals each process once: a second ABRT would end Python while it prints its stacks.
+    /// Returns how many got it, and the started processes among them and their ancestors.
     pub fn signal_picked(
         &self,
         picked: &[ProcessHandle],
@@ -217,19 +209,16 @@ impl ThisHost {
         (signalled.len(), indices)
     }
 
-    /// Notes that there is a new name in /dev/shm.
     pub fn note_new_name(&mut self) {
         self.shm.note_new_name();
     }
 
-    /// Scans for new files in /dev/shm if it is time.
     pub fn note_files(&mut self) {
         let token = &self.job.token;
         let files = self.shm.scan_if_due(|| members::of_job(token));
         self.note(files);
     }
 
-    /// Sends notes about new files in /dev/shm to the watcher.
     fn note(&mut self, files: Vec<ShmFile>) {
         for file in files {
             let _ = tell(&self.notes, &Note::Shm(file));
@@ -256,7 +245,6 @@ impl ThisHost {
         alive.map(running).collect()
     }
 
-    /// Reports the processes that have begun to listen.
     fn check_ports(&mut self, events: &mut Vec<Event>) {
         for supervised in &mut self.processes {
             let index = supervised.process.index;
@@ -454,7 +442,7 @@ impl SupervisedHost for ThisHost {
     }
 
     fn begin_end(&mut self) {
-        // the mappings of processes can only be read while they are alive
+        // mappings can only be read while the processes are alive
         let files = self.shm.scan(&members::of_job(&self.job.token));
         self.note(files);
     }

@@ -6,10 +6,9 @@ use std::path::Path;
 use wire::job::Job;
 use wire::{Failure, Text};
 
-/// A process of the job on this host.
 #[derive(Debug)]
 pub struct HostProcess {
-    /// The index of the process on this host, which events use.
+    /// Events use it.
     pub index: u32,
     pub record: Process,
     pub command: Command,
@@ -30,7 +29,7 @@ impl HostProcess {
         })
     }
 
-    /// The directory in which the process starts, relative to the home of the login.
+    /// Relative to the home of the login.
     pub fn folder(&self) -> &Path {
         Path::new(self.record.cwd.as_deref().unwrap_or("."))
     }
@@ -41,7 +40,6 @@ impl HostProcess {
     }
 }
 
-/// The job as described so far.
 #[derive(Debug)]
 pub struct DescribedJob {
     pub job: Job,

@@ -18,10 +18,9 @@ use wire::files::Receive;
 use wire::job::Job;
 use wire::preflight::Taken;
 
-/// A note to the watcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Note {
-    /// The session claims this for a job; the answer lists the jobs that hold a part of it.
+    /// The answer lists the jobs that hold a part of this.
     Claim(Job, Claim),
     /// The job has claimed all of its hosts.
     Confirm,
@@ -34,25 +33,24 @@ pub enum Note {
     PushFolder(Receive),
 }
 
-/// What a job claims on a host besides its name. Either everything is claimed or nothing.
+/// What a job claims on a host besides its name: everything or nothing.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Claim {
-    /// The ports that its processes will listen on.
+    /// Its processes will listen on them.
     pub ports: Vec<Port>,
     /// Whether the job has graph servers that use the host's own /dev/shm, which two jobs of DGL
     /// cannot share.
     pub shared_memory: bool,
 }
 
-/// A port on which a process will listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Port {
     pub port: u16,
-    /// The address to which it is bound; `None` for any address of the host.
+    /// `None` for any address of the host.
     pub address: Option<Ipv4Addr>,
 }
 
-/// The link of a session to its watcher: its ends of the pipes.
+/// The session's ends of the pipes.
 #[derive(Debug)]
 pub struct WatcherLink {
     /// The pipe for notes, for the program that the session becomes.
@@ -61,7 +59,7 @@ pub struct WatcherLink {
 }
 
 impl WatcherLink {
-    /// Adopts the descriptors with these numbers.
+    /// Adopts these descriptors.
     pub fn inherited(notes: &str, answers: &str) -> io::Result<WatcherLink> {
         Ok(WatcherLink {
             notes: take_over(notes, File::options().write(true))?,
@@ -83,13 +81,13 @@ pub fn tell(mut notes: &File, note: &Note) -> io::Result<()> {
     notes.write_all(&line)
 }
 
-/// Lets the next program inherit a descriptor; returns the number by which it adopts it.
+/// The next program inherits the descriptor, and adopts it by the returned number.
 pub fn hand_over(descriptor: &impl AsFd) -> io::Result<String> {
     fcntl(descriptor, FcntlArg::F_SETFD(FdFlag::empty()))?;
     Ok(descriptor.as_fd().as_raw_fd().to_string())
 }
 
-/// Adopts a descriptor, so that no other program inherits it.
+/// No other program inherits the descriptor then.
 pub fn take_over(number: &str, options: &OpenOptions) -> io::Result<File> {
     let file = options.open(format!("/proc/self/fd/{number}"))?;
     nix::unistd::close(number.parse::<i32>().map_err(io::Error::other)?)?;

@@ -16,8 +16,7 @@ use wire::{Event, codec};
 /// for a moment, never while waiting for the other side.
 pub type SharedLink = Arc<Mutex<TlsConnection>>;
 
-/// The output for events: stdout or a direct connection. Several threads may write to it. Once the
-/// other side no longer reads, nothing more is written.
+/// Several threads may write to it. Once the other side no longer reads, nothing more is written.
 #[derive(Debug, Default)]
 pub struct EventOutput {
     /// Whether the other side no longer reads; locked while a message is written.
@@ -33,9 +32,8 @@ impl EventOutput {
         }
     }
 
-    /// Writes the first line, by which the tool distinguishes the agent's output from that of the
-    /// login shell. It begins with a newline, because the login shell may have left an unfinished
-    /// line.
+    /// The first line, by which the tool distinguishes the agent's output from the login shell's.
+    /// It begins with a newline, because the shell may have left an unfinished line.
     pub fn mark(&self, token: &str) {
         self.write(format!("\n{token} runs\n").as_bytes(), &[]);
     }
@@ -78,9 +76,9 @@ impl EventOutput {
     }
 }
 
-/// Writes all bytes. A side that has accepted nothing within the limit is waited for as long as it
-/// sends something: a tool with a slow disk sends heartbeats. Their arrival counts even if they
-/// were not read, because the thread that reads may be the one that writes.
+/// Writes all bytes. A side that accepts nothing within the limit is waited for as long as it sends
+/// something: a tool with a slow disk sends heartbeats. Unread ones count, too, because the thread
+/// that reads may be the one that writes.
 pub fn write(link: &SharedLink, bytes: &[u8], limit: Option<Duration>) -> io::Result<()> {
     let mut rest = bytes;
     let mut is_full = false;

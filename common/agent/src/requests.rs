@@ -12,19 +12,19 @@ use wire::Request;
 use wire::codec::{Decoder, Message};
 use wire::files::{FileRequest, FileStep};
 
-/// The size of an enlarged pipe, the most for an ordinary user. The pipe from sshd to the agent has
-/// 64 KiB by default. When it is full, sshd writes in small pieces and moves the rest in its
-/// memory, so that copying takes a fifth more CPU time.
+/// The size of an enlarged pipe, the most for an ordinary user. The pipe from sshd has 64 KiB by
+/// default. When it is full, sshd writes in small pieces and moves the rest in its memory, so that
+/// copying takes a fifth more CPU time.
 const PIPE_BYTES: i32 = 1 << 20;
 const READ_AT_ONCE: usize = 256 << 10;
 
-/// Reads stdin or a direct connection, message by message.
+/// Messages from stdin or a direct connection.
 #[derive(Debug)]
 pub struct Requests {
     decoder: Decoder,
     ahead: VecDeque<Message<Request>>,
     buffer: Vec<u8>,
-    /// The direct connection; `None` for stdin.
+    /// `None` for stdin.
     link: Option<SharedLink>,
 }
 
@@ -46,7 +46,7 @@ impl Default for Requests {
 }
 
 impl Requests {
-    /// Reads from a direct connection from which some bytes were read already.
+    /// Some bytes were read from the connection already.
     pub fn over(link: SharedLink, received: &[u8]) -> Requests {
         let mut decoder = Decoder::default();
         decoder.push(received);
@@ -58,13 +58,12 @@ impl Requests {
         }
     }
 
-    /// The bytes of an incomplete request, for another reader to continue with.
+    /// An incomplete request, for another reader to continue with.
     pub fn into_rest(self) -> Vec<u8> {
         self.decoder.rest()
     }
 
-    /// The next request, or `Next::Silence` if nothing arrives within the limit. Fails if the input
-    /// is not a request.
+    /// `Next::Silence` if nothing arrives within the limit. Fails if the input is no request.
     pub fn next_within(&mut self, limit: Option<Duration>) -> Result<Next, String> {
         match self.ahead.pop_front() {
             Some(message) => Ok(Next::Request(message)),
@@ -72,7 +71,7 @@ impl Requests {
         }
     }
 
-    /// Whether a request that has arrived abandons the file with this number.
+    /// Whether a request that has arrived abandons this file.
     pub fn abandons(&mut self, file: u32) -> bool {
         while let Ok(Next::Request(message)) = self.read_within(Some(Duration::ZERO)) {
             if message.head != Request::Alive {
@@ -130,7 +129,7 @@ pub fn wait_until_readable(link: &SharedLink, limit: Option<Duration>) -> bool {
     is_ready(&descriptor, PollFlags::POLLIN, limit)
 }
 
-/// Enlarges a pipe, if it is one.
+/// Does nothing if it is no pipe.
 pub fn widen(pipe: &impl AsFd) {
     let _ = fcntl(pipe, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES));
 }

@@ -1,5 +1,5 @@
 //! Finds and asks the supervisors of this user's jobs on this host. Each listens on an abstract
-//! Unix socket (socket.rs of common/agent-supervise), whose name says the job.
+//! Unix socket (socket.rs of common/agent-supervise), whose name has the job.
 
 use host::{abstract_socket, procfs};
 use nix::sys::socket::sockopt::PeerCredentials;
@@ -15,11 +15,10 @@ use wire::codec::{self, Decoder};
 use wire::job::Job;
 use wire::{Event, Failure, Request};
 
-/// The most bytes of an answer, which is more than a tool accepts from a host.
+/// More than a tool accepts from a host.
 const MAX_ANSWER: usize = 16 << 20;
 const READ_AT_ONCE: usize = 64 << 10;
 
-/// The socket of a supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SupervisorSocket {
     pub job: String,
@@ -28,7 +27,6 @@ pub struct SupervisorSocket {
     pub pid: i32,
 }
 
-/// Why a supervisor gave no answer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NoAnswer {
     /// It has ended.
@@ -40,7 +38,6 @@ pub enum NoAnswer {
 }
 
 impl SupervisorSocket {
-    /// That of this process, which supervises this job.
     pub fn own(job: &Job) -> SupervisorSocket {
         SupervisorSocket {
             job: job.name.clone(),
@@ -49,8 +46,8 @@ impl SupervisorSocket {
         }
     }
 
-    /// Its abstract name. The process id keeps the name of a supervisor that is ending from being
-    /// in the way of the next one.
+    /// Its abstract name. With the process id, a supervisor that is ending does not block the name
+    /// of the next one.
     pub fn name(&self) -> String {
         let SupervisorSocket { job, address, pid } = self;
         format!("dgl-tools/supervisor/{}/{address}/{job}/{pid}", geteuid())
@@ -69,7 +66,7 @@ impl SupervisorSocket {
         (is_job_name(job) && parts.next().is_none()).then_some(socket)
     }
 
-    /// Sends a request, and waits for all events of the answer.
+    /// Waits for all events of the answer.
     pub fn ask(&self, request: &Request, limit: Duration) -> Result<Vec<Event>, NoAnswer> {
         self.begin(request, limit).map(|answer| answer.events)
     }
@@ -80,8 +77,7 @@ impl SupervisorSocket {
         Ok(SupervisorAnswer { link, events })
     }
 
-    /// Connects to the supervisor. Any user may have bound the name, so the kernel is asked who is
-    /// at the other end.
+    /// Any user may have bound the name, so the kernel is asked who is at the other end.
     fn connect(&self, until: Instant) -> Result<SupervisorLink, NoAnswer> {
         let stream = match abstract_socket::connect_until(&self.name(), until) {
             Ok(Some(stream)) => UnixStream::from(stream),
@@ -106,7 +102,7 @@ pub struct SupervisorAnswer {
     pub events: Vec<Event>,
 }
 
-/// A connection to a supervisor, which answers one request after another.
+/// It answers one request after another.
 pub struct SupervisorLink {
     stream: UnixStream,
     decoder: Decoder,
@@ -140,7 +136,7 @@ impl SupervisorLink {
     }
 }
 
-/// The sockets of all supervisors of this user in this network namespace.
+/// Only those of this user in this network namespace.
 pub fn all() -> Vec<SupervisorSocket> {
     let names = abstract_socket::names();
     let sockets = names

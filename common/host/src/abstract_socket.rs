@@ -14,17 +14,16 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// The answer of the holder of a socket.
 pub struct SocketAnswer {
     /// The holder according to the kernel, which cannot be forged.
     pub peer: UnixCredentials,
     pub bytes: Vec<u8>,
-    /// Whether the limit was over before the end of the answer.
+    /// Whether the limit was over before the end.
     pub is_late: bool,
 }
 
-/// Sends a question to the holder of this name, and reads at most `most` bytes of the answer, all
-/// within the limit; `None` if the holder does not accept connections and its queue is full.
+/// Asks the holder of this name, and reads at most `most` bytes of the answer, all within the
+/// limit; `None` if the holder does not accept connections and its queue is full.
 pub fn ask(
     name: &str,
     question: &[u8],
@@ -37,7 +36,7 @@ pub fn ask(
     };
     let peer = getsockopt(&stream, sockopt::PeerCredentials)?;
     let mut stream = UnixStream::from(stream);
-    // a holder that answers without a question may have closed the connection already
+    // a holder that answers without a question may have hung up already
     let _ = stream.write_all(question);
     let _ = stream.shutdown(Shutdown::Write);
     let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
@@ -59,7 +58,7 @@ pub fn ask(
 }
 
 /// Reads once, as soon as bytes arrive; 0 bytes are the end of the stream, and `None` means that
-/// nothing has arrived until this time.
+/// nothing arrived in time.
 pub fn read_within(
     stream: &mut UnixStream,
     until: Instant,
@@ -82,13 +81,13 @@ pub fn read_within(
     }
 }
 
-/// Whether the other side has closed its connection, and not only the half on which it sends.
+/// Whether the other side has closed more than the half on which it sends.
 pub fn has_hung_up(stream: &UnixStream) -> bool {
     let mut fds = [PollFd::new(stream.as_fd(), PollFlags::empty())];
     poll(&mut fds, PollTimeout::ZERO).is_ok() && fds[0].any().unwrap_or(true)
 }
 
-/// The names of all abstract sockets of dgl-tools in this network namespace, of any user.
+/// The abstract sockets of dgl-tools in this network namespace, of any user.
 pub fn names() -> Vec<String> {
     // the name of a socket may be any bytes
     let sockets = std::fs::read("/proc/net/unix").unwrap_or_default();
@@ -105,7 +104,7 @@ fn name_in(line: &str) -> Option<&str> {
     name.starts_with("dgl-tools/").then_some(name)
 }
 
-/// Connects to the holder of this name; `None` if its queue is full until this time.
+/// `None` if the holder's queue is full until this time.
 pub fn connect_until(name: &str, until: Instant) -> nix::Result<Option<OwnedFd>> {
     let address = UnixAddr::new_abstract(name.as_bytes())?;
     let flags = SockFlag::SOCK_CLOEXEC;

@@ -1,4 +1,4 @@
-//! Runs programs for their output: starts them, reads until a limit, and ends them.
+//! Runs programs for their output.
 
 use crate::readiness::readable;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -12,21 +12,20 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A program that KILL has not ended after this time hangs in the kernel, and is left to it.
+/// A program that still runs this long after KILL hangs in the kernel, and is left to it.
 const KILL_LIMIT: Duration = Duration::from_secs(1);
 /// How often to check whether a program has ended.
 const PAUSE: Duration = Duration::from_millis(10);
 /// How much is read at once: the size of a pipe.
 const PIPE_BYTES: u64 = 64 << 10;
 
-/// Kills a process group, whose number cannot be reused because its leader was not waited for.
+/// The group's number cannot be reused, because its leader was not waited for.
 fn kill_group(group: u32) {
     if let Ok(pid) = i32::try_from(group) {
         let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
     }
 }
 
-/// The output of a program, with its streams apart, and how it ended.
 pub struct AnswerApart {
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
@@ -34,24 +33,24 @@ pub struct AnswerApart {
     pub status: Option<ExitStatus>,
 }
 
-/// The output of a program, stdout and stderr together, and how it ended.
+/// Its output has stdout and stderr together.
 pub struct Answer {
-    /// The output, cut at the limit that was given.
+    /// Cut at the limit that was given.
     pub output: Vec<u8>,
-    /// The exit status; `None` if the program did not end in time and was killed.
+    /// `None` if the program did not end in time and was killed.
     pub status: Option<ExitStatus>,
 }
 
 impl Answer {
-    /// The output as text; bytes that are not UTF-8 are replaced.
+    /// Bytes that are not UTF-8 are replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.output).into_owned()
     }
 }
 
 /// Runs a program with an empty stdin for at most `limit`; keeps at most `most` bytes of its
-/// output. The program gets a process group of its own, which is killed afterwards, however the
-/// program ended: what it leaves in the background is neither waited for nor left.
+/// output. Its process group, which is its own, is killed afterwards, however the program ended:
+/// what it leaves in the background is neither waited for nor left.
 pub fn ask(command: Command, limit: Duration, most: usize) -> io::Result<Answer> {
     let mut asked = AskedProgram::start(command, false)?;
     let status = asked.wait(limit, most, || false)?;
@@ -62,7 +61,7 @@ pub fn ask(command: Command, limit: Duration, most: usize) -> io::Result<Answer>
     })
 }
 
-/// Like [`ask`], with the two streams apart; a signal to this tool ends it early, too.
+/// Like [`ask`], with the two streams apart; `is_stopped` ends it early, too.
 pub fn ask_apart(
     command: Command,
     limit: Duration,
@@ -79,7 +78,7 @@ pub fn ask_apart(
     })
 }
 
-/// A program that runs, and its output so far: stdout, and stderr if it is apart.
+/// Its outputs are stdout, and stderr if that is apart.
 struct AskedProgram {
     child: Child,
     outputs: [ProgramOutput; 2],
@@ -87,7 +86,7 @@ struct AskedProgram {
 
 #[derive(Default)]
 struct ProgramOutput {
-    /// `None` after its end.
+    /// `None` after the end.
     reader: Option<PipeReader>,
     bytes: Vec<u8>,
 }
@@ -108,13 +107,13 @@ impl AskedProgram {
             .stdout(writer)
             .stderr(stderr)
             .process_group(0);
-        // the command, which ends here, would keep the writing ends of the pipes open
+        // drops the command, which would keep the writing ends of the pipes open
         let child = command.spawn()?;
         Ok(AskedProgram { child, outputs })
     }
 
-    /// Reads the output until the program has ended, the limit is over or the tool is stopped;
-    /// returns its exit status, or `None` if it had not ended.
+    /// Reads until the program has ended, the limit is over or the tool is stopped; returns the
+    /// exit status, or `None` if the program had not ended.
     fn wait(
         &mut self,
         limit: Duration,
@@ -123,7 +122,7 @@ impl AskedProgram {
     ) -> io::Result<Option<ExitStatus>> {
         let until = Instant::now() + limit;
         let ended = loop {
-            // checked before the last read, so that all output before the end is read
+            // checked before the last read, so that no output before the end is missed
             let ended = has_ended(&self.child);
             let read = self
                 .outputs
@@ -154,7 +153,7 @@ impl AskedProgram {
     }
 }
 
-/// Whether a child has ended; it is not waited for.
+/// Does not wait for it.
 fn has_ended(child: &Child) -> nix::Result<bool> {
     let id = Id::Pid(Pid::from_raw(child.id().cast_signed()));
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
@@ -172,8 +171,7 @@ impl ProgramOutput {
         Ok((output, writer))
     }
 
-    /// Reads the available output, at most the size of a pipe, because other programs may continue
-    /// to write.
+    /// Reads at most the size of a pipe, because other programs may continue to write.
     fn read(&mut self, most: usize) -> io::Result<()> {
         let Some(reader) = &mut self.reader else {
             return Ok(());
@@ -191,7 +189,6 @@ impl ProgramOutput {
     }
 }
 
-/// Waits for a child that was killed.
 fn reap(child: &mut Child) -> io::Result<()> {
     let until = Instant::now() + KILL_LIMIT;
     while child.try_wait()?.is_none() && Instant::now() < until {

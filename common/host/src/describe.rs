@@ -8,13 +8,13 @@ use wire::preflight::Holder;
 /// How many characters of a command line are shown.
 const COMMAND_SHOWN: usize = 60;
 
-/// The name of a user, unless this process runs as that user.
+/// `None` if this process runs as that user.
 pub fn other_user(uid: u32) -> Option<String> {
     (uid != nix::unistd::geteuid().as_raw()).then(|| user_name(uid))
 }
 
-/// The name of a user, or the number if /etc/passwd does not have it. The C library's function
-/// would load modules of the host into this static executable.
+/// The number if /etc/passwd lacks the name. The C library's function would load modules of the
+/// host into this static executable.
 pub fn user_name(uid: u32) -> String {
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     name_in(&passwd, uid).unwrap_or_else(|| uid.to_string())
@@ -59,7 +59,7 @@ pub fn holder(pid: Option<i32>, uid: u32) -> (Holder, String) {
     (holder, words)
 }
 
-/// The command line without the directory of its first word; the name of a process that has none.
+/// Without the directory of its first word; the process's name if it has none.
 pub fn command(pid: i32) -> Option<String> {
     let line = procfs::command_line(pid).unwrap_or_default();
     let (first, rest) = line.split_once(' ').unwrap_or((&line, ""));
@@ -70,7 +70,7 @@ pub fn command(pid: i32) -> Option<String> {
     shown_line.or_else(|| shown(&fs::read_to_string(format!("/proc/{pid}/comm")).ok()?))
 }
 
-/// One line, cut; `None` if it is empty.
+/// `None` if the line is empty.
 fn shown(line: &str) -> Option<String> {
     let line = line.replace(|c: char| c.is_control(), " ");
     let cut: String = line.trim().chars().take(COMMAND_SHOWN).collect();

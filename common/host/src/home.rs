@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// A path with a leading `~` replaced by this user's home.
+/// Replaces a leading `~` by this user's home.
 pub fn at_home(path: impl AsRef<Path>) -> PathBuf {
     let path = path.as_ref();
     match (path.strip_prefix("~"), env::var_os("HOME")) {

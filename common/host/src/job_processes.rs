@@ -6,7 +6,7 @@ use job::Role;
 use std::collections::BTreeSet;
 use wire::reap::Pick;
 
-/// A process of a job, with its role by its own environment or that of an ancestor.
+/// Its own environment or that of an ancestor shows its role.
 pub struct JobProcess {
     pub member: MemberProcess,
     pub job: String,
@@ -32,8 +32,7 @@ pub fn job_processes() -> Vec<JobProcess> {
     members.into_iter().filter_map(job_process).collect()
 }
 
-/// The selected processes. They include the samplers of a rank, because a sampler may be what
-/// hangs.
+/// Includes the samplers of a rank, because one of them may hang.
 pub fn selected(wanted: &Pick) -> Vec<JobProcess> {
     let is_selected = |process: &JobProcess| {
         wanted.job.as_ref().is_none_or(|job| *job == process.job)
@@ -43,13 +42,11 @@ pub fn selected(wanted: &Pick) -> Vec<JobProcess> {
     job_processes().into_iter().filter(is_selected).collect()
 }
 
-/// The names of all jobs that have processes here.
 pub fn names() -> BTreeSet<String> {
     let processes = job_processes().into_iter();
     processes.map(|process| process.job).collect()
 }
 
-/// Reads the role and rank from the variables of DGL and torch.
 fn role_of(environment: &ProcessEnvironment) -> (Option<Role>, Option<u32>) {
     let number = |name: &str| environment.text(name)?.parse().ok();
     let program = environment

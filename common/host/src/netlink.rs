@@ -1,6 +1,6 @@
 //! The kernel's facts about each TCP socket: how much data it has transferred, when it last did,
-//! and how much waits in it. The kernel reports them over a netlink socket (sock_diag(7)), not in
-//! /proc. Keep-alive probes carry no bytes, so they do not count.
+//! and how much waits in it. They come over a netlink socket (sock_diag(7)); /proc lacks them.
+//! Keep-alive probes carry no bytes, so they do not count.
 
 use crate::procfs;
 use nix::sys::socket::{
@@ -44,7 +44,7 @@ const INODE_AT: usize = 68;
 const SINCE_SENT_AT: usize = 44;
 const SINCE_RECEIVED_AT: usize = 52;
 const SINCE_ACKNOWLEDGED_AT: usize = 56;
-/// The offsets of tcpi_bytes_acked and tcpi_bytes_received, from Linux 4.1 on.
+/// tcpi_bytes_acked and tcpi_bytes_received, from Linux 4.1 on.
 const ACKED_AT: usize = 120;
 const RECEIVED_AT: usize = 128;
 /// The offsets of tcpi_notsent_bytes, tcpi_data_segs_in and tcpi_data_segs_out, from Linux 4.6 on.
@@ -57,7 +57,6 @@ const DATA_OUT_AT: usize = 156;
 const ANSWER_BYTES: usize = 64 << 10;
 const ANSWER_LIMIT: TimeVal = TimeVal::new(1, 0);
 
-/// The data that a socket has transferred, in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     pub bytes: u64,
@@ -66,7 +65,6 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// The data transferred since an earlier measurement.
     pub fn since(self, then: Traffic) -> Traffic {
         Traffic {
             bytes: self.bytes.saturating_sub(then.bytes),
@@ -81,15 +79,14 @@ pub fn tcp_traffic() -> Option<HashMap<u64, Traffic>> {
     dump_all(!(LISTENING | LINGERING), traffic)
 }
 
-/// The connection of each TCP socket of this network namespace, by inode. `None` if the kernel does
-/// not report it.
+/// Like [`tcp_traffic`].
 pub fn tcp_connections() -> Option<HashMap<u64, Connection>> {
     dump_all(!(LISTENING | LINGERING), connection)
 }
 
-/// The port of each TCP socket of this network namespace that listens, on any address, by inode.
-/// The kernel goes through these sockets alone. For /proc/net/tcp it goes through the whole table
-/// of connections, which grows with the memory of the host, however few there are.
+/// The port of each listening TCP socket of this network namespace, on any address, by inode. The
+/// kernel goes through these sockets alone. For /proc/net/tcp it goes through the whole table of
+/// connections, which grows with the memory of the host, however few there are.
 pub fn listening_ports() -> HashMap<u64, u16> {
     dump_all(LISTENING, |message, _| port_at(message, LOCAL_PORT_AT)).unwrap_or_else(|| {
         let sockets = procfs::tcp_sockets().into_iter();
@@ -106,7 +103,7 @@ fn dump_all<T>(states: u32, parse: Parse<T>) -> Option<HashMap<u64, T>> {
     Some(sockets)
 }
 
-/// Parses a socket's struct inet_diag_msg and struct tcp_info.
+/// Gets a socket's struct inet_diag_msg and struct tcp_info.
 type Parse<T> = fn(&[u8], &[u8]) -> Option<T>;
 
 fn dump<T>(family: u8, states: u32, parse: Parse<T>, sockets: &mut HashMap<u64, T>) -> Option<()> {
@@ -148,14 +145,13 @@ fn request(family: u8, states: u32) -> Vec<u8> {
     text
 }
 
-/// Whether more messages follow.
 #[derive(Debug, PartialEq, Eq)]
 enum MessagesLeft {
     GoesOn,
     IsWhole,
 }
 
-/// Reads a piece of the answer; `None` if it is an error or unknown.
+/// `None` if the answer is an error or unknown.
 fn read<T>(
     mut piece: &[u8],
     parse: Parse<T>,
@@ -178,7 +174,6 @@ fn read<T>(
     Some(MessagesLeft::GoesOn)
 }
 
-/// The struct tcp_info of a message.
 fn tcp_info(message: &[u8]) -> Option<&[u8]> {
     let mut attributes = message.get(MESSAGE..)?;
     while attributes.len() >= 4 {
@@ -223,7 +218,7 @@ fn connection(message: &[u8], info: &[u8]) -> Option<Connection> {
     })
 }
 
-/// The address and port of one end; a mapped address (`::ffff:10.0.0.1`) becomes one of IPv4.
+/// A mapped address (`::ffff:10.0.0.1`) becomes one of IPv4.
 fn address_at(message: &[u8], address_at: usize, port_at: usize) -> Option<SocketAddr> {
     let is_ipv4 = i32::from(*message.get(FAMILY_AT)?) == nix::libc::AF_INET;
     let bytes = |count| message.get(address_at..address_at + count);

@@ -1,9 +1,9 @@
 //! Finds the processes that belong to a job, signals them and ends them.
 //!
-//! A process of a job carries the job's token in its initial environment. A process that was
-//! started without it is found by its relation to a known process: as a descendant, or in the same
-//! session or process group. Only processes of this user count. A process is identified by pid and
-//! start time, because the kernel reuses pids.
+//! A process of a job carries the job's token in its initial environment. One that was started
+//! without it is found by its relation to a known process: as a descendant, or in the same session
+//! or process group. Only processes of this user count. Pid and start time identify a process,
+//! because the kernel reuses pids.
 
 use crate::procfs::{self, ProcessEnvironment, Stat};
 use job::{Termination, TerminationStep};
@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-/// The variable that marks a process of a job.
+/// Marks a process of a job.
 pub const TOKEN: &str = "DGL_TOOLS_TOKEN";
-/// The variable with the job's name. Supervisors and watchers carry only the token.
+/// The job's name. Supervisors and watchers carry only the token.
 pub const JOB: &str = "DGL_TOOLS_JOB";
-/// The variable that marks a process that a job has started but that does not belong to it, such as
-/// a dgl-reap that the job calls.
+/// Marks a process that a job has started but that does not belong to it, such as a dgl-reap that
+/// the job calls.
 pub const OUTSIDE: &str = "DGL_TOOLS_OUTSIDE";
-/// The prefix of a supervisor's token, which shows that the job has a supervisor.
+/// The prefix of a supervisor's token.
 const WATCH: &str = "watch-";
 /// The number of hexadecimal digits of a token.
 const TOKEN_DIGITS: usize = 32;
@@ -28,7 +28,7 @@ const TOKEN_DIGITS: usize = 32;
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The pause between two checks whether the found processes have ended.
 const PAUSE: Duration = Duration::from_millis(10);
-/// The most ancestors that are followed, more than a process has.
+/// More than a process has.
 const MAX_ANCESTORS: usize = 1000;
 
 /// Identifies a process uniquely.
@@ -36,7 +36,7 @@ const MAX_ANCESTORS: usize = 1000;
 pub struct ProcessHandle {
     /// The process id, which may be reused after the end of the process.
     pub pid: i32,
-    /// The start time in clock ticks.
+    /// In clock ticks.
     pub start_ticks: u64,
 }
 
@@ -48,7 +48,6 @@ impl ProcessHandle {
         }
     }
 
-    /// The process that currently has this process id.
     pub fn of(pid: i32) -> Option<ProcessHandle> {
         Some(ProcessHandle::new(pid, &procfs::stat(pid)?))
     }
@@ -58,13 +57,12 @@ impl ProcessHandle {
         procfs::stat(self.pid).filter(|stat| stat.start_ticks == self.start_ticks)
     }
 
-    /// Whether it still runs.
     pub fn is_alive(&self) -> bool {
         self.stat().is_some_and(|stat| !stat.has_ended())
     }
 
-    /// Sends a signal; returns whether the process got it. No other process can get it: a pidfd
-    /// that was opened before the start time was compared refers to this process.
+    /// Returns whether the process got the signal. No other process can get it: a pidfd that was
+    /// opened before the start time was compared refers to this process.
     pub fn signal(&self, signal: Signal) -> bool {
         let descriptor = rustix::process::Pid::from_raw(self.pid)
             .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
@@ -83,13 +81,11 @@ impl ProcessHandle {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberProcess {
     pub process: ProcessHandle,
-    /// The job's token.
     pub token: String,
-    /// The process whose environment identifies the job: the process itself or an ancestor.
+    /// Its environment identifies the job: the process itself or an ancestor.
     pub carrier: i32,
 }
 
-/// A process as the search sees it.
 #[derive(Clone, Debug)]
 struct ProcessFacts {
     stat: Stat,
@@ -99,16 +95,14 @@ struct ProcessFacts {
 /// The marks in the environment of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Marks {
-    /// Unknown or irrelevant: another user's process, or one that does not belong to a job.
+    /// Unknown or irrelevant: another user's process, or one outside of jobs.
     None,
-    /// A process of this user without a mark; it may belong to a job by its relation to one of its
-    /// processes.
+    /// A process of this user that may belong to a job by its relation to one of its processes.
     Unmarked,
-    /// A process with a job's token, and perhaps the job's name.
+    /// `named` if it carries the job's name, too.
     Token { token: String, named: bool },
 }
 
-/// The processes of one job.
 pub fn find_by_token(token: &str) -> Vec<ProcessHandle> {
     Finder::default()
         .find(|other| other == token)
@@ -117,12 +111,11 @@ pub fn find_by_token(token: &str) -> Vec<ProcessHandle> {
         .collect()
 }
 
-/// The mark of supervisors of the job with this token.
+/// Marks supervisors of the job with this token.
 pub fn watch_mark(token: &str) -> String {
     format!("{WATCH}{token}")
 }
 
-/// The supervisors of this user for the jobs with these tokens.
 pub fn supervisors_of(tokens: &BTreeSet<String>) -> Vec<ProcessHandle> {
     let is_supervisor = |pid: i32| {
         let mark = procfs::environment(pid)?.text(TOKEN)?;
@@ -138,7 +131,6 @@ pub fn line_of(stats: &BTreeMap<i32, Stat>, pid: i32) -> impl Iterator<Item = i3
     std::iter::successors(Some(pid), |pid| Some(stats.get(pid)?.parent)).take(MAX_ANCESTORS)
 }
 
-/// All descendants of a process.
 pub fn find_below(pid: i32) -> Vec<ProcessHandle> {
     let stats = procfs::stats();
     let is_below = |(child, stat): &(&i32, &Stat)| {
@@ -151,23 +143,21 @@ pub fn find_below(pid: i32) -> Vec<ProcessHandle> {
         .collect()
 }
 
-/// Whether this process is marked as outside of the job that started it. A dgl-reap that a process
-/// of a job calls must survive to report the job's end.
+/// A dgl-reap that a process of a job calls must survive to report the job's end.
 pub fn is_outside(pid: i32) -> bool {
     procfs::environment(pid).is_some_and(|environment| {
         environment.get(OUTSIDE).is_some() && environment.get(TOKEN).is_none()
     })
 }
 
-/// Searches for processes repeatedly and remembers them: a process still belongs to its job after
-/// the processes by which it was found have ended.
+/// Remembers processes from search to search: one still belongs to its job after the processes by
+/// which it was found have ended.
 #[derive(Debug, Default)]
 pub struct Finder {
     known: HashMap<ProcessHandle, MemberProcess>,
 }
 
 impl Finder {
-    /// Remembers processes that belong to jobs.
     pub fn remember(&mut self, members: &[MemberProcess]) {
         let known = members
             .iter()
@@ -175,7 +165,7 @@ impl Finder {
         self.known.extend(known);
     }
 
-    /// The running processes of jobs whose tokens are wanted, without this process.
+    /// The running processes of wanted jobs, without this one.
     pub fn find(&mut self, is_wanted: impl Fn(&str) -> bool) -> Vec<MemberProcess> {
         let own_pid = std::process::id().cast_signed();
         let mut members = members(&all_processes(), &self.known);
@@ -214,7 +204,6 @@ fn marks(environment: &ProcessEnvironment) -> Marks {
     }
 }
 
-/// Whether a text is a job's token.
 pub fn is_token(text: &str) -> bool {
     text.len() == TOKEN_DIGITS
         && text
@@ -222,7 +211,6 @@ pub fn is_token(text: &str) -> bool {
             .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-/// The running processes of jobs, ordered by process id.
 fn members(
     processes: &BTreeMap<i32, ProcessFacts>,
     known: &HashMap<ProcessHandle, MemberProcess>,
@@ -264,7 +252,7 @@ fn members(
     alive.map(|(_, member)| member).collect()
 }
 
-/// The process of a job by which an unmarked process belongs to the job.
+/// The process by which an unmarked process belongs to a job.
 fn relative<'m>(
     stat: &Stat,
     processes: &BTreeMap<i32, ProcessFacts>,
@@ -283,8 +271,8 @@ fn relative<'m>(
         return Some(found);
     }
     // A session whose leader has ended belongs to a job if one of its processes does, because a job
-    // starts its own sessions. While the leader lives, only the leader decides, because the session
-    // of a login has other processes, too.
+    // starts its own sessions. While the leader lives, it alone decides, because the session of a
+    // login has other processes, too.
     let leader = processes.get(&stat.session);
     if leader.is_some_and(|leader| !leader.stat.has_ended()) || stat.session == 0 {
         return None;
@@ -295,9 +283,9 @@ fn relative<'m>(
     others.find_map(|(pid, _)| member(*pid))
 }
 
-/// Ends the processes that `find` returns, until it returns none. Returns those that cannot be
-/// ended. `find` is called before each round, and may examine the processes before their end.
-/// Their supervisor has asked those in `asked` to end, so they get only KILL.
+/// Ends the processes that `find` returns, until it returns none; returns those that cannot be
+/// ended. `find` is called before each round, and may examine the processes before their end. Those
+/// in `asked` get only KILL, because their supervisor has asked them to end.
 pub fn end_processes(
     grace: Duration,
     asked: &BTreeSet<ProcessHandle>,

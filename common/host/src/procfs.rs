@@ -1,5 +1,5 @@
-//! The kernel's facts in /proc, with one reader for each file. Pure functions parse the text;
-//! functions that open files are thin.
+//! The kernel's facts in /proc, with one reader for each file. Pure functions parse the text, so
+//! those that open files are thin.
 
 pub mod cgroup;
 mod field;
@@ -24,7 +24,7 @@ use record::term::{self, millis};
 use std::fs;
 use wire::probe::EphemeralPorts;
 
-/// The ports that the kernel gives to outgoing connections in this network namespace.
+/// The kernel gives these to outgoing connections in this network namespace.
 pub fn ephemeral_ports() -> Option<EphemeralPorts> {
     let read = |name: &str| fs::read_to_string(format!("/proc/sys/net/ipv4/{name}"));
     let range = read("ip_local_port_range").ok()?;
@@ -32,7 +32,7 @@ pub fn ephemeral_ports() -> Option<EphemeralPorts> {
     parse_ephemeral_ports(&range, &reserved)
 }
 
-/// Parses the range, two numbers, and the reserved ports, a list such as `8080,9000-9010`.
+/// `range` is two numbers, `reserved` a list such as `8080,9000-9010`.
 fn parse_ephemeral_ports(range: &str, reserved: &str) -> Option<EphemeralPorts> {
     let mut range = range.split_whitespace().map(str::parse);
     let (first, last) = (range.next()?.ok()?, range.next()?.ok()?);
@@ -48,19 +48,16 @@ fn parse_ephemeral_ports(range: &str, reserved: &str) -> Option<EphemeralPorts> 
 }
 
 /// How long the machine has run, in the clock ticks of /proc/PID/stat, by a clock that cannot be
-/// set. A container may have its own /proc/uptime, which does not match the start times of
-/// processes.
+/// set. A container's own /proc/uptime may not match the start times of processes.
 pub fn uptime_ticks() -> u64 {
     millis(term::uptime()).saturating_mul(ticks_per_second()) / 1000
 }
 
-/// Main memory in bytes.
 pub fn memory_bytes() -> Option<u64> {
     kib_of(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
 }
 
-/// The type of the file system of a directory. If several are mounted on one directory, the last
-/// one counts.
+/// Of the file systems mounted on one directory, the last counts.
 pub fn file_system(folder: &str) -> Option<String> {
     file_system_of(&fs::read_to_string("/proc/mounts").ok()?, folder)
 }

@@ -5,7 +5,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// Waits until some of these can be read or have ended, at most for the limit; returns which.
+/// Waits at most for the limit; returns which of these can be read or have ended.
 pub fn readable<'a>(
     descriptors: impl IntoIterator<Item = BorrowedFd<'a>>,
     limit: Option<Duration>,
@@ -18,12 +18,12 @@ pub fn readable<'a>(
     fds.iter().map(|fd| fd.any().unwrap_or(true)).collect()
 }
 
-/// Waits until a descriptor is ready, at most for the limit; returns whether it is.
+/// Waits at most for the limit.
 pub fn is_ready(descriptor: &impl AsFd, flags: PollFlags, limit: Option<Duration>) -> bool {
     wait(&mut [PollFd::new(descriptor.as_fd(), flags)], limit)
 }
 
-/// Waits, however many signals arrive; returns false if nothing was ready within the limit.
+/// Waits however many signals arrive; returns false if nothing was ready within the limit.
 fn wait(fds: &mut [PollFd<'_>], limit: Option<Duration>) -> bool {
     let timeout = limit.map_or(PollTimeout::NONE, |limit| {
         PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX)

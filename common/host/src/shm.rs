@@ -1,8 +1,8 @@
-//! Shared memory that jobs leave in /dev/shm. DGL unlinks its own files at its end, but not always,
-//! and a process that was killed never does.
+//! Shared memory that jobs leave in /dev/shm. DGL does not always unlink its files at its end, and
+//! a killed process never does.
 //!
 //! A file is only removed if it is directly in /dev/shm, is a regular file of this user, and is the
-//! same file that was mapped or listed (by device and inode, not by name).
+//! file that was mapped or listed (by device and inode, not by name).
 
 use crate::procfs::{self, Mapping};
 use serde::{Deserialize, Serialize};
@@ -16,14 +16,11 @@ use wire::Text;
 
 const FOLDER: &str = "/dev/shm/";
 
-/// A file in /dev/shm.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ShmFile {
-    /// The name in /dev/shm.
     pub name: Text,
-    /// The device; a job with a private /dev/shm maps files of the same names on another one.
+    /// A private /dev/shm has files of the same names on another device.
     pub device: (u32, u32),
-    /// The inode on that device.
     pub inode: u64,
 }
 
@@ -31,15 +28,12 @@ pub struct ShmFile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DglFile {
     pub file: ShmFile,
-    /// The owner.
     pub uid: u32,
-    /// The size in bytes.
     pub bytes: u64,
     /// A visible process that maps it, if there is one.
     pub mapped_by: Option<i32>,
 }
 
-/// The files in /dev/shm that these processes map.
 pub fn mapped_shm(pids: impl IntoIterator<Item = i32>) -> BTreeSet<ShmFile> {
     pids.into_iter()
         .flat_map(|pid| procfs::mappings(pid, FOLDER))
@@ -47,8 +41,7 @@ pub fn mapped_shm(pids: impl IntoIterator<Item = i32>) -> BTreeSet<ShmFile> {
         .collect()
 }
 
-/// A mapped file in /dev/shm itself. Files in directories below it do not count, because the
-/// directory may be another user's.
+/// `None` for a file in a directory below /dev/shm, which may be another user's.
 fn shm_file(mapped: Mapping) -> Option<ShmFile> {
     let name = mapped.path.strip_prefix(FOLDER).ok()?;
     // `..` has no file name
@@ -60,7 +53,7 @@ fn shm_file(mapped: Mapping) -> Option<ShmFile> {
     })
 }
 
-/// Removes the files that exist, belong to this user and are no longer mapped; returns how many.
+/// Removes only files of this user that are no longer mapped; returns how many.
 pub fn remove_unmapped(files: &BTreeSet<ShmFile>) -> u32 {
     let Some(folder) = (!files.is_empty()).then(ShmFolder::open).flatten() else {
         return 0;
@@ -78,13 +71,11 @@ pub fn remove_unmapped(files: &BTreeSet<ShmFile>) -> u32 {
     u32::try_from(removed.count()).unwrap_or(u32::MAX)
 }
 
-/// Whether any of the files still exists.
 pub fn any_exists(files: &BTreeSet<ShmFile>) -> bool {
     let holds = |folder: ShmFolder| files.iter().any(|file| folder.holds(file));
     !files.is_empty() && ShmFolder::open().is_some_and(holds)
 }
 
-/// The files of DGL in /dev/shm.
 pub fn dgl_files() -> Vec<DglFile> {
     let Some(folder) = ShmFolder::open() else {
         return Vec::new();
@@ -114,7 +105,6 @@ pub fn dgl_files() -> Vec<DglFile> {
     of_dgl.into_iter().filter_map(inspect).collect()
 }
 
-/// Files of DGL that belong to this user and that no process maps.
 pub fn stale_files() -> BTreeSet<ShmFile> {
     let me = nix::unistd::geteuid().as_raw();
     dgl_files()
@@ -127,11 +117,11 @@ pub fn stale_files() -> BTreeSet<ShmFile> {
 /// Identifies a mapped file: its device and inode.
 type MappedFile = (Option<(u32, u32)>, u64);
 
-/// /dev/shm, kept open so that each step uses the same directory.
+/// Kept open so that each step uses the same directory.
 struct ShmFolder {
     folder: folder::Folder,
     /// Whether it is a mount point, as usual. Otherwise it may be on an overlay, whose files have
-    /// different devices in /proc/PID/maps and in stat(2); then only inode and name are compared.
+    /// different devices in /proc/PID/maps and in stat(2); then only inode and name count.
     is_mount: bool,
 }
 
@@ -152,7 +142,7 @@ impl ShmFolder {
         self.folder.stat(name).ok()
     }
 
-    /// Whether the name still refers to that file, and it is a regular file of this user.
+    /// Whether the name still refers to that file, a regular one of this user.
     fn holds(&self, file: &ShmFile) -> bool {
         self.stat(&file.name.0).is_some_and(|stat| {
             stat.is_file()
@@ -196,9 +186,9 @@ const GRAPH_FILES: [&str; 8] = [
     "_edge__TYPE",
 ];
 
-/// The names that belong to DGL, by the conventions of 0.5 to 2.4. A feature's name ends in
-/// `-kvdata-`. A graph G has G itself, GG_0_csc_indptr and the like, G_node_*, G_edge_* and
-/// dgl.graphbolt.G_*.lock; G is recognized by a few of these names that no other program uses.
+/// By the conventions of DGL 0.5 to 2.4. A feature's name ends in `-kvdata-`. A graph G has G
+/// itself, GG_0_csc_indptr and the like, G_node_*, G_edge_* and dgl.graphbolt.G_*.lock; G is
+/// recognized by a few of these names that no other program uses.
 fn names_of_dgl(names: &BTreeSet<OsString>) -> BTreeSet<OsString> {
     let text = |name: &OsString| name.to_string_lossy().into_owned();
     let graphs: BTreeSet<String> = names

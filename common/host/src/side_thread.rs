@@ -4,7 +4,7 @@ use nix::sys::signal::SigSet;
 use std::io::{self, PipeReader, PipeWriter};
 use std::thread::JoinHandle;
 
-/// Ends its thread when it is dropped.
+/// Ends the thread when it is dropped.
 #[derive(Debug)]
 pub struct SideThread {
     /// Its end asks the thread to end.
@@ -13,8 +13,7 @@ pub struct SideThread {
 }
 
 impl SideThread {
-    /// Starts the thread. `run` gets a pipe to poll, and must return soon after the end of the
-    /// pipe.
+    /// `run` gets a pipe to poll, and must return soon after the end of the pipe.
     pub fn begin(
         name: &str,
         run: impl FnOnce(&PipeReader) + Send + 'static,

@@ -1,9 +1,8 @@
 //! The content of a message about a file: plain or compressed, with its checksum.
 //!
-//! There are two kinds of sums. By BLAKE3 both ends compare what they have, and prove what hosts
-//! have handed on ([`FileSum`]), because nobody can make other content with the same sum. What
-//! arrives over a connection of the tool's own is checked only for errors, by XXH3, which costs a
-//! sender less processor time.
+//! By BLAKE3 ([`FileSum`]) both ends compare what they have, and prove what hosts have handed on,
+//! because nobody can make other content with the same sum. What arrives over a connection of the
+//! tool's own is only checked for errors, by XXH3, which costs a sender less processor time.
 
 use crate::GRAIN;
 use twox_hash::XxHash3_128;
@@ -12,7 +11,6 @@ use wire::files::{BLOCK, Content, FileFault, Hex, Sum};
 /// zstd's fastest regular level: 5.2 times smaller on graph.dgl, at 363 MB/s.
 const LEVEL: i32 = 1;
 
-/// The checksum of content.
 pub fn sum(content: &[u8]) -> Sum {
     Hex(*blake3::hash(content).as_bytes())
 }
@@ -22,7 +20,7 @@ pub fn sum(content: &[u8]) -> Sum {
 pub struct FileSum(blake3::Hasher);
 
 impl FileSum {
-    /// Adds what follows in the file: this content, or this many zeros.
+    /// Adds what follows in the file: this content, or so many zeros if there is none.
     pub fn add(&mut self, length: u64, content: Option<&[u8]>) {
         static ZEROS: [u8; GRAIN as usize] = [0; GRAIN as usize];
         if let Some(content) = content {
@@ -37,7 +35,6 @@ impl FileSum {
         }
     }
 
-    /// The checksum of all that was added.
     pub fn sum(&self) -> Sum {
         Hex(*self.0.finalize().as_bytes())
     }
@@ -49,7 +46,6 @@ pub fn is_hole(content: &[u8]) -> bool {
     content.len() as u64 >= GRAIN && is_zeros(content)
 }
 
-/// Whether content is all zeros.
 pub fn is_zeros(content: &[u8]) -> bool {
     // a page at a time, without a branch for each byte
     let is_zero = |page: &[u8]| page.iter().fold(0, |all, byte| all | byte) == 0;
@@ -60,7 +56,6 @@ fn quick_sum(content: &[u8]) -> Hex<16> {
     Hex(XxHash3_128::oneshot(content).to_be_bytes())
 }
 
-/// The description of this content, uncompressed.
 pub fn plain(content: &[u8]) -> Content {
     Content {
         length: u32::try_from(content.len()).unwrap_or(u32::MAX),
@@ -69,7 +64,6 @@ pub fn plain(content: &[u8]) -> Content {
     }
 }
 
-/// The description of this many zeros.
 pub fn zeros(length: u64) -> Content {
     Content {
         length: u32::try_from(length).unwrap_or(u32::MAX),
@@ -78,7 +72,7 @@ pub fn zeros(length: u64) -> Content {
     }
 }
 
-/// The description and the bytes to send: compressed if `packed` and if that makes them smaller.
+/// Compressed if `packed` and if that makes the content smaller.
 pub fn pack(content: Vec<u8>, packed: bool) -> (Content, Vec<u8>) {
     let described = plain(&content);
     match packed
@@ -102,8 +96,8 @@ pub fn compress(content: &[u8]) -> Option<Vec<u8>> {
     zstd::bulk::compress(content, LEVEL).ok()
 }
 
-/// The content of a message, if it matches its description; `None` of zeros. At most the memory of
-/// one block is taken.
+/// The content, if it matches its description; `None` for zeros. Takes at most the memory of one
+/// block.
 pub fn unpack(described: &Content, body: Vec<u8>) -> Result<Option<Vec<u8>>, FileFault> {
     let Some(sum) = described.sum else {
         return Ok(None);

@@ -2,7 +2,6 @@
 
 use parking_lot::Mutex;
 
-/// The fate of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It is missing at the destination, and this tool has to copy it.
@@ -13,26 +12,24 @@ pub enum Fate {
     Shared,
     /// It cannot be copied, for this reason.
     Refused(String),
-    /// Its record is written, so that its fate is settled.
+    /// Its record is written.
     Reported,
 }
 
-/// A delivery with a number of its own.
 pub trait Numbered {
-    /// The number that its record has.
     fn number(&self) -> u32;
 }
 
-/// The fates of the deliveries of one host, shared by threads.
+/// Shared by threads.
 #[derive(Debug)]
 pub struct Fates {
-    /// The number of the first delivery; the others follow without a gap.
+    /// The others follow without a gap.
     first: u32,
     fates: Mutex<Vec<Fate>>,
 }
 
 impl Fates {
-    /// The fates of this many deliveries, numbered from `first` on; none has its file yet.
+    /// None of the deliveries has its file yet.
     pub fn new(first: u32, count: usize) -> Fates {
         Fates {
             first,
@@ -47,7 +44,7 @@ impl Fates {
             .unwrap_or(usize::MAX)
     }
 
-    /// The fate of a delivery; `Reported` if it is another host's.
+    /// `Reported` if the delivery is another host's.
     pub fn of(&self, delivery: &impl Numbered) -> Fate {
         self.fates
             .lock()
@@ -56,7 +53,7 @@ impl Fates {
             .unwrap_or(Fate::Reported)
     }
 
-    /// Changes the fate of a delivery, unless it was reported or refused.
+    /// Does nothing if the fate was reported or refused.
     pub fn set(&self, delivery: &impl Numbered, fate: Fate) {
         if let Some(known) = self.fates.lock().get_mut(self.index(delivery))
             && !matches!(known, Fate::Reported | Fate::Refused(_))
@@ -65,16 +62,14 @@ impl Fates {
         }
     }
 
-    /// Marks a delivery as reported; returns `false` if it was reported before. The caller that
-    /// gets `true` writes the record, so that a host which reports a result twice causes one
-    /// record.
+    /// Returns `false` if it was reported before. The caller that gets `true` writes the record, so
+    /// that a host that reports a result twice causes one record.
     pub fn report(&self, delivery: &impl Numbered) -> bool {
         let mut fates = self.fates.lock();
         let known = fates.get_mut(self.index(delivery));
         known.is_some_and(|known| std::mem::replace(known, Fate::Reported) != Fate::Reported)
     }
 
-    /// How many deliveries have this fate.
     pub fn count(&self, fate: &Fate) -> usize {
         self.fates
             .lock()
@@ -83,12 +78,10 @@ impl Fates {
             .count()
     }
 
-    /// Whether each delivery has its record.
     pub fn are_reported(&self) -> bool {
         self.fates.lock().iter().all(|fate| *fate == Fate::Reported)
     }
 
-    /// The deliveries of a list that have this fate.
     pub fn with<'a, T: Numbered>(&self, fate: &Fate, deliveries: &[&'a T]) -> Vec<&'a T> {
         let fates = self.fates.lock();
         let has = |delivery: &&&T| fates.get(self.index(**delivery)) == Some(fate);

@@ -1,10 +1,9 @@
 //! A directory by its descriptor, so that work below it stays there, whatever others rename or link
 //! meanwhile.
 //!
-//! Files are opened by their names in a directory, which are no symbolic links. A link on the path
-//! to a directory is followed only if this user, root or the owner of the workspace has made it,
-//! and if no others could have renamed it to this name. So are the links on the path to which it
-//! leads.
+//! Files are opened by names that are no symbolic links. A link on the path to a directory is
+//! followed only if this user, root or the owner of the workspace has made it, and if no others
+//! could have renamed it to this name; so are the links on the path to which it leads.
 
 use nix::dir::Dir;
 use nix::errno::Errno;
@@ -27,7 +26,6 @@ const STICKY: u32 = 0o1000;
 /// The mode of a missing directory, before the umask.
 const NEW_FOLDER: u32 = 0o777;
 
-/// Where the links on a path may lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Links {
     /// Into the directory in which the path begins.
@@ -50,23 +48,19 @@ fn fault(error: Errno) -> FileFault {
     io::Error::from(error).into()
 }
 
-/// As many links as Linux follows on one path (path_resolution(7)).
+/// As many as Linux follows on one path (path_resolution(7)).
 const MAX_LINKS: u32 = 40;
 
-/// Follows a path, and each link on it, one component after another.
 struct Walk<'a> {
-    /// The whole path, for messages.
+    /// For messages.
     path: &'a Path,
-    /// The users whose links are followed.
     owners: [u32; 3],
-    /// Whether missing directories are made.
     make: bool,
-    /// How many links were followed.
     links: u32,
 }
 
 impl<'a> Walk<'a> {
-    /// Follows the links of this user and root.
+    /// Follows only the links of this user and root.
     fn of_user(path: &'a Path, make: bool) -> io::Result<Walk<'a>> {
         // in a user namespace without root, what is root's belongs to the owner of this directory
         let system = Folder::root()?.metadata()?.uid();
@@ -93,7 +87,7 @@ impl<'a> Walk<'a> {
         Ok(folder)
     }
 
-    /// The directory of this name, and whether the name is a link.
+    /// Also returns whether the name is a link.
     fn enter(&mut self, folder: &Folder, name: &OsStr) -> Result<(Folder, bool), FileFault> {
         let next = match folder.folder(name) {
             Err(error) if self.make && error.kind() == io::ErrorKind::NotFound => {
@@ -120,7 +114,6 @@ impl<'a> Walk<'a> {
         next
     }
 
-    /// Where the link of this name leads.
     fn target(&mut self, folder: &Folder, name: &OsStr) -> Result<PathBuf, FileFault> {
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let link = openat(folder, name, flags, Mode::empty()).map_err(fault)?;
@@ -142,8 +135,8 @@ impl<'a> Walk<'a> {
         Ok(readlinkat(&link, "").map_err(fault)?.into())
     }
 
-    /// Whether others could have given a link in this directory its name, so that its owner does
-    /// not show who wants it to be followed. Members of a group that may write are trusted.
+    /// Whether others could have given a link in this directory its name: then its owner does not
+    /// show who wants it to be followed. Members of a group that may write are trusted.
     fn may_be_renamed_in(&self, folder: &Folder) -> nix::Result<bool> {
         let meta = fstat(folder)?;
         let is_of_trusted = self.owners.contains(&meta.st_uid) || meta.st_mode & 0o020 != 0;
@@ -151,7 +144,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Opens a directory without the right to read it.
+/// Needs no right to read the directory.
 fn open(parent: impl AsFd, path: &Path, more: OFlag) -> nix::Result<Folder> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | more;
     openat(parent, path, flags, Mode::empty()).map(|folder| Folder(Arc::new(folder)))
@@ -162,12 +155,12 @@ impl Folder {
         Ok(open(AT_FDCWD, Path::new("/"), OFlag::empty())?)
     }
 
-    /// Opens a directory by a path, whose links this user or root has made.
+    /// Follows links that this user or root has made.
     pub fn open(path: &Path) -> Result<Folder, FileFault> {
         Folder::along(path, false)
     }
 
-    /// Opens a directory by a path; missing directories are made, as the umask allows.
+    /// Makes missing directories, as the umask allows.
     pub fn open_or_make(path: &Path) -> Result<Folder, FileFault> {
         Folder::along(path, true)
     }
@@ -177,13 +170,11 @@ impl Folder {
         Walk::of_user(path, make)?.to(&here, path)
     }
 
-    /// Opens the directory of this name.
     pub fn folder(&self, name: impl AsRef<OsStr>) -> io::Result<Folder> {
         Ok(open(self, Path::new(name.as_ref()), OFlag::O_NOFOLLOW)?)
     }
 
-    /// Opens the directory of a relative path, and with `make` makes what is missing of it, as the
-    /// umask allows.
+    /// With `make`, makes missing directories, as the umask allows.
     pub fn descend(&self, path: &Path, links: Links, make: bool) -> Result<Folder, FileFault> {
         let mut walk = self.walk(path, make)?;
         let mut folder = self.clone();
@@ -212,8 +203,8 @@ impl Folder {
         })
     }
 
-    /// The directory and the name of what a link leads to. The link is the last component of a
-    /// path below this directory, in `folder`.
+    /// The directory and the name of what the last component of a path leads to. It is a link in
+    /// `folder`.
     pub fn end_of_link(
         &self,
         path: &Path,
@@ -233,22 +224,20 @@ impl Folder {
         Ok((folder, name))
     }
 
-    /// Whether this name is that of a link.
     pub fn is_link(&self, name: impl AsRef<OsStr>) -> bool {
         readlinkat(self, name.as_ref()).is_ok()
     }
 
-    /// Whether a directory is this one or below it.
+    /// Also true of this directory itself.
     pub fn contains(&self, folder: &Folder) -> io::Result<bool> {
         Ok(folder.real_path()?.starts_with(self.real_path()?))
     }
 
-    /// The path of the directory without links.
     fn real_path(&self) -> io::Result<PathBuf> {
         fs::read_link(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
 
-    /// Opens or makes the regular file of this name, for nobody else. A FIFO or device does not
+    /// Opens or makes a regular file; no other user may open a new one. A FIFO or device does not
     /// block.
     pub fn open_file(&self, name: impl AsRef<OsStr>, flags: OFlag) -> io::Result<File> {
         let flags =
@@ -262,12 +251,10 @@ impl Folder {
         }
     }
 
-    /// Opens a file for reading.
     pub fn file(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         self.open_file(name, OFlag::O_RDONLY)
     }
 
-    /// Makes a file with this content.
     pub fn create(&self, name: impl AsRef<OsStr>, content: &[u8]) -> io::Result<File> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
         let mut file = self.open_file(name, flags)?;
@@ -275,7 +262,7 @@ impl Folder {
         Ok(file)
     }
 
-    /// Makes a directory, unless somebody else has just made it.
+    /// Succeeds if the directory exists.
     pub fn make(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<()> {
         match self.make_new(name, mode) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -283,7 +270,6 @@ impl Folder {
         }
     }
 
-    /// Makes a directory that is not there yet.
     pub fn make_new(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<()> {
         Ok(mkdirat(
             self,
@@ -293,8 +279,8 @@ impl Folder {
     }
 
     /// Opens a file that may be read while it is written: a new file with this mode before the
-    /// umask, or a FIFO or link that this user has put in its place. A file to which the link leads
-    /// gets no more rights than this mode.
+    /// umask, or a FIFO or link that this user has put there. A file behind the link gets no more
+    /// rights than this mode.
     pub fn open_log(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<File> {
         let write = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let new = write | OFlag::O_CREAT | OFlag::O_EXCL;
@@ -332,7 +318,6 @@ impl Folder {
         }
     }
 
-    /// Renames a file or directory, and replaces what has the new name.
     pub fn rename(
         &self,
         name: impl AsRef<OsStr>,
@@ -342,7 +327,7 @@ impl Folder {
         Ok(renameat(self, name.as_ref(), folder, new.as_ref())?)
     }
 
-    /// Gives a file another name, which must be free.
+    /// Fails if the new name is taken.
     pub fn link(&self, name: impl AsRef<OsStr>, new: impl AsRef<OsStr>) -> io::Result<()> {
         Ok(linkat(
             self,
@@ -353,7 +338,7 @@ impl Folder {
         )?)
     }
 
-    /// Removes a file or a link, which may be missing.
+    /// Succeeds if there is no such file.
     pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         match unlinkat(self, name.as_ref(), UnlinkatFlags::NoRemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
@@ -361,28 +346,26 @@ impl Folder {
         }
     }
 
-    /// Removes an empty directory.
     pub fn remove_folder(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         Ok(unlinkat(self, name.as_ref(), UnlinkatFlags::RemoveDir)?)
     }
 
-    /// The attributes of what has this name; a link is not followed.
+    /// A link is not followed.
     pub fn stat(&self, name: impl AsRef<OsStr>) -> io::Result<Metadata> {
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         File::from(openat(self, name.as_ref(), flags, Mode::empty())?).metadata()
     }
 
-    /// The attributes of the directory itself.
     pub fn metadata(&self) -> io::Result<Metadata> {
         self.stat(".")
     }
 
-    /// All names in the directory, or the error if some cannot be read.
+    /// Fails if some names cannot be read.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         self.names_in(OsStr::new("."))
     }
 
-    /// All names in the directory of this name, for which only the right to list it is needed.
+    /// Needs only the right to list that directory.
     pub fn names_in(&self, name: &OsStr) -> io::Result<Vec<OsString>> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mut folder = Dir::openat(self, name, flags, Mode::empty())?;
@@ -397,7 +380,7 @@ impl Folder {
         Ok(names)
     }
 
-    /// Opens the directory as a file, for which the right to read it is needed.
+    /// Needs the right to read the directory.
     pub fn as_file(&self) -> io::Result<File> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         Ok(File::from(openat(self, ".", flags, Mode::empty())?))
@@ -422,14 +405,13 @@ impl Folder {
         })
     }
 
-    /// Whether only this user can have put anything into the directory.
     pub fn is_private(&self) -> bool {
         fstat(self).is_ok_and(|meta| meta.st_mode & 0o022 == 0) && self.is_ours()
     }
 }
 
-/// Empties a file behind a link. One of another user, or one that has other names, which may be in
-/// places that this user did not mean, is refused.
+/// Empties a file behind a link. A file of another user is refused, and one with several names,
+/// which may be in places that this user did not mean.
 fn empty(file: &File, mode: Mode) -> io::Result<()> {
     let meta = file.metadata()?;
     if !meta.is_file() {
@@ -446,8 +428,8 @@ fn empty(file: &File, mode: Mode) -> io::Result<()> {
     file.set_len(0)
 }
 
-/// The first directory, among this one and those above it by the given and by the real path, in
-/// which every user may rename the files of others. A group that may write counts as trusted.
+/// The first directory in which every user may rename the files of others, among this one and those
+/// above it by the given and by the real path. A group that may write counts as trusted.
 pub fn writable_by_others(path: &Path) -> Option<PathBuf> {
     let real = path.canonicalize().unwrap_or_default();
     let is_open = |folder: &&Path| {

@@ -1,10 +1,10 @@
 //! The transfer of files between this machine and a host: what both ends do, in either direction.
 //!
 //! A [`sender`] reads ([`source`]); a [`receiver`] has a [`lock`] on a [directory](tree), takes
-//! [`room`] there and writes ([`partial`]). Between them go blocks, each with the sum of its
-//! content ([`content`]). [`parts`] are the parts of a file that are present, and [`sums`] compares
-//! them with the other end. [`fates`] has the state of each delivery, [`run_folder`] the directory
-//! for hosts that dial in.
+//! [`room`] there and writes ([`partial`]). Between them go blocks, each with its checksum
+//! ([`content`]). [`parts`] are the parts of a file that are present; [`sums`] compares them with
+//! the other end. [`fates`] has the state of each delivery, [`run_folder`] the directory for hosts
+//! that dial in.
 
 pub mod content;
 pub mod fates;
@@ -23,14 +23,14 @@ pub mod tree;
 /// A resumed transfer begins and ends at a multiple of this, so that a block that was half written
 /// is sent again.
 pub const GRAIN: u64 = 64 << 10;
-/// A file of at most this size is sent with others in one message, and is written at once.
+/// A file of at most this size is sent in one message with others, and written at once.
 pub const SMALL: u64 = wire::files::BLOCK;
-/// A file of at least this size is worth some round trips, to find out which parts need not be sent
-/// and which hosts could hand it on.
+/// For a file of at least this size it is worth some round trips to find out which parts need not
+/// be sent and which hosts could hand it on.
 pub const LARGE: u64 = 16 << 20;
 
-/// A peer that sends nothing for this long counts as lost. Tests shorten it, which only a debug
-/// build lets them do: CONTRIBUTING.md.
+/// A peer that sends nothing for this long counts as lost. Tests shorten it, but only in a debug
+/// build: CONTRIBUTING.md.
 pub fn silence() -> std::time::Duration {
     let shorter = std::env::var("DGL_TOOLS_TEST_SILENCE")
         .ok()
@@ -39,7 +39,6 @@ pub fn silence() -> std::time::Duration {
     std::time::Duration::from_secs(seconds.unwrap_or(60))
 }
 
-/// How often each end sends a sign of life, whatever else it does.
 pub fn beat_interval() -> std::time::Duration {
     silence() / 6
 }

@@ -1,9 +1,8 @@
-//! A lock on a directory, so that only one copy at a time is at work there: a file in it with an
-//! flock(2), which the kernel takes back when its processes end, however they end.
+//! A lock on a directory, so that only one copy at a time works there: a file in it with an
+//! flock(2), which the kernel releases when its processes end, however they end.
 //!
-//! The file names its owner. All processes of one owner, on all hosts that see the directory, have
-//! the lock together: each holds it shared. It is never changed, and only a process that holds it
-//! alone removes it.
+//! The file names its owner, and is never changed. All processes of one owner, on all hosts that
+//! see the directory, hold the lock shared; only a process that holds it alone removes it.
 
 use crate::folder::Folder;
 use nix::errno::Errno;
@@ -14,23 +13,22 @@ use std::io::{self, Read as _, Seek as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The longest name of an owner, in bytes.
+/// In bytes.
 const LONGEST_NAME: u64 = 256;
-/// The mount options with which an NFS client or a Lustre client keeps locks to itself.
+/// Mount options by which an NFS or a Lustre client keeps locks to itself.
 const LOCAL_LOCKS: [&str; 4] = ["nolock", "local_lock=all", "local_lock=flock", "localflock"];
 
-/// How often an attempt is repeated while the owner changes, and how soon.
+/// Attempts while the owner changes, and the pause between them.
 const ATTEMPTS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A lock that is held until it is dropped.
+/// Held until it is dropped.
 pub struct Lock {
     folder: Folder,
     name: &'static str,
     file: Flock<File>,
 }
 
-/// The result of an attempt to take a lock.
 pub enum LockAttempt {
     /// This owner has the lock.
     Taken(Lock),
@@ -40,19 +38,19 @@ pub enum LockAttempt {
     NoLocks(Errno),
 }
 
-/// The lock of one process on an open file, until it is dropped.
+/// Held until it is dropped.
 pub struct FileLock {
     _file: Flock<File>,
 }
 
 impl FileLock {
-    /// Takes the lock; `None` if another process has it, or the file system has no locks.
+    /// `None` if another process has it, or the file system has no locks.
     pub fn take(file: &File) -> Option<FileLock> {
         let file = Flock::lock(file.try_clone().ok()?, FlockArg::LockExclusiveNonblock);
         Some(FileLock { _file: file.ok()? })
     }
 
-    /// Whether another process has the lock. The file may be open for reading only.
+    /// The file may be open for reading only.
     pub fn is_taken(file: &File) -> io::Result<bool> {
         let attempt = Flock::lock(file.try_clone()?, FlockArg::LockSharedNonblock);
         Ok(matches!(attempt, Err((_, Errno::EWOULDBLOCK))))
@@ -60,14 +58,12 @@ impl FileLock {
 }
 
 impl Lock {
-    /// Takes the lock of this name for an owner, if no other owner has it.
     pub fn take(folder: &Folder, name: &'static str, owner: &str) -> io::Result<LockAttempt> {
         for _ in 0..ATTEMPTS {
             let Some(file) = open(folder, name)? else {
                 match make(folder, name, owner)? {
                     Made::Taken(file) => return Ok(Lock::taken(folder, name, file)),
                     Made::NoLocks(error) => return Ok(LockAttempt::NoLocks(error)),
-                    // another process was faster
                     Made::Late => continue,
                 }
             };
@@ -77,14 +73,14 @@ impl Lock {
             };
             let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
                 Ok(lock) => {
-                    // its processes have ended; only one that locks it alone removes it
+                    // its processes have ended
                     if has_name(&lock, folder, name) {
                         folder.remove(name)?;
                     }
                     continue;
                 }
                 Err((file, Errno::EWOULDBLOCK)) => file,
-                // the lock of another user, which this one must not write to, on NFS
+                // on NFS, the lock of another user, to which this one must not write
                 Err((_, Errno::EBADF)) => return Ok(LockAttempt::Busy(holder)),
                 Err((_, error)) => return no_locks(error).map(LockAttempt::NoLocks),
             };
@@ -96,7 +92,7 @@ impl Lock {
                     return Ok(Lock::taken(folder, name, file));
                 }
                 Ok(_) => {}
-                // another process finds out whether it is held
+                // another process checks whether it is held
                 Err((_, Errno::EWOULDBLOCK)) => std::thread::sleep(PAUSE),
                 Err((_, error)) => return no_locks(error).map(LockAttempt::NoLocks),
             }
@@ -122,14 +118,13 @@ impl Drop for Lock {
     }
 }
 
-/// The result of making the file.
 enum Made {
     Taken(Flock<File>),
     Late,
     NoLocks(Errno),
 }
 
-/// Makes the file, for all who can write in the directory. It has its owner and is locked before it
+/// All who can write in the directory can open the file. It has its owner and is locked before it
 /// gets its name, so that no other process finds it without them.
 fn make(folder: &Folder, name: &str, owner: &str) -> io::Result<Made> {
     let time = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -158,7 +153,6 @@ fn make(folder: &Folder, name: &str, owner: &str) -> io::Result<Made> {
     made
 }
 
-/// The error of a file system that has no locks.
 fn no_locks(error: Errno) -> io::Result<Errno> {
     match error {
         Errno::ENOSYS | Errno::ENOLCK | Errno::EOPNOTSUPP => Ok(error),
@@ -166,8 +160,8 @@ fn no_locks(error: Errno) -> io::Result<Errno> {
     }
 }
 
-/// Opens the file, if it is there. It is not changed, because anybody who can write in the
-/// directory may have given another file its name.
+/// Does not change the file, because anybody who can write in the directory may have given another
+/// file this name.
 fn open(folder: &Folder, name: &str) -> io::Result<Option<File>> {
     // NFS wants the right to write for a lock that excludes others
     let opened = folder.open_file(name, OFlag::O_RDWR).or_else(|error| {
@@ -221,7 +215,7 @@ fn has_name(file: &File, folder: &Folder, name: &str) -> bool {
     (open.dev(), open.ino()) == (named.dev(), named.ino())
 }
 
-/// The mount option of a directory, if it has one, that keeps locks from other hosts.
+/// The mount option that keeps the locks of a directory from other hosts, if it has one.
 pub fn local_option(folder: &Folder) -> Option<&'static str> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     let device = folder.metadata().ok()?.dev();
@@ -229,7 +223,7 @@ pub fn local_option(folder: &Folder) -> Option<&'static str> {
     option_in(&mounts, &format!("{major}:{minor}"))
 }
 
-/// The same, of the file system with this device number.
+/// `device` is major:minor.
 fn option_in(mounts: &str, device: &str) -> Option<&'static str> {
     let is_of_device = |line: &&str| line.split(' ').nth(2) == Some(device);
     let options = mounts.lines().filter(is_of_device).flat_map(|line| {

@@ -1,8 +1,8 @@
-//! A partial file: it has a name of its own and is readable by nobody else until it is whole.
+//! A partial file, under a name of its own and unreadable for others until it is whole.
 //!
 //! While its parts arrive in order, its length shows what is present. If they arrive in any order,
-//! a second file beside it has a line for each part (see [`Parts::line`]). Several threads may
-//! write one [`Partial`].
+//! a second file has a line for each part (see [`Parts::line`]). Several threads may write one
+//! [`Partial`].
 
 use crate::GRAIN;
 use crate::content;
@@ -22,29 +22,26 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use wire::files::FileFault;
 
-/// Parts that arrive in any order are noted after this many bytes, and at most this many are sent
-/// again after a loss of power.
+/// Parts that arrive in any order are noted after this many bytes, which is also the most that is
+/// sent again after a loss of power.
 const NOTED: u64 = 4 << 20;
 
-/// The attributes that a file gets when it is whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finish {
-    /// Permission bits.
     pub mode: u32,
-    /// The modification time, in seconds and nanoseconds.
+    /// In seconds and nanoseconds.
     pub mtime: Option<(i64, u32)>,
     /// Whether the file is written to the disk (fsync) first.
     pub fsync: bool,
 }
 
-/// A file that is being written.
 #[derive(Debug)]
 pub struct Partial {
     file: File,
     names: PartialNames,
-    /// The size that it will have.
+    /// The size of the whole file.
     bytes: u64,
-    /// The room that was reserved for it; `None` for a sparse file.
+    /// `None` for a sparse file.
     room: Option<Room>,
     state: Mutex<PartialState>,
     /// Whether nothing more may be written. Writers hold the lock.
@@ -54,13 +51,13 @@ pub struct Partial {
 #[derive(Debug)]
 struct PartialState {
     parts: Parts,
-    /// Shows other processes that this one writes the file, if the file system has locks.
+    /// Shows that this process writes the file, if the file system has locks.
     writes: Option<Flock<File>>,
-    /// The notes; open while parts come in any order.
+    /// Open while parts come in any order.
     noted: Option<Notes>,
 }
 
-/// The file of notes beside a partial file.
+/// The file of notes.
 #[derive(Debug)]
 struct Notes {
     lines: File,
@@ -68,19 +65,15 @@ struct Notes {
     part: (u64, u64),
 }
 
-/// The names of a partial file and of its notes.
 #[derive(Clone, Debug)]
 pub struct PartialNames {
-    /// The directory of both.
     pub folder: Folder,
-    /// The partial file.
     pub file: OsString,
-    /// The notes, which are missing while parts come in order.
+    /// Missing while parts come in order.
     pub notes: OsString,
 }
 
 impl PartialNames {
-    /// A partial file whose notes have the same name and an ending.
     pub fn new(folder: Folder, file: impl Into<OsString>) -> PartialNames {
         let file = file.into();
         let mut notes = file.clone();
@@ -92,7 +85,7 @@ impl PartialNames {
         }
     }
 
-    /// The parts that are present of a file of `bytes`, by its length and its notes.
+    /// The parts that are present, by the length of the file and its notes.
     pub fn kept(&self, bytes: u64) -> Parts {
         let Ok(length) = self
             .folder
@@ -121,8 +114,8 @@ impl PartialNames {
         Ok(text)
     }
 
-    /// Gives back the space that was reserved behind the end of a partial file that is no longer
-    /// written. Otherwise that space would be missing when the rest is sent.
+    /// Gives back the space reserved behind the end of a partial file that is no longer written; it
+    /// would be missing when the rest is sent.
     pub fn release(&self) -> io::Result<()> {
         let file = self.folder.open_file(&self.file, OFlag::O_WRONLY)?;
         match Flock::lock(file.try_clone()?, FlockArg::LockExclusiveNonblock) {
@@ -133,29 +126,25 @@ impl PartialNames {
         }
     }
 
-    /// Moves both. The notes come first: without them all bytes of the file would count.
+    /// The notes move first: without them all bytes of the file would count.
     pub fn rename(&self, new: &PartialNames) -> io::Result<()> {
         new.folder.remove(&new.notes)?;
         let _ = self.folder.rename(&self.notes, &new.folder, &new.notes);
         self.folder.rename(&self.file, &new.folder, &new.file)
     }
 
-    /// Removes both.
     pub fn remove(&self) -> io::Result<()> {
         self.folder.remove(&self.file)?;
         self.folder.remove(&self.notes)
     }
 }
 
-/// The parts of a file that are present and may equal those of the other end.
+/// The parts that are present and may equal those of the other end.
 pub struct KeptPartial {
-    /// The parts.
     pub parts: Parts,
-    /// The file that has them.
     pub file: File,
     /// What the file was like before anything was read of it.
     pub version: FileVersion,
-    /// Whether it is the file that is to be replaced.
     pub is_from_replaced_file: bool,
 }
 
@@ -190,9 +179,9 @@ impl KeptPartial {
 
 impl Partial {
     /// Begins a file, or resumes one with the parts that are kept; `keep` is copied from the
-    /// `replaced` file, which must be what it was when it was compared. Space for the rest is
-    /// reserved at once, which fails if there is not enough; a sparse file does not need all of it,
-    /// so nothing is reserved.
+    /// `replaced` file, which must be what it was when it was compared. Reserves space for the
+    /// rest, which fails if there is not enough; a sparse file does not need all of it, so nothing
+    /// is reserved.
     pub fn begin(
         names: PartialNames,
         bytes: u64,
@@ -250,7 +239,7 @@ impl Partial {
         }
     }
 
-    /// Parts may arrive in any order from here on.
+    /// Begins the notes, because parts may arrive in any order from here on.
     fn scatter(&self) -> io::Result<()> {
         let mut state = self.state.lock();
         if state.noted.is_none() {
@@ -269,17 +258,16 @@ impl Partial {
         Ok(())
     }
 
-    /// The parts that are present.
     pub fn parts(&self) -> Parts {
         self.state.lock().parts.clone()
     }
 
-    /// The open file, from which its parts can be read, whatever name it has by now.
+    /// Parts can be read from it, whatever name it has by now.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// The end of a part, if the part lies within the file.
+    /// Fails if the part does not lie within the file, or is out of order.
     fn end_of(&self, offset: u64, length: u64) -> Result<u64, FileFault> {
         let end = offset
             .checked_add(length)
@@ -292,7 +280,7 @@ impl Partial {
         Ok(end)
     }
 
-    /// Takes the lock that is held while something is written; fails once the file is closed.
+    /// Returns the lock to hold while something is written; fails once the file is closed.
     fn writing(&self) -> Result<RwLockReadGuard<'_, bool>, FileFault> {
         let closed = self.closed.read();
         if *closed {
@@ -302,7 +290,7 @@ impl Partial {
         }
     }
 
-    /// Writes a part: its content, or zeros.
+    /// Without content, writes zeros.
     pub fn put(&self, offset: u64, length: u64, content: Option<&[u8]>) -> Result<(), FileFault> {
         // zeros may be sent as content
         match content.filter(|content| !content::is_hole(content)) {
@@ -311,7 +299,7 @@ impl Partial {
         }
     }
 
-    /// Makes a part all zeros; it takes no space if the file system supports holes.
+    /// Takes no space if the file system supports holes.
     fn write_zeros(&self, offset: u64, length: u64) -> Result<(), FileFault> {
         let _writing = self.writing()?;
         let end = self.end_of(offset, length)?;
@@ -349,7 +337,6 @@ impl Partial {
             .map_or(Ok(()), |room| room.fill(offset, end))
     }
 
-    /// Writes a part.
     fn write(&self, offset: u64, content: &[u8]) -> Result<(), FileFault> {
         let _writing = self.writing()?;
         let end = self.end_of(offset, content.len() as u64)?;
@@ -358,8 +345,7 @@ impl Partial {
         Ok(self.note(offset, end)?)
     }
 
-    /// Notes that a part has arrived. If parts arrive in any order, the notes are written now and
-    /// then.
+    /// If parts arrive in any order, writes the notes now and then.
     fn note(&self, offset: u64, end: u64) -> io::Result<()> {
         let mut state = self.state.lock();
         state.parts.add(offset, end);
@@ -378,7 +364,6 @@ impl Partial {
         }
     }
 
-    /// Writes all notes.
     fn flush(&self) -> io::Result<()> {
         self.state
             .lock()
@@ -387,7 +372,6 @@ impl Partial {
             .map_or(Ok(()), Notes::flush)
     }
 
-    /// Stops all writers and writes the notes.
     pub fn close(&self) -> io::Result<()> {
         *self.closed.write() = true;
         if let Some(room) = &self.room {
@@ -396,7 +380,7 @@ impl Partial {
         self.flush()
     }
 
-    /// Gives the file its mode, its time and its name. All parts must be present.
+    /// Gives the file its mode, time and name. All parts must be present.
     pub fn finish(
         &self,
         (folder, dst): (&Folder, &OsStr),
@@ -416,7 +400,7 @@ impl Partial {
         Ok(self.names.folder.remove(&self.names.notes)?)
     }
 
-    /// Stops all writers and keeps what has arrived, without the space reserved for the rest.
+    /// Keeps what has arrived, without the space reserved for the rest.
     pub fn keep(&self) {
         if self.parts().list().is_empty() {
             self.discard();
@@ -427,7 +411,6 @@ impl Partial {
         }
     }
 
-    /// Removes the partial file and stops all writers.
     pub fn discard(&self) {
         let _ = self.close();
         let _ = self.names.remove();
@@ -438,8 +421,7 @@ fn number(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// Copies a part from another file to the same place. Holes stay holes where this file is empty,
-/// and file systems that share blocks take no space.
+/// Holes stay holes where this file is empty, and file systems that share blocks take no space.
 fn copy(from: &File, to: &File, begin: u64, end: u64) -> io::Result<()> {
     let mut offset = begin;
     while offset < end {
@@ -460,7 +442,7 @@ fn copy(from: &File, to: &File, begin: u64, end: u64) -> io::Result<()> {
 fn copy_data(mut from: &File, mut to: &File, begin: u64, end: u64) -> io::Result<()> {
     from.seek(SeekFrom::Start(begin))?;
     to.seek(SeekFrom::Start(begin))?;
-    // by copy_file_range(2) where the kernel and the file system can do that
+    // io::copy uses copy_file_range(2) where the kernel and the file system can do that
     if io::copy(&mut from.take(end - begin), &mut to)? == end - begin {
         Ok(())
     } else {
@@ -486,7 +468,7 @@ impl Drop for Partial {
     }
 }
 
-/// Writes a small file under a temporary name and renames it. A failure leaves nothing behind.
+/// A failure leaves nothing behind.
 pub(crate) fn write_small(
     (passing, name): (&Folder, &OsStr),
     (folder, dst): (&Folder, &OsStr),

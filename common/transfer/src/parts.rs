@@ -2,19 +2,18 @@
 
 use crate::GRAIN;
 
-/// Parts of a file, each with its begin and end in bytes, in order and not touching one another.
+/// Each part has its begin and end in bytes; they are in order and do not touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parts(Vec<(u64, u64)>);
 
 impl Parts {
-    /// The first `bytes` bytes.
     pub fn beginning(bytes: u64) -> Parts {
         let mut parts = Parts::default();
         parts.add(0, bytes);
         parts
     }
 
-    /// The parts of a list in any order; empty ones are left out.
+    /// The list may be in any order; empty parts are left out.
     pub fn of(list: &[(u64, u64)]) -> Parts {
         let mut sorted: Vec<_> = list
             .iter()
@@ -32,7 +31,6 @@ impl Parts {
         parts
     }
 
-    /// Adds a part.
     pub fn add(&mut self, begin: u64, end: u64) {
         if begin >= end {
             return;
@@ -48,22 +46,19 @@ impl Parts {
         *self = Parts::of(&self.0);
     }
 
-    /// The begin and end of each part.
     pub fn list(&self) -> &[(u64, u64)] {
         &self.0
     }
 
-    /// The number of bytes in all parts.
     pub fn bytes(&self) -> u64 {
         self.0.iter().map(|(begin, end)| end - begin).sum()
     }
 
-    /// Whether the parts make up a whole file of this size.
     pub fn is_whole(&self, bytes: u64) -> bool {
         bytes == 0 || self.0 == [(0, bytes)]
     }
 
-    /// The number of bytes at the beginning without a gap.
+    /// The number of bytes before the first gap.
     pub fn first(&self) -> u64 {
         self.0
             .first()
@@ -71,12 +66,10 @@ impl Parts {
             .map_or(0, |(_, end)| *end)
     }
 
-    /// Whether the parts are only the beginning of the file.
     pub fn is_beginning(&self) -> bool {
         self.0.len() == usize::from(self.first() > 0)
     }
 
-    /// The parts that are missing from a file of this size.
     pub fn missing(&self, bytes: u64) -> Vec<(u64, u64)> {
         let mut covered = 0;
         let mut missing = Vec::new();
@@ -92,7 +85,6 @@ impl Parts {
         missing
     }
 
-    /// The bytes that are in both.
     pub fn both(&self, other: &Parts) -> Parts {
         let (mut left, mut right) = (self.0.iter().peekable(), other.0.iter().peekable());
         let mut both = Vec::new();
@@ -111,14 +103,12 @@ impl Parts {
         Parts(both)
     }
 
-    /// The bytes that are in this and not in the other.
     pub fn without(&self, other: &Parts) -> Parts {
         let end = self.0.last().map_or(0, |(_, end)| *end);
         self.both(&Parts(other.missing(end)))
     }
 
-    /// The bytes among the first `bytes`, cut to whole [`GRAIN`]s except at the end of
-    /// the file.
+    /// The bytes among the first `bytes`, cut to whole [`GRAIN`]s except at the end of the file.
     pub fn whole_grains(&self, bytes: u64) -> Parts {
         // a host may report parts beyond the end of the file
         let up = |offset: u64| offset.checked_next_multiple_of(GRAIN).unwrap_or(u64::MAX);
@@ -138,14 +128,14 @@ impl Parts {
         )
     }
 
-    /// A line of text for one part, as the notes of a partial file hold it.
+    /// A line of the notes of a partial file.
     pub fn line(begin: u64, end: u64) -> String {
         format!("{begin} {end}\n")
     }
 
-    /// Parses such lines. The first may be a single number, the end of the beginning. A line that
-    /// was not written to its end may name a wrong part; that does no harm, because each part is
-    /// compared with the other end before it counts.
+    /// The first line may be a single number, the end of the beginning. A line that was not written
+    /// to its end may name a wrong part, which does no harm: each part is compared with the other
+    /// end before it counts.
     pub fn parse(text: &str) -> Parts {
         let number = |word: &str| word.parse::<u64>().ok();
         let part = |(row, line): (usize, &str)| {

@@ -13,46 +13,37 @@ use std::fs::File;
 use std::sync::Arc;
 use wire::files::{Batch, Block, FileAttributes, FileFault, FileStep, Open, Sum};
 
-/// Where the files go: on a host, or on the machine of the tool.
+/// Where the files go, on a host or on the machine of the tool.
 pub trait Destination {
-    /// The attributes that a file is to have; fails if it is not wanted.
+    /// Fails if the file is not wanted.
     fn attributes(&self, sent: FileAttributes) -> Result<FileAttributes, FileFault>;
 
-    /// The name of a small file until it is whole; in its own directory if none is given.
+    /// The directory and the name of a small file until it is whole; `None` for its own directory.
     fn passing(&self, file: &FileAttributes) -> Result<(Option<Folder>, OsString), FileFault>;
 
-    /// The partial file.
     fn partial(&mut self, tree: &mut Tree, open: &Open) -> Result<Beginning, FileFault>;
 
-    /// A file is whole.
+    /// Called when a file is whole.
     fn landed(&mut self, _open: &Open) {}
 }
 
-/// How a partial file begins.
 pub struct Beginning {
-    /// Its names.
     pub names: PartialNames,
-    /// The parts that are kept.
     pub keep: Parts,
     /// The file that has them, if it is the one that will be replaced.
     pub replaced: Option<(File, FileVersion)>,
 }
 
-/// The result of a file.
 pub type FileResult = (u32, Result<(), FileFault>);
 
-/// Writes what a sender sends.
 pub struct Receiver<D> {
-    /// The directory below which the files go.
     pub tree: Tree,
-    /// Where they go.
     pub destination: D,
-    /// The files that arrive in blocks, by the numbers of their deliveries.
+    /// The files that arrive in blocks, by delivery number.
     files: BTreeMap<u32, (Open, Arc<Partial>)>,
 }
 
 impl<D: Destination> Receiver<D> {
-    /// Receives files below a directory.
     pub fn new(tree: Tree, destination: D) -> Receiver<D> {
         let files = BTreeMap::new();
         Receiver {
@@ -62,8 +53,8 @@ impl<D: Destination> Receiver<D> {
         }
     }
 
-    /// Carries out a step; returns the results of the files that it ends. What arrives of a file
-    /// that has ended is dropped.
+    /// Returns the results of the files that the step ends. What still arrives of such a file is
+    /// dropped.
     pub fn step(&mut self, step: FileStep, body: Vec<u8>) -> Vec<FileResult> {
         match step {
             FileStep::Batch(batch) => return self.batch(batch, body),
@@ -91,7 +82,7 @@ impl<D: Destination> Receiver<D> {
         Vec::new()
     }
 
-    /// Receives small files and empty directories; each succeeds or fails by itself.
+    /// Each small file or empty directory succeeds or fails by itself.
     fn batch(&mut self, batch: Batch, body: Vec<u8>) -> Vec<FileResult> {
         let mut folders = HashMap::new();
         let mut results = Vec::new();
@@ -120,7 +111,7 @@ impl<D: Destination> Receiver<D> {
         results
     }
 
-    /// Writes a small file, or makes an empty directory; returns its directory.
+    /// Returns the directory that was written to.
     fn write_small(
         &mut self,
         file: FileAttributes,
@@ -139,7 +130,7 @@ impl<D: Destination> Receiver<D> {
         Ok((dst.parent().map(Into::into), folder))
     }
 
-    /// Begins a file, or continues one with the parts that are kept.
+    /// Continues with the parts that are kept.
     pub fn open(&mut self, open: Open) -> Result<Arc<Partial>, FileFault> {
         self.close(open.file.id, true);
         self.tree.forget();
@@ -167,7 +158,7 @@ impl<D: Destination> Receiver<D> {
         partial.put(block.offset, length, content.as_deref())
     }
 
-    /// Renames a file that has arrived completely. If there is a sum, it grew while it was read.
+    /// Renames a complete file. If there is a sum, it grew while it was read.
     fn commit(&mut self, id: u32, sum: Option<Sum>) -> Option<Result<(), FileFault>> {
         let (open, partial) = self.files.remove(&id)?;
         let file = &open.file;
@@ -179,7 +170,7 @@ impl<D: Destination> Receiver<D> {
         };
         match landed {
             Ok(()) => self.destination.landed(&open),
-            // what is wrong is its content
+            // its content is wrong
             Err(FileFault::NotWhole | FileFault::Changed) => partial.discard(),
             // another attempt need not send it again
             Err(_) => partial.keep(),
@@ -187,13 +178,12 @@ impl<D: Destination> Receiver<D> {
         Some(landed)
     }
 
-    /// Whether a file is on its way.
     pub fn has(&self, id: u32) -> bool {
         self.files.contains_key(&id)
     }
 
-    /// Notes that nothing more of a file arrives over this connection. With `keep`, what has
-    /// arrived can be continued.
+    /// Nothing more of the file arrives over this connection. With `keep`, what has arrived can be
+    /// continued.
     pub fn close(&mut self, id: u32, keep: bool) {
         match self.files.remove(&id) {
             Some((_, partial)) if keep => partial.keep(),

@@ -1,10 +1,10 @@
-//! Room for a file that is received, so that a full disk is noticed before anything is sent, and so
-//! that no other program takes the room meanwhile.
+//! Room for a file that is received, so that a full disk is noticed before anything is sent, and no
+//! other program takes the room meanwhile.
 //!
 //! A disk reserves room at once. A file system in memory (tmpfs) takes a quarter of a second for
-//! each GB, for which the transfer would have to wait. So a thread reserves the room there while
-//! the first parts are written, from the end of the file backwards, until both meet. Comparing only
-//! the free space would be as fast, but the file would fail if other programs took the space later.
+//! each GB, so a thread reserves the room there while the first parts are written, from the end of
+//! the file backwards, until both meet. Only comparing the free space would be as fast, but the
+//! file would fail if other programs took the space later.
 
 use crate::parts::Parts;
 use nix::errno::Errno;
@@ -22,15 +22,14 @@ use std::thread::{Builder, JoinHandle};
 /// wait.
 const SLICE: u64 = 1 << 20;
 
-/// The file whose room was reserved last. The next reservation begins when this one has ended,
-/// because only then the free space is known.
+/// The file whose room was reserved last. The next reservation waits for its end, because only then
+/// the free space is known.
 static LAST: Mutex<Weak<Reserving>> = Mutex::new(Weak::new());
 
-/// The room of a file. When this is dropped, what is reserved stays reserved, and no more is added.
+/// When this is dropped, what is reserved stays reserved, and no more is added.
 #[derive(Debug)]
 pub(crate) struct Room(Option<Arc<Reserving>>);
 
-/// A file for which a thread reserves room.
 #[derive(Debug)]
 struct Reserving {
     file: File,
@@ -42,13 +41,11 @@ struct Reserving {
 struct RoomState {
     /// The parts that are neither reserved nor written.
     left: Parts,
-    /// Why they could not be reserved.
     failed: Option<Errno>,
 }
 
 impl Room {
-    /// Takes room for everything that is missing of a file of `bytes`; fails with `ENOSPC` if there
-    /// is not enough.
+    /// Fails with `ENOSPC` if there is not enough for all that is missing.
     pub(crate) fn take(file: &File, there: &Parts, bytes: u64) -> io::Result<Room> {
         let left = Parts::of(&there.missing(bytes));
         if fstatfs(file)?.filesystem_type() != TMPFS_MAGIC {
@@ -89,7 +86,7 @@ impl Room {
         Ok(())
     }
 
-    /// No more room is reserved when this returns.
+    /// Reserves no more once it returns.
     pub(crate) fn stop(&self) {
         if let Some(reserving) = &self.0 {
             reserving.state.lock().left = Parts::default();
@@ -123,7 +120,7 @@ impl Reserving {
         Some(slice)
     }
 
-    /// Waits until the thread has ended; several threads may wait.
+    /// Several threads may wait.
     fn join(&self) {
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
@@ -131,8 +128,7 @@ impl Reserving {
     }
 }
 
-/// How much an ordinary user may still write where a directory is or will be, in bytes; `None` if
-/// that is unknown.
+/// How much an ordinary user may still write where a directory is or will be; `None` if unknown.
 pub fn free_bytes(folder: &Path) -> Option<u64> {
     let existing = folder.ancestors().find(|folder| folder.is_dir())?;
     free(&statvfs(existing).ok()?)
@@ -150,7 +146,7 @@ fn check(file: &File, missing: &Parts) -> io::Result<()> {
     }
 }
 
-/// Reserves a part. Where the file system cannot, the writes report a full disk.
+/// Where the file system cannot reserve, the writes report a full disk.
 fn reserve(file: &File, begin: u64, end: u64) -> io::Result<()> {
     let number = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     loop {

@@ -1,5 +1,5 @@
-//! The directory of a run to which hosts dial in. The tool makes it in a directory that may hold
-//! much else, and both the tool and the process that watches its command remove it.
+//! The directory of a run to which hosts dial in. Both the tool, which makes it in a directory that
+//! may hold much else, and the process that watches its command remove it.
 
 #![expect(
     clippy::disallowed_methods,
@@ -17,13 +17,11 @@ pub const TICKET: &str = "ticket";
 
 const PREFIX: &str = "dial-";
 
-/// The path of the directory of the run with this token.
 pub fn path(parent: &Path, token: &str) -> PathBuf {
     parent.join(format!("{PREFIX}{token}"))
 }
 
-/// Removes the directory of a run and the files of the run in it. A directory that is not of a run,
-/// or that has other files, stays.
+/// Removes only the files of the run. A directory that is not of a run, or has other files, stays.
 pub fn remove(folder: &Path) {
     if has_name_of_a_run(folder) && is_folder_of_ours(folder) {
         for name in [AGENT, TICKET] {

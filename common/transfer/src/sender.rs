@@ -10,19 +10,18 @@
 //! | `abandon` | could not read it, or it has changed | keeps what has arrived, or removes it |
 //!
 //! The tool lists what the other end has and decides what is missing: `inspect` for a push, `find`
-//! for a pull. Which parts of a large file need not be sent is found out by the
-//! [sums](crate::sums) of what the receiver has kept. In a push the sender asks for these by
-//! `claim`; in a pull they come with the request for the file. The sender does not wait for the
-//! receiver. If a file has grown meanwhile, `commit` has the sum of what was listed of it, read a
-//! second time, so that only a true beginning arrives. A receiver that cannot write a file says so
-//! once, by `landed` or `abandon`, and drops what still arrives of it. A file belongs to the
-//! connection over which it was begun. If that breaks, the parts that have arrived are kept, and
-//! the file is begun again over another one.
+//! for a pull. The [sums](crate::sums) of what the receiver has kept show which parts of a large
+//! file need not be sent. In a push the sender asks for these by `claim`; in a pull they come with
+//! the request for the file. The sender does not wait for the receiver. If a file has grown
+//! meanwhile, `commit` has the sum of what was listed of it, read a second time, so that only a
+//! true beginning arrives. A receiver that cannot write a file reports it once, by `landed` or
+//! `abandon`, and drops what still arrives of it. A file belongs to the connection over which it
+//! was begun. If that breaks, the parts that have arrived are kept, and the file is begun again
+//! over another one.
 //!
-//! What is different in the two directions is behind two traits: [`SourceFile`] is where a file
-//! comes from and when it counts as changed, [`Outlet`] the connection, with compression and the
-//! results of the other side for part-push. The receiver has
-//! [`Destination`](crate::receiver::Destination) for where files go.
+//! Two traits hide the direction: [`SourceFile`] is where a file comes from and when it counts as
+//! changed; [`Outlet`] is the connection, for part-push with compression and the results of the
+//! other side. [`Destination`](crate::receiver::Destination) is where the receiver's files go.
 
 use crate::SMALL;
 use crate::content;
@@ -32,25 +31,19 @@ use std::fs::File;
 use std::io;
 use wire::files::{BLOCK, Batch, Block, FILES_AT_ONCE, FileAttributes, FileStep, Sum};
 
-/// A file that is sent.
 pub trait SourceFile: Copy {
-    /// Why it cannot be sent.
     type Fault;
 
-    /// Its number.
     fn id(&self) -> u32;
 
-    /// Its size.
     fn bytes(&self) -> u64;
 
-    /// What the receiver is to know about it.
     fn attributes(&self) -> FileAttributes;
 
-    /// Opens it.
     fn open(&self) -> Result<File, Self::Fault>;
 
-    /// Checks, after it was read with this result, that it is what was listed. If a file may grow
-    /// and has grown, returns the sum of its beginning, as long as it was when it was listed.
+    /// Checks that the file, read with this result, is what was listed. If it may grow and has
+    /// grown, returns the sum of its beginning, as long as it was when it was listed.
     fn check(&self, source: &File, read: io::Result<()>) -> Result<Option<Sum>, Self::Fault>;
 
     /// Appends its whole content; returns whether it has grown.
@@ -59,8 +52,7 @@ pub trait SourceFile: Copy {
     }
 }
 
-/// Appends the content of a file, as long as it was when it was listed; returns whether it has
-/// grown.
+/// Appends as much as the file had when it was listed; returns whether it has grown.
 pub fn read_whole<F: SourceFile>(file: F, content: &mut Vec<u8>) -> Result<bool, F::Fault> {
     let source = file.open()?;
     let begin = content.len();
@@ -77,15 +69,13 @@ pub fn read_whole<F: SourceFile>(file: F, content: &mut Vec<u8>) -> Result<bool,
     Ok(file.check(&source, read)?.is_some())
 }
 
-/// The connection to a receiver.
 pub trait Outlet<F: SourceFile> {
-    /// Why nothing more can be sent.
     type Broken;
 
-    /// Sends a step, and content behind it.
+    /// `body` is sent behind the step.
     fn step(&mut self, step: FileStep, body: &[u8]) -> Result<(), Self::Broken>;
 
-    /// Sends small files that were read together; some may have failed.
+    /// Some of the files may have failed.
     fn batch(&mut self, files: &[F], read: SmallFiles<F::Fault>) -> Result<(), Self::Broken> {
         for (index, fault) in read.failed {
             self.abandon(files[index], fault)?;
@@ -100,7 +90,7 @@ pub trait Outlet<F: SourceFile> {
     /// Sends [`FileStep::Open`]; returns the parts that the receiver has.
     fn open(&mut self, file: F, source: &File) -> Result<Parts, Self::Broken>;
 
-    /// Sends a piece of a file, whose content is in the buffer unless it is all zeros.
+    /// The content is in the buffer unless the piece is all zeros.
     fn write(
         &mut self,
         file: F,
@@ -121,36 +111,33 @@ pub trait Outlet<F: SourceFile> {
         self.step(FileStep::Write(block), body)
     }
 
-    /// Whether the receiver still wants a file.
     fn wants(&mut self, id: u32) -> bool;
 
-    /// Waits until all pieces were read, if they are read later; returns why that failed.
+    /// Waits for pieces that are read later; returns why reading failed.
     fn read_all(&mut self) -> Result<io::Result<()>, Self::Broken> {
         Ok(Ok(()))
     }
 
-    /// Abandons a file that cannot be sent.
     fn abandon(&mut self, file: F, fault: F::Fault) -> Result<(), Self::Broken>;
 }
 
-/// Small files that were read.
 pub struct SmallFiles<T> {
     /// The files that were read completely.
     pub files: Vec<FileAttributes>,
     /// Their content, one file after another.
     pub content: Vec<u8>,
-    /// The indices of the files that could not be read, and why.
+    /// The indices of unreadable files, and why.
     pub failed: Vec<(usize, T)>,
     /// The indices of the files that have grown.
     grown: Vec<usize>,
 }
 
-/// Sends files: first all small ones, then one after another.
+/// Sends all small files first, then the others one after another.
 pub fn send<F: SourceFile, O: Outlet<F>>(outlet: &mut O, files: &[F]) -> Result<(), O::Broken> {
     let (small, mut large): (Vec<F>, Vec<F>) = files.iter().partition(|file| file.bytes() <= SMALL);
     for files in groups(&small) {
         let read = read_small(files);
-        // only a commit has a sum, by which the receiver finds out whether it has its beginning
+        // only a commit has the sum by which the receiver checks the beginning
         large.extend(read.grown.iter().map(|index| files[*index]));
         outlet.batch(files, read)?;
     }
@@ -160,7 +147,7 @@ pub fn send<F: SourceFile, O: Outlet<F>>(outlet: &mut O, files: &[F]) -> Result<
         .try_for_each(|file| send_large(outlet, file, &mut buffer))
 }
 
-/// Groups small files, each group for one message.
+/// Each group is for one message.
 fn groups<F: SourceFile>(mut rest: &[F]) -> impl Iterator<Item = &[F]> {
     std::iter::from_fn(move || {
         let mut bytes = 0;
@@ -197,7 +184,6 @@ fn read_small<F: SourceFile>(files: &[F]) -> SmallFiles<F::Fault> {
     all
 }
 
-/// Sends what the receiver lacks of a file.
 fn send_large<F: SourceFile, O: Outlet<F>>(
     outlet: &mut O,
     file: F,
@@ -218,7 +204,6 @@ fn send_large<F: SourceFile, O: Outlet<F>>(
             }
         }
     }
-    // a fault of the source is one of this file
     let read = outlet.read_all()?.and(read);
     match file.check(&source, read) {
         Ok(sum) => {

@@ -14,14 +14,14 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use wire::files::{BLOCK, Meta};
 
-/// The most zeros that one message announces. If the file system of the host cannot make a hole,
-/// the host writes them, and sends nothing meanwhile.
+/// The most zeros in one message. A host whose file system cannot make a hole writes them, and
+/// sends nothing meanwhile.
 const MOST_ZEROS: u64 = 64 << 20;
 
 /// The problem of a file that ended too early.
 pub const SHORTER: &str = "it became shorter while it was read";
 
-/// Opens a regular file, and returns its attributes too. A FIFO or device does not block.
+/// Opens a regular file. A FIFO or device does not block.
 pub fn open(path: &Path) -> io::Result<(File, Metadata)> {
     let file = OpenOptions::new()
         .read(true)
@@ -35,8 +35,7 @@ pub fn open(path: &Path) -> io::Result<(File, Metadata)> {
     }
 }
 
-/// Fills the buffer from an offset on. Returns the number of bytes, which is less than its size
-/// only at the end of the file.
+/// Returns fewer bytes than the buffer has only at the end of the file.
 pub fn read_at(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -61,7 +60,6 @@ pub struct FileVersion {
 }
 
 impl FileVersion {
-    /// The version of an open file.
     pub fn of(file: &File) -> io::Result<FileVersion> {
         let meta = file.metadata()?;
         Ok(FileVersion {
@@ -83,12 +81,11 @@ pub fn is_sparse_file(file: &File) -> bool {
     file.metadata().is_ok_and(|meta| is_sparse(&meta))
 }
 
-/// The space that a file occupies on its disk, in bytes.
+/// The space on the disk, in bytes.
 pub fn room(meta: &Metadata) -> u64 {
     meta.blocks().saturating_mul(512) // whatever the blocks of its file system are
 }
 
-/// What is wrong with a source that could not be read.
 pub fn why(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => SHORTER.to_owned(),
@@ -96,7 +93,6 @@ pub fn why(error: &io::Error) -> String {
     }
 }
 
-/// Reads a part of a file as it is sent, piece by piece.
 #[derive(Debug)]
 pub struct Pieces<'f> {
     file: &'f File,
@@ -104,19 +100,18 @@ pub struct Pieces<'f> {
     end: u64,
 }
 
-/// A piece of a file: its content, of at most a block, or any number of zeros.
+/// Content of at most a block, or any number of zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourcePiece {
-    /// The offset of the piece in the file, in bytes.
+    /// In bytes.
     pub offset: u64,
-    /// The length of the piece, in bytes.
+    /// In bytes.
     pub length: u64,
-    /// Whether it is all zeros, which need not be sent.
+    /// Zeros need not be sent.
     pub is_zeros: bool,
 }
 
 impl Pieces<'_> {
-    /// The pieces of this many bytes from an offset on.
     pub fn new(file: &File, offset: u64, length: u64) -> Pieces<'_> {
         let end = offset.saturating_add(length);
         Pieces { file, offset, end }
@@ -162,8 +157,7 @@ fn hole(source: &File, offset: u64, most: u64) -> Option<u64> {
     Some(whole.min(MOST_ZEROS)).filter(|whole| *whole > 0)
 }
 
-/// The end of the hole at an offset; `None` where there is data, or where the file system does not
-/// tell.
+/// `None` where there is data, or where the file system does not report holes.
 pub(crate) fn hole_until(file: &File, offset: u64) -> Option<u64> {
     let from = i64::try_from(offset).ok()?;
     match lseek(file, from, Whence::SeekData) {
@@ -177,7 +171,6 @@ pub(crate) fn hole_until(file: &File, offset: u64) -> Option<u64> {
     }
 }
 
-/// The attributes of a file, for the other end.
 pub fn meta(meta: &Metadata) -> Meta {
     let nanos = u32::try_from(meta.mtime_nsec()).unwrap_or(0);
     Meta {
@@ -190,7 +183,7 @@ pub fn meta(meta: &Metadata) -> Meta {
     }
 }
 
-/// Whether a file system that was given the first time may report the second: file systems have
+/// Whether a file system that was given the first time may report the second. File systems have
 /// steps of 1 s, 1 ms, 1 us, 100 ns or 1 ns.
 pub fn same_time(given: (i64, u32), reported: (i64, u32)) -> bool {
     given.0 == reported.0

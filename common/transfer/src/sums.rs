@@ -12,13 +12,13 @@ use wire::files::{Hex, Sum};
 const MOST: u64 = 1 << 14;
 /// The size of a checksum in a message.
 const SUM_BYTES: u64 = 32;
-/// More bytes than this are read by several threads; one thread sums up 2 GB a second.
+/// More is read by several threads; one sums up 2 GB a second.
 const MUCH: u64 = 64 << 20;
-/// The most threads, because other jobs run on the host too.
+/// No more threads, because other jobs run on the host too.
 const THREADS: usize = 4;
 
-/// The size of the pieces of a file. All checksums are sent, and a piece that differs is sent
-/// whole; together that is least if a piece is as large as all checksums.
+/// All checksums are sent, and a piece that differs is sent whole; together that is least if a
+/// piece is as large as all checksums.
 fn piece(bytes: u64) -> u64 {
     let best = bytes.saturating_mul(SUM_BYTES).isqrt();
     best.max(bytes.div_ceil(MOST))
@@ -26,7 +26,7 @@ fn piece(bytes: u64) -> u64 {
         .next_power_of_two()
 }
 
-/// Cuts the parts of a file at multiples of a size, whatever the parts are.
+/// Cuts the parts at multiples of a size, whatever the parts are.
 fn cut(parts: &Parts, size: u64) -> Vec<(u64, u64)> {
     let mut pieces = Vec::new();
     for &(begin, end) in parts.list() {
@@ -40,13 +40,12 @@ fn cut(parts: &Parts, size: u64) -> Vec<(u64, u64)> {
     pieces
 }
 
-/// The begin and end of each piece of the parts.
+/// The begin and end of each piece.
 fn pieces(parts: &Parts, bytes: u64) -> Vec<(u64, u64)> {
     cut(parts, piece(bytes))
 }
 
-/// The checksum of each piece; fails if a piece cannot be read completely, and soon after `stop` is
-/// set.
+/// Fails if a piece cannot be read completely, and soon after `stop` is set.
 pub fn of(stop: &AtomicBool, file: &File, parts: &Parts, bytes: u64) -> io::Result<Vec<Sum>> {
     let pieces = pieces(parts, bytes);
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -110,17 +109,15 @@ fn sum_of(file: &File, begin: u64, end: u64, buffer: &mut [u8]) -> io::Result<Su
     Ok(Hex(*hasher.finalize().as_bytes()))
 }
 
-/// The checksum of a whole file.
 pub fn of_whole(file: &File) -> io::Result<Sum> {
     of_beginning(file, file.metadata()?.len())
 }
 
-/// The checksum of the first bytes of a file.
 pub fn of_beginning(file: &File, bytes: u64) -> io::Result<Sum> {
     sum_of(file, 0, bytes, &mut vec![0; 256 << 10])
 }
 
-/// The parts whose checksums are equal at both ends.
+/// The parts with equal checksums at both ends.
 pub fn same(parts: &Parts, bytes: u64, ours: &[Sum], theirs: &[Sum]) -> Parts {
     let pieces = pieces(parts, bytes).into_iter();
     let both = pieces.zip(ours.iter().zip(theirs));

@@ -7,18 +7,17 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use wire::files::FileFault;
 
-/// The directory, by its descriptor and by the path that the tool uses.
+/// By its descriptor and by the path that the tool uses.
 pub struct Tree {
     folder: Folder,
     path: PathBuf,
     /// Whether files and their directories are written to the disk (fsync).
     fsync: bool,
-    /// Directories below it that were just opened to be written to.
+    /// Directories that were just opened to be written to.
     known: HashMap<PathBuf, Folder>,
 }
 
 impl Tree {
-    /// The directory of this path.
     pub fn new(folder: Folder, path: &Path, fsync: bool) -> Tree {
         Tree {
             folder,
@@ -33,7 +32,7 @@ impl Tree {
         folder.starts_with(&self.path)
     }
 
-    /// Opens a directory to write to it, and makes missing directories.
+    /// Makes missing directories.
     pub fn make(&mut self, folder: &Path) -> Result<Folder, FileFault> {
         if let Some(known) = self.known.get(folder) {
             return Ok(known.clone());
@@ -43,7 +42,6 @@ impl Tree {
         Ok(opened)
     }
 
-    /// Opens a directory to read what is there.
     pub fn find(&self, folder: &Path, links: Links) -> Result<Folder, FileFault> {
         self.descend(folder, links, false)
     }
@@ -60,15 +58,14 @@ impl Tree {
         })
     }
 
-    /// Opens the directory of a file, and makes it if it is missing. Returns it with the file's
-    /// name.
+    /// Makes the directory of a file if it is missing; also returns the file's name.
     pub fn make_parent<'p>(&mut self, dst: &'p Path) -> Result<(Folder, &'p OsStr), FileFault> {
         let (folder, name) = split(dst).ok_or(FileFault::OutOfOrder)?;
         Ok((self.make(folder)?, name))
     }
 
-    /// Writes a small file under a temporary name, in its own directory if none is given, and
-    /// renames it. Returns its directory, which is not written to the disk yet.
+    /// Writes under a temporary name, in the file's directory if none is given, and renames. The
+    /// returned directory is not written to the disk yet.
     pub fn write_small(
         &mut self,
         dst: &Path,
@@ -82,7 +79,7 @@ impl Tree {
         Ok(folder)
     }
 
-    /// Gives a complete file its mode, its time and its name.
+    /// The file must be complete.
     pub fn commit(
         &mut self,
         partial: &Partial,
@@ -100,7 +97,7 @@ impl Tree {
         Finish { fsync, ..finish }
     }
 
-    /// Writes directories to the disk, if that is wanted.
+    /// Does nothing without `fsync`.
     pub fn sync<'a>(&self, folders: impl IntoIterator<Item = &'a Folder>) -> Result<(), FileFault> {
         if !self.fsync {
             return Ok(());
@@ -109,14 +106,13 @@ impl Tree {
         folders.into_iter().try_for_each(sync)
     }
 
-    /// Closes the directories that were opened: other users who can write there may have moved
-    /// directories or made links since.
+    /// Closes the directories that were opened: other users may have moved directories or made
+    /// links there since.
     pub fn forget(&mut self) {
         self.known.clear();
     }
 }
 
-/// The directory and the name of a file.
 pub fn split(path: &Path) -> Option<(&Path, &OsStr)> {
     path.parent().zip(path.file_name())
 }

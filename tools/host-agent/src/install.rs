@@ -13,8 +13,7 @@ use std::time::{Duration, SystemTime};
 
 /// Agents that were not used for this long are removed.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// A partial file of a broken connection is removed after this time, when its transfer cannot be in
-/// progress any more.
+/// A broken connection's partial file is removed after this time, when its transfer must be over.
 const HALF_THERE: Duration = Duration::from_secs(24 * 60 * 60);
 /// How often to update the time of the file, which shows its last use.
 const NOTED: Duration = Duration::from_secs(24 * 60 * 60);
@@ -28,8 +27,8 @@ pub fn own_hash() -> Option<String> {
     Some(hasher.finalize().to_hex().to_string())
 }
 
-/// Notes that this agent is used, and removes agents of this user that were not used for a month.
-/// Failures are ignored.
+/// Notes that this agent is used, and removes this user's agents that were not used for a month.
+/// Ignores failures.
 pub fn tidy() {
     let Ok(program) = fs::read_link("/proc/self/exe") else {
         return;
@@ -71,8 +70,8 @@ fn is_cache(program: &Path, folder: &Path) -> bool {
         })
 }
 
-/// How long an unused file of the bootstrap is kept, by its name: an agent's has its hash, and a
-/// partial file's a dot and a token.
+/// How long an unused file of the bootstrap is kept: an agent's name has its hash, and a partial
+/// file's is a dot and a token.
 fn lifetime(path: &Path) -> Option<Duration> {
     let name = path.file_name()?.to_str()?;
     let hex = |text: &str, digits: usize| text.len() == digits && hex::decode(text).is_some();

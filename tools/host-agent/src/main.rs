@@ -2,8 +2,7 @@
 //! stdout, one JSON object per line. The tools copy it to a host and start it; it works by hand,
 //! too: `echo '{"do":"probe","python":{"command":"python3"}}' | host-agent`.
 //!
-//! This file reads requests and calls the module of each; every module describes itself in its
-//! head.
+//! This file reads requests and calls the module of each.
 
 mod dial;
 mod install;
@@ -109,7 +108,7 @@ fn print_line(text: &str) -> ExitCode {
 struct ConversationState {
     watcher: WatcherLink,
     job: Option<DescribedJob>,
-    /// Whether the watcher holds a claim for that job.
+    /// Whether the watcher holds a claim for the job.
     has_claimed: bool,
     picked: reap::Picked,
     preflight: Preflight,
@@ -192,7 +191,7 @@ fn session(notes: &str, answers: &str, token: Option<&str>) -> ExitCode {
     }
 }
 
-/// Ends with the status of the process that has read stdin and written stdout in place of this one,
+/// Returns the status of the process that has read stdin and written stdout in place of this one,
 /// or reports why it was not started.
 fn handed_over(status: Result<ExitCode, Failure>, output: EventOutput) -> ExitCode {
     status.unwrap_or_else(|failure| {

@@ -7,19 +7,19 @@
 //!             host-agent serve ═══════╝ (the watcher, its parent)
 //!
 //! The session is this program again, with the same stdin and stdout, which the watcher does not
-//! read. The session's [`Note`]s tell the watcher what to end, and the watcher itself holds the
-//! claim of a job, which must not be released before that.
+//! read. The session's [`Note`]s tell the watcher what to end. The watcher itself holds the claim
+//! of a job, which must not be released before that.
 //!
-//! - **What it watches**: the session, as its child; and, while a claim is held and the job has not
+//! - **What it watches**: the session, its child; and, while a claim is held and the job has not
 //!   started, whether stdin has ended. It then kills the session, because a check that hangs must
 //!   not keep the claim.
-//! - **When it acts**: if the session was ended by a signal, or fails after it has become the
-//!   supervisor of a job. A session that ends by itself has cleaned up; only what programs that it
-//!   asked have left in the background, such as an ssh-agent of a setup text, is killed.
-//! - **What it ends**: all its descendants, by pidfd and start time. It is their subreaper, so it
-//!   adopts those whose parents have ended, whatever they did to their environment. For a job, also
-//!   all processes with its token: TERM, and KILL after the job's grace time; for other sessions,
-//!   KILL at once. Then it removes the job's files in /dev/shm and the directory of a push.
+//! - **When it acts**: if a signal ended the session, or the session fails as the supervisor of a
+//!   job. A session that ends by itself has cleaned up; only what programs that it asked have left
+//!   in the background, such as an ssh-agent of a setup text, is killed.
+//! - **What it ends**: all its descendants, by pidfd and start time. As a subreaper, it adopts
+//!   those whose parents have ended, whatever they did to their environment. For a job, also all
+//!   processes with its token: TERM, and KILL after the job's grace time; for other sessions, KILL
+//!   at once. Then it removes the job's files in /dev/shm and the directory of a push.
 //! - **Its own end**: it blocks the signals that ask a process to end, because an engine may signal
 //!   everything on the host, as Slurm does at a time limit; they are meant for the processes. If it
 //!   is killed nevertheless, the kernel sends TERM to the session. A supervisor, which blocks TERM,
@@ -51,7 +51,7 @@ use wire::job::Job;
 use wire::preflight::Taken;
 use wire::{Event, Failure};
 
-/// Starts a session, waits for its end, and exits with its status.
+/// Exits with the session's status.
 pub fn watch(token: Option<&str>) -> ExitCode {
     let mut watcher = Watcher::default();
     let problem = match watcher.watch(token) {
@@ -74,19 +74,17 @@ pub fn watch(token: Option<&str>) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// A watcher, with what it holds for its session.
 #[derive(Debug, Default)]
 struct Watcher {
     claim: Option<HeldClaim>,
-    /// The job that it supervises.
+    /// The job that the session supervises.
     job: Option<Job>,
     shm: BTreeSet<ShmFile>,
-    /// The push whose files it receives.
+    /// The push whose files the session receives.
     push_folder: Option<Receive>,
 }
 
 impl Watcher {
-    /// Runs a session until its end.
     fn watch(&mut self, token: Option<&str>) -> io::Result<ExitStatus> {
         block_signals()?;
         set_child_subreaper(true)?;
@@ -105,7 +103,7 @@ impl Watcher {
         session.wait()
     }
 
-    /// Handles and answers the notes of a session until its end.
+    /// Answers the notes of a session until its end.
     fn listen(
         &mut self,
         notes: PipeReader,
@@ -132,7 +130,7 @@ impl Watcher {
         }
     }
 
-    /// Handles a note; returns the jobs that hold a part of a claim.
+    /// Returns the jobs that hold a part of a claim.
     fn take(&mut self, note: Note) -> Result<Vec<Taken>, Failure> {
         match note {
             Note::Claim(job, claim) => {
@@ -152,12 +150,12 @@ impl Watcher {
         Ok(Vec::new())
     }
 
-    /// Whether a session was ended by a signal or has failed.
+    /// Whether a signal ended the session, or a supervisor has failed.
     fn has_died(&self, status: ExitStatus) -> bool {
         status.signal().is_some() || self.job.is_some() && !status.success()
     }
 
-    /// Ends everything that the session has left behind, and cleans up its files.
+    /// Ends everything that the session has left, and cleans up its files.
     fn end(&mut self) {
         let grace_ms = self.job.as_ref().map_or(0, |job| job.grace_ms);
         end_processes(Duration::from_millis(grace_ms), &BTreeSet::new(), || {
@@ -172,7 +170,6 @@ impl Watcher {
     }
 }
 
-/// Kills all descendants.
 fn end_below() {
     end_processes(Duration::ZERO, &BTreeSet::new(), || {
         // orphans are adopted, so without children there are no descendants
@@ -184,7 +181,7 @@ fn end_below() {
     });
 }
 
-/// Waits for children that have ended; returns whether others are left.
+/// Returns whether children are left that have not ended.
 fn reap_ended() -> bool {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -195,7 +192,7 @@ fn reap_ended() -> bool {
     }
 }
 
-/// Waits for a note or the end of notes; returns whether stdin was open until then.
+/// Waits for a note or the end of notes; returns whether stdin is still open.
 fn is_tool_there(notes: &PipeReader) -> bool {
     // poll reports the end of a pipe in any case, but that of a socket only on request
     let hangup = PollFlags::from_bits_retain(libc::POLLRDHUP);

@@ -1,4 +1,4 @@
-//! Checks the command of a process, in the environment and directory that it will have.
+//! Checks the command of each process, in the environment and directory that it will have.
 
 use super::needs;
 use crate::python::{self, PythonFacts};
@@ -15,7 +15,6 @@ use wire::Text;
 use wire::job::Job;
 use wire::preflight::{Finding, Module, Problem, Subject};
 
-/// The questions for the Python of a process.
 #[derive(PartialEq, Eq)]
 struct PythonQuestion<'a> {
     interpreter: &'a str,
@@ -43,8 +42,8 @@ impl PythonQuestion<'_> {
     }
 }
 
-/// Checks the commands, each once. Also returns whether their Pythons use or may use torch; `None`
-/// if none has answered.
+/// Checks each command once. Also returns whether their Pythons use or may use torch; `None` if
+/// none has answered.
 pub fn check(processes: &[HostProcess]) -> (Vec<Finding>, Option<bool>) {
     let mut checked = Vec::new();
     let (mut findings, mut may_use_torch) = (Vec::new(), None);
@@ -75,8 +74,8 @@ pub fn check(processes: &[HostProcess]) -> (Vec<Finding>, Option<bool>) {
     (findings, may_use_torch)
 }
 
-/// Checks that the command exists, or that the shell runs text. A Python is asked for the modules
-/// that it must find.
+/// Checks that the command exists, or that the shell runs text. Returns what a Python answers, and
+/// the modules that it must find.
 fn check_command(
     process: &HostProcess,
     question: Option<&PythonQuestion<'_>>,
@@ -108,7 +107,7 @@ fn check_command(
     Ok(Some((facts, question.modules)))
 }
 
-/// The output of a shell that runs the given text.
+/// A shell that runs text prints this.
 const SHELL_RUNS: &str = "dgl-tools: this shell runs text";
 
 /// The problem of a shell that succeeds without running anything, because a start-up file executes
@@ -131,8 +130,7 @@ fn shell_problem(process: &HostProcess) -> Option<String> {
     ))
 }
 
-/// Checks that the kernel accepts the arguments and variables of each process: it limits each of
-/// them, and their sum.
+/// The kernel limits each argument and variable of a process, and their sum.
 pub fn check_sizes(job: &Job, processes: &[HostProcess]) -> Option<Problem> {
     let largest = |size: fn(&[(usize, String)]) -> Option<usize>| {
         let processes = processes.iter();
@@ -177,7 +175,7 @@ fn is_there(process: &HostProcess, word: &OsStr) -> bool {
     answer.is_ok_and(|answer| answer.status.is_some_and(|status| status.success()))
 }
 
-/// Searches for a program as execvp(3) does.
+/// Searches as execvp(3) does.
 fn is_in_path(word: &OsStr, path: &OsStr, folder: &Path) -> bool {
     let runs = |file: &Path| file.is_file() && access(file, AccessFlags::X_OK).is_ok();
     if word.as_bytes().contains(&b'/') {
@@ -200,7 +198,7 @@ fn ask_python(process: &HostProcess, question: &PythonQuestion<'_>) -> Result<Py
     python::ask(invocation, process.folder(), Some(&script))
 }
 
-/// Which of these modules, and of the imports of its script, a Python does not find.
+/// Those of these modules, and of the imports of its script, that a Python does not find.
 fn missing_modules(facts: &PythonFacts, modules: &[Module]) -> impl Iterator<Item = Problem> {
     let needs = |module: &Module| {
         modules.contains(module) || facts.imports.iter().flatten().any(|other| other == module)

@@ -21,7 +21,7 @@ const MAX_SCRIPT: u64 = 64 << 20;
 /// Longer than any ip_config is.
 const MAX_IP_CONFIG: u64 = 4 << 20;
 
-/// The content of a program's script, or why it cannot be read. Python can run directories, too.
+/// Returns the content, or why it cannot be read. Python can run directories, too.
 pub fn check_script(program: Role, file: &Path) -> Option<Finding> {
     if file.is_dir() {
         return None;
@@ -39,7 +39,7 @@ pub fn check_script(program: Role, file: &Path) -> Option<Finding> {
     })
 }
 
-/// Why a file cannot be read; `None` if it is readable.
+/// `None` if the file is readable.
 pub fn missing(file: &Path) -> Option<Problem> {
     let shown = file.display();
     match (file.is_file(), is_readable(file)) {
@@ -62,7 +62,7 @@ pub fn is_readable(file: &Path) -> bool {
     access(file, AccessFlags::R_OK).is_ok()
 }
 
-/// Opens a regular file; opening a FIFO of that name would block.
+/// Opens only a regular file; opening a FIFO would block.
 pub fn open_regular(file: &Path) -> Option<File> {
     let opened = OpenOptions::new()
         .read(true)

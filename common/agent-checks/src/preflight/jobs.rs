@@ -1,4 +1,4 @@
-//! Finds jobs of this user that run on this host, and processes of jobs whose supervisor is gone.
+//! Finds this user's jobs on this host, and processes of jobs whose supervisor is gone.
 
 use crate::claim;
 use host::processes::{JOB, TOKEN, is_token, line_of};
@@ -13,10 +13,10 @@ use wire::preflight::{Problem, Subject};
 const CHECKS: u32 = 3;
 const BETWEEN_CHECKS: Duration = Duration::from_millis(300);
 
-/// How many processes of one job are named.
+/// How many processes of a job are named.
 const SHOWN_PIDS: usize = 20;
 
-/// Finds processes that earlier jobs have left, and whether a job with the same name runs.
+/// Finds remains of earlier jobs, and whether a job with the same name runs.
 pub fn check(job: &Job) -> Vec<Problem> {
     let mut problems = Vec::new();
     for checks_left in (0..CHECKS).rev() {
@@ -32,7 +32,6 @@ pub fn check(job: &Job) -> Vec<Problem> {
     problems
 }
 
-/// Whether processes of other jobs run here.
 pub fn others_run(job: &Job) -> bool {
     processes().iter().any(|process| process.token != job.token)
 }
@@ -42,7 +41,7 @@ pub fn others_run(job: &Job) -> bool {
 struct MarkedProcess {
     pid: i32,
     token: String,
-    /// The job's name; supervisors and watchers have none.
+    /// Supervisors and watchers have none.
     name: Option<String>,
     below_agent: bool,
 }
@@ -84,7 +83,7 @@ fn judge(
     problems
 }
 
-/// The marked processes of this user; root could read the environments of all users.
+/// Only those of this user; root could read the environments of all users.
 fn processes() -> Vec<MarkedProcess> {
     let stats = procfs::stats();
     let marked = |pid: i32| {
@@ -100,7 +99,7 @@ fn processes() -> Vec<MarkedProcess> {
     procfs::pids().into_iter().filter_map(marked).collect()
 }
 
-/// The token itself. Supervisors and watchers have a word and a dash before it.
+/// Supervisors and watchers have a word and a dash before it.
 fn token(value: &str) -> Option<String> {
     let token = value.rsplit('-').next().unwrap_or(value);
     is_token(token).then(|| token.to_owned())

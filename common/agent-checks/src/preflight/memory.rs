@@ -1,4 +1,4 @@
-//! Finds files of DGL in /dev/shm, with their user and the process that maps them.
+//! Finds files of DGL in /dev/shm, with their users and the processes that map them.
 
 use host::command;
 use host::describe;
@@ -14,7 +14,7 @@ use wire::preflight::{Problem, Subject};
 const TRY_LIMIT: Duration = Duration::from_secs(10);
 const TRY_BYTES: usize = 1 << 10;
 
-/// The files of each user and process.
+/// One problem for each user and process.
 pub fn check() -> Vec<Problem> {
     let mut groups: BTreeMap<(u32, Option<i32>), Vec<DglFile>> = BTreeMap::new();
     for file in shm::dgl_files() {
@@ -29,7 +29,7 @@ pub fn check() -> Vec<Problem> {
         .collect()
 }
 
-/// Checks that a job can have a private /dev/shm, by trying it in another process.
+/// Tries to make a private /dev/shm in another process.
 pub fn check_private() -> Option<Problem> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("host-agent").arg("private-shm");

@@ -21,7 +21,7 @@ use wire::preflight::{Check, Finding, Problem, Subject};
 #[derive(Debug, Default)]
 pub struct Preflight {
     listeners: reach::Listeners,
-    /// Whether the processes use or may use torch; `None` before their Pythons were asked.
+    /// `None` before the processes' Pythons were asked.
     may_use_torch: Option<bool>,
 }
 
@@ -59,8 +59,8 @@ impl Preflight {
         Ok(problems.into_iter().map(Finding::from).collect())
     }
 
-    /// Listens for the other hosts, if processes of this host will communicate with theirs, as
-    /// those of DGL do, and others if their script uses torch.
+    /// Listens if processes of this host will communicate with those of others: those of DGL do,
+    /// and others if their script uses torch.
     fn listen(&mut self, described: &DescribedJob) -> Result<Option<Finding>, Failure> {
         let DescribedJob { job, processes } = described;
         let runs_dgl = processes.iter().any(|process| process.record.role.is_dgl());
@@ -70,14 +70,14 @@ impl Preflight {
             return Ok(None);
         }
         let ports = needs::ports(job, processes);
-        // a job that was started without a claim may be about to listen on the port
+        // a job without a claim may be about to listen on the port
         let port = ports.first().map(|port| port.port);
         let port = port.filter(|_| !jobs::others_run(job));
         self.listeners.listen(job.address, port).map(Some)
     }
 }
 
-/// Checks the hard limit on open files; the soft limit is raised when a process is started.
+/// Checks the hard limit; the soft one is raised when a process is started.
 fn check_open_files(need: u64) -> Option<Problem> {
     let limit = open_files::hard_limit().filter(|limit| *limit < need)?;
     let problem = format!(

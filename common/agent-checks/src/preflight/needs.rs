@@ -5,7 +5,7 @@ use agent::notes::{Claim, Port};
 use record::{Command, Role};
 use wire::job::Job;
 
-/// How many files a server opens besides two sockets for each client: files of Python and of its
+/// Files that a server opens besides two sockets for each client: those of Python and of its
 /// partition.
 const FILES_BESIDE: u64 = 100;
 
@@ -22,15 +22,15 @@ pub fn is_server(process: &HostProcess) -> bool {
     process.record.role == Role::Server
 }
 
-/// Whether the process belongs to DGL or may use torch. Some workers do not run Python, such as
+/// Whether the process belongs to DGL or may use torch. Some workers run no Python, such as
 /// `nvidia-smi` on all hosts.
 pub fn meets_others(process: &HostProcess) -> bool {
     process.record.role.is_dgl() || process.record.python.is_some()
 }
 
 /// The ports that will be bound here: those of graph servers on the host's address, and those of
-/// programs, including torch's rendezvous, on any address. Every worker has a port for the
-/// rendezvous, but other jobs must not wait for unused ones.
+/// programs, with torch's rendezvous, on any address. Every worker has a port for the rendezvous,
+/// but other jobs must not wait for unused ones.
 pub fn ports(job: &Job, processes: &[HostProcess]) -> Vec<Port> {
     let servers = processes.iter().filter_map(|process| process.record.port);
     let servers = servers.map(|port| Port {
@@ -68,8 +68,7 @@ pub fn script(process: &HostProcess) -> Option<&str> {
     names(&process.command, script).then_some(script)
 }
 
-/// Whether the command still has the interpreter or script that dgl-env recorded, and was not
-/// edited since.
+/// Whether the command still has the interpreter or script that dgl-env recorded.
 pub fn names(command: &Command, word: &str) -> bool {
     match command {
         Command::Words(words) => words.iter().any(|other| other == word),

@@ -61,7 +61,7 @@ pub fn check(folder: &Path, path: &Path, part: Option<u32>, private_shm: bool) -
     findings
 }
 
-/// The capacity of /dev/shm; a private one has half of the memory, the default of tmpfs(5).
+/// A private /dev/shm has half of the memory, the default of tmpfs(5).
 fn room(private_shm: bool) -> Option<u64> {
     if private_shm {
         return procfs::memory_bytes().map(|bytes| bytes / 2);
@@ -69,7 +69,7 @@ fn room(private_shm: bool) -> Option<u64> {
     free_bytes(Path::new("/dev/shm"))
 }
 
-/// Checks the files that this host's servers load, by the keys and paths in the config.
+/// Looks up the files by the keys and paths in the config.
 fn check_part(
     workspace: &Path,
     config: &Path,
@@ -79,7 +79,7 @@ fn check_part(
 ) -> Vec<Problem> {
     let config_folder = config.parent().unwrap_or(Path::new("."));
     let mut problems = Vec::new();
-    // if the graph exists in two formats, the script chooses which one is loaded
+    // if the graph has two formats, the script chooses the one to load
     let (mut graph_bytes, mut other_bytes) = (None, 0u64);
     let mut no_graph = None;
     for (key, value) in named {

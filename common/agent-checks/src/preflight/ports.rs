@@ -1,6 +1,6 @@
 //! Checks the ports on which the job will listen.
 //!
-//! The check does not listen. It binds a port for a moment as DGL and torch do, with SO_REUSEADDR,
+//! The check does not listen. It binds a port for a moment with SO_REUSEADDR, as DGL and torch do,
 //! which disturbs no other process, and only while the job has claimed the port.
 
 use agent::notes::Port;
@@ -15,8 +15,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 use wire::preflight::{Holder, Problem, Subject};
 
-/// How often to check: if the owner of a port is not found, it may have just ended, and the port is
-/// free a moment later.
+/// Checks again, because the owner of a port may have just ended, and the port is free a moment
+/// later.
 const CHECKS: u32 = 3;
 const BETWEEN_CHECKS: Duration = Duration::from_millis(100);
 
@@ -35,7 +35,7 @@ pub fn check(ports: &[Port]) -> Vec<Problem> {
     problems
 }
 
-/// What prevents listening on a port. Checks again if its owner may have just ended.
+/// Checks again if the port's owner may have just ended.
 fn settled(port: Port, sockets: &mut Vec<TcpSocket>) -> Option<Problem> {
     for checks_left in (0..CHECKS).rev() {
         match problem(port, sockets) {
@@ -81,7 +81,7 @@ fn problem(port: Port, sockets: &mut Vec<TcpSocket>) -> Option<Problem> {
     }
 }
 
-/// The sockets that have this port on this address, or on all addresses.
+/// Includes sockets that have the port on all addresses.
 fn on(port: Port, sockets: &[TcpSocket]) -> impl Iterator<Item = TcpSocket> {
     sockets.iter().copied().filter(move |socket| {
         let same_address = || match (socket.address, port.address) {
@@ -106,14 +106,14 @@ fn lingering(port: u16, blocks: bool) -> Problem {
     Problem::new(Subject::LingeringPort { blocks }, problem)
 }
 
-/// The process that holds a socket. Only root sees processes of other users.
+/// Only root sees processes of other users.
 fn holder(inode: u64) -> Option<i32> {
     procfs::pids()
         .into_iter()
         .find(|pid| procfs::socket_inodes(*pid).contains(&inode))
 }
 
-/// A socket that is bound as DGL and torch do it, without listening.
+/// Binds as DGL and torch do, without listening.
 pub fn bound(address: Ipv4Addr, port: u16) -> nix::Result<OwnedFd> {
     let bound = socket(
         AddressFamily::Inet,

@@ -5,7 +5,7 @@
 //! that silently loses them, hosts can connect but the job hangs. The connecting host sends
 //! [`GREETING`], and the other repeats it. The connecting host sends a block; the other confirms
 //! with one byte that some of it has arrived, and sends a block, too. If the greeting was answered
-//! but nothing of a block arrives, large packets are lost. The first byte of a block is in its
+//! but nothing of a block arrives, large packets are lost: the first byte of a block is in its
 //! first packet, which is as large as any.
 
 use host::readiness::readable;
@@ -20,15 +20,14 @@ use std::time::{Duration, Instant};
 use wire::Failure;
 use wire::preflight::Finding;
 
-/// How long to connect: it takes milliseconds, but a lost packet is sent again after 1 s and after
-/// 2 s more.
+/// Connecting takes milliseconds, but a lost packet is sent again after 1 s and after 2 s more.
 const PATIENCE: Duration = Duration::from_millis(3500);
 /// All other hosts may connect at once. The kernel may reduce this to far fewer.
 const BACKLOG: i32 = 4096;
 
 const GREETING: [u8; 1] = *b"g";
-/// How much each host sends to the other: many packets whatever their size, so that a packet lost
-/// by chance is sent again within milliseconds.
+/// What each host sends to the other: many packets whatever their size, so that a packet lost by
+/// chance is sent again within milliseconds.
 const BLOCK_BYTES: usize = 64 << 10;
 /// The least time for a block after the answer to the greeting: TCP sends a lost packet again after
 /// 0.2 s, 0.6 s and 1.4 s. If less is left, nothing is concluded.
@@ -43,7 +42,7 @@ const RESET: libc::linger = libc::linger {
     l_linger: 0,
 };
 
-/// Sockets to which other hosts can connect. They are closed on drop.
+/// They are closed on drop.
 #[derive(Debug, Default)]
 pub struct Listeners(Option<SideThread>);
 
@@ -76,14 +75,13 @@ impl Listeners {
         })
     }
 
-    /// Stops listening.
     pub fn stop(&mut self) {
         self.0 = None;
     }
 }
 
-/// Accepts connections, answers them, and closes each after the other side has, so that the port is
-/// free afterwards.
+/// Answers connections, and closes each after the other side has, so that the port is free
+/// afterwards.
 fn accept(sockets: &[TcpListener], stopped: &PipeReader) {
     let mut open: Vec<Accepted> = Vec::new();
     loop {
@@ -106,10 +104,8 @@ fn accept(sockets: &[TcpListener], stopped: &PipeReader) {
     }
 }
 
-/// An accepted connection.
 struct Accepted {
     stream: TcpStream,
-    /// How many bytes have arrived.
     received: usize,
 }
 
@@ -123,7 +119,7 @@ impl Accepted {
         })
     }
 
-    /// Reads what has arrived and answers; fails when the connection has ended.
+    /// Fails when the connection has ended.
     fn answer(&mut self) -> io::Result<()> {
         let before = self.received;
         match self.stream.read(&mut [0; BLOCK_BYTES]) {
@@ -207,7 +203,7 @@ fn try_one(target: SocketAddrV4, with_blocks: bool) -> io::Result<Option<Finding
     Ok(lost.map(|outward| Finding::LosesLargePackets { target, outward }))
 }
 
-/// Sends a block each way. Returns which block was lost completely; `None` if neither was, or if
+/// Returns which block was lost completely, `true` for the one sent; `None` if neither was, or if
 /// there was too little time.
 fn exchange_blocks(stream: &mut TcpStream, until: Instant) -> io::Result<Option<bool>> {
     let left = || until.saturating_duration_since(Instant::now());
@@ -226,7 +222,7 @@ fn exchange_blocks(stream: &mut TcpStream, until: Instant) -> io::Result<Option<
     Ok(Some(false))
 }
 
-/// Waits for one byte; returns whether it arrives within this time.
+/// Whether one byte arrives within this time.
 fn arrives(stream: &mut TcpStream, limit: Duration) -> io::Result<bool> {
     stream.set_read_timeout(Some(limit.max(Duration::from_millis(1))))?;
     match stream.read_exact(&mut [0]) {

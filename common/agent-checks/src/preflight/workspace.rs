@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use wire::job::Job;
 use wire::preflight::{Finding, Problem, Subject};
 
-/// Checks the directories, configs and scripts of all processes, each once.
+/// Checks each directory, config and script once.
 pub fn check(job: &Job, processes: &[HostProcess]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     let folders: BTreeSet<&Path> = processes.iter().map(HostProcess::folder).collect();

@@ -16,13 +16,12 @@ use wire::Failure;
 const MAX_OUTPUT: usize = 256 << 10;
 /// How many characters of the message are kept if nvidia-smi fails.
 const WHY_SHOWN: usize = 200;
-/// The message of nvidia-smi if there is a driver but no GPU, as in a container without one.
+/// nvidia-smi's message for a driver without a GPU, as in a container.
 const NO_CARDS: &str = "No devices were found";
 /// The process of CUDA MPS, which computes for others so that they can share a GPU. It runs as long
 /// as a GPU is shared in this way, and uses some MB.
 const SHARING_SERVICE: &str = "nvidia-cuda-mps-server";
 
-/// The GPUs, or why they are unknown.
 pub fn query(program: &Path, limit: Duration) -> Result<Vec<GpuCard>, Failure> {
     let ask = |words: &[&str]| {
         let mut command = Command::new(program);
@@ -46,7 +45,7 @@ pub fn query(program: &Path, limit: Duration) -> Result<Vec<GpuCard>, Failure> {
         };
         Err(Failure::new(format!("nvidia-smi {why}")))
     };
-    // at the same time, because each may take until the limit
+    // at the same time, because each may take the whole limit
     thread::scope(|scope| {
         let beside = |words: &'static [&str]| {
             thread::Builder::new()
@@ -63,7 +62,6 @@ pub fn query(program: &Path, limit: Duration) -> Result<Vec<GpuCard>, Failure> {
     })
 }
 
-/// Why nvidia-smi gave no answer.
 pub fn failure(error: &io::Error) -> Failure {
     Failure::new(format!("nvidia-smi: {error}"))
 }

@@ -12,8 +12,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 const PROGRAM: &str = "nvidia-smi";
-/// How long nvidia-smi may take. With eight GPUs whose driver is not kept loaded it needs some
-/// seconds; after this time a GPU or driver hangs.
+/// With eight GPUs whose driver is not kept loaded, nvidia-smi needs some seconds; after this time
+/// a GPU or driver hangs.
 pub const LIMIT: Duration = Duration::from_secs(20);
 /// The unit of memory in its tables.
 const MIB: u64 = 1 << 20;
@@ -22,7 +22,6 @@ const MAX_CARDS: usize = 256;
 /// The format of its tables.
 const FORMAT: &str = "--format=csv,noheader,nounits";
 
-/// Its path, by PATH.
 pub fn program() -> Option<PathBuf> {
     find(&env::var_os("PATH")?)
 }
@@ -37,7 +36,7 @@ fn find(path: &OsStr) -> Option<PathBuf> {
         .find(is_program)
 }
 
-/// The rows of a table. Its cells are never quoted.
+/// Cells are never quoted.
 fn rows(text: &str) -> Vec<StringRecord> {
     let reader = ReaderBuilder::new()
         .has_headers(false)
@@ -48,7 +47,7 @@ fn rows(text: &str) -> Vec<StringRecord> {
     reader.into_records().filter_map(Result::ok).collect()
 }
 
-/// A number; `None` for values that a GPU does not report, such as `[N/A]`, `[Not Supported]` or
+/// `None` for values that a GPU does not report, such as `[N/A]`, `[Not Supported]` or
 /// `[Insufficient Permissions]`.
 fn number<T: FromStr>(cell: Option<&str>) -> Option<T> {
     cell?.parse().ok()

@@ -8,13 +8,11 @@ use std::path::{Path, PathBuf};
 pub struct MemoryGroup {
     /// The mount point of the hierarchy; in a container this may be the group itself.
     pub mount: PathBuf,
-    /// The directory of the group.
     pub folder: PathBuf,
     /// Whether the hierarchy is version 2; version 1 has other file names.
     pub unified: bool,
 }
 
-/// Parses the texts of `/proc/PID/cgroup` and of the mounts.
 pub fn memory_groups(cgroup: &str, mounts: &str) -> Vec<MemoryGroup> {
     let mount = |is_wanted: &dyn Fn(&str, &str) -> bool| {
         mounts.lines().find_map(|line| {
@@ -73,7 +71,7 @@ fn limit_files(group: &MemoryGroup) -> Vec<PathBuf> {
     folders.map(|folder| folder.join(name)).collect()
 }
 
-/// Parses a limit. Without one, version 2 has `max`, and version 1 the largest possible number of
+/// `None` for no limit: version 2 has `max` then, and version 1 the largest possible number of
 /// pages.
 fn limit(text: &str) -> Option<u64> {
     const NONE: u64 = 1 << 62;

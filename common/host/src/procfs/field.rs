@@ -11,7 +11,6 @@ pub fn kib_of(text: &str, key: &str) -> Option<u64> {
     number_of(text, key)?.checked_mul(1024)
 }
 
-/// Clock ticks in milliseconds.
 pub fn ticks_to_ms(ticks: u64) -> u64 {
     ticks.saturating_mul(1000) / ticks_per_second()
 }

@@ -1,5 +1,4 @@
-//! The files of a process in /proc. They disappear with the process, so every function may return
-//! nothing.
+//! The files of a process in /proc. They disappear with it, so every function may return nothing.
 
 use super::field::{kib_of, number_of};
 use std::collections::BTreeMap;
@@ -13,7 +12,6 @@ use std::path::{Path, PathBuf};
 /// How much of a command line is read.
 const COMMAND_LINE_READ: u64 = 4 << 10;
 
-/// The current process ids.
 pub fn pids() -> Vec<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
@@ -25,7 +23,6 @@ fn path(pid: i32, file: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/{file}"))
 }
 
-/// The fields of /proc/PID/stat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// The state as a letter; `Z` is a zombie, which has ended but was not waited for.
@@ -49,7 +46,6 @@ impl Stat {
     }
 }
 
-/// Reads /proc/PID/stat.
 pub fn stat(pid: i32) -> Option<Stat> {
     parse_stat(&fs::read(path(pid, "stat")).ok()?)
 }
@@ -58,7 +54,6 @@ pub fn parent(pid: i32) -> Option<u32> {
     Some(stat(pid)?.parent.cast_unsigned())
 }
 
-/// Reads /proc/PID/stat of all processes.
 pub fn stats() -> BTreeMap<i32, Stat> {
     let stat = |pid| Some((pid, stat(pid)?));
     pids().into_iter().filter_map(stat).collect()
@@ -97,7 +92,7 @@ pub struct IoCounts {
     pub file_bytes: u64,
 }
 
-/// Reads /proc/PID/io, which is readable only for the process's user.
+/// Readable only for the process's user.
 pub fn io(pid: i32) -> Option<IoCounts> {
     parse_io(&fs::read_to_string(path(pid, "io")).ok()?)
 }
@@ -110,25 +105,22 @@ fn parse_io(text: &str) -> Option<IoCounts> {
     })
 }
 
-/// The fields of /proc/PID/status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The real user id. A setuid process still belongs to the user who started it.
     pub uid: u32,
-    /// The resident memory in bytes.
     pub rss_bytes: u64,
     /// Bytes of the resident memory that are shared memory.
     pub shm_bytes: u64,
 }
 
-/// Reads /proc/PID/status.
 pub fn status(pid: i32) -> Option<Status> {
     parse_status(&String::from_utf8_lossy(
         &fs::read(path(pid, "status")).ok()?,
     ))
 }
 
-/// Whether a process belongs to this user; root could also read the environment of others.
+/// Root could also read the environment of other users' processes.
 pub fn is_own(pid: i32) -> bool {
     let me = nix::unistd::geteuid().as_raw();
     status(pid).is_some_and(|status| status.uid == me)
@@ -154,26 +146,25 @@ impl ProcessEnvironment {
         ProcessEnvironment(bytes)
     }
 
-    /// The value of a variable; if several have this name, the first, as with getenv(3).
+    /// Of several variables of this name, returns the first, as with getenv(3).
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.0
             .split(|byte| *byte == 0)
             .find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
     }
 
-    /// The value of a variable as text.
     pub fn text(&self, name: &str) -> Option<String> {
         self.get(name)
             .map(|value| String::from_utf8_lossy(value).into_owned())
     }
 }
 
-/// Reads /proc/PID/environ, which is empty if the process has ended.
+/// Empty if the process has ended.
 pub fn environment(pid: i32) -> Option<ProcessEnvironment> {
     fs::read(path(pid, "environ")).ok().map(ProcessEnvironment)
 }
 
-/// The words of the command line, joined by blanks; only the beginning of a long one.
+/// The words, joined by blanks; only the beginning of a long command line.
 pub fn command_line(pid: i32) -> Option<String> {
     let mut bytes = Vec::new();
     fs::File::open(path(pid, "cmdline"))
@@ -185,24 +176,20 @@ pub fn command_line(pid: i32) -> Option<String> {
     Some(words.trim_end().to_owned())
 }
 
-/// A memory mapping of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     pub range: Range<u64>,
     pub offset: u64,
-    /// Whether it is executable.
     pub is_code: bool,
     /// The device of the file: major and minor number.
     pub device: (u32, u32),
-    /// The inode on that device.
     pub inode: u64,
     /// The path of the file at the time of mapping; empty for memory without a file.
     pub path: PathBuf,
     pub is_deleted: bool,
 }
 
-/// Reads the mappings of files whose paths begin with `prefix` from /proc/PID/maps; all mappings if
-/// it is empty.
+/// Only those of files whose paths begin with `prefix`; all if it is empty.
 pub fn mappings(pid: i32, prefix: &str) -> Vec<Mapping> {
     let text = fs::read(path(pid, "maps")).unwrap_or_default();
     let lines = text.split(|byte| *byte == b'\n');
@@ -236,7 +223,6 @@ fn parse_mapping(line: &[u8], prefix: &str) -> Option<Mapping> {
     })
 }
 
-/// The inodes of the sockets that a process holds.
 pub fn socket_inodes(pid: i32) -> Vec<u64> {
     let descriptors = fs::read_dir(path(pid, "fd"))
         .into_iter()

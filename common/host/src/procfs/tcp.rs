@@ -12,7 +12,6 @@ const LISTEN: u8 = 0x0a;
 pub struct TcpSocket {
     /// Its local address; `None` for an IPv6 address that does not map an IPv4 address.
     pub address: Option<Ipv4Addr>,
-    /// Its local port.
     pub port: u16,
     state: u8,
     /// The user who created it.
@@ -22,12 +21,11 @@ pub struct TcpSocket {
 }
 
 impl TcpSocket {
-    /// Whether it accepts connections.
     pub fn listens(&self) -> bool {
         self.state == LISTEN
     }
 
-    /// Whether its connection has ended and its port is blocked for a minute.
+    /// Whether its connection has ended and blocks its port for a minute.
     pub fn lingers(&self) -> bool {
         self.state == TIME_WAIT
     }
@@ -55,9 +53,8 @@ fn socket(line: &str) -> Option<TcpSocket> {
     })
 }
 
-/// Parses an address, which is written as 32-bit numbers in memory order. IPv6 addresses are only
-/// returned if they are unspecified (`::`), which usually includes IPv4, or map an IPv4 address
-/// (`::ffff:10.0.0.1`).
+/// An address is written as 32-bit numbers in memory order. IPv6 addresses only count if they are
+/// unspecified (`::`), which usually includes IPv4, or map an IPv4 address (`::ffff:10.0.0.1`).
 fn ipv4(hex: &str) -> Option<Option<Ipv4Addr>> {
     let word = |text: &str| {
         Some(Ipv4Addr::from(

@@ -10,7 +10,7 @@ pub fn threads(pid: i32) -> Vec<u32> {
         .collect()
 }
 
-/// A file of a thread with one short line; `None` if it cannot be read.
+/// One short line; `None` if it cannot be read.
 pub fn of_thread(pid: i32, tid: u32, file: &str) -> Option<String> {
     let bytes = fs::read(format!("/proc/{pid}/task/{tid}/{file}")).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())

@@ -21,7 +21,6 @@ pub fn usable_cpus() -> BTreeSet<u32> {
         .collect()
 }
 
-/// The usable processors by NUMA node and core.
 pub fn cores_by_node() -> Vec<Vec<Vec<u32>>> {
     let read = |path: String| fs::read_to_string(path).unwrap_or_default();
     let number = |name: String| name.strip_prefix("node")?.parse::<u32>().ok();
@@ -40,8 +39,7 @@ pub fn cores_by_node() -> Vec<Vec<Vec<u32>>> {
     grouped(&usable_cpus(), &nodes, siblings)
 }
 
-/// The usable processors of each node, by cores. Nodes without usable processors are left out;
-/// processors without a node form another one.
+/// Nodes without usable processors are left out; processors without a node form another one.
 fn grouped(
     usable: &BTreeSet<u32>,
     nodes: &[BTreeSet<u32>],
@@ -64,7 +62,7 @@ fn grouped(
     found
 }
 
-/// Parses a list of processors in a file of the kernel, which may be missing or empty.
+/// The kernel's file may be missing or empty.
 fn cpu_list(text: &str) -> BTreeSet<u32> {
     cpus::parse(text.trim()).unwrap_or_default()
 }

@@ -1,11 +1,11 @@
 //! The process on the machine of the tool that runs the command which starts agents, and makes sure
-//! that it ends. Otherwise the command would remain in a queue after the tool was killed, and its
-//! ticket would remain, too.
+//! that it ends. Otherwise the command and its ticket would remain in a queue after the tool was
+//! killed.
 //!
 //! The tool writes to stdin: `e` when all agents were asked to end, and `n` if no agent ever
 //! connected; its end alone means that the tool is gone. The exit status of the command is written
-//! to stdout as soon as it is known. A pipeline or script that only starts other programs may end
-//! before them, so the whole process group of the command is waited for and ended.
+//! to stdout as soon as it is known. A pipeline or script may end before the programs that it
+//! starts, so the whole process group of the command is waited for and ended.
 
 use host::processes::{ProcessHandle, end_processes};
 use host::procfs;
@@ -28,7 +28,7 @@ const CLEAN_UP: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(5);
 /// How often to check whether a process of the command still runs.
 const PACE: Duration = Duration::from_millis(20);
-/// The exit status of a shell for a command that it does not find.
+/// A shell's exit status for an unknown command.
 const NOT_FOUND: i32 = 127;
 
 /// `host-agent engine FOLDER INPUT COMMAND`: runs the command with a file as its stdin, and removes
@@ -62,11 +62,10 @@ fn see_to_its_end(child: &Child) {
     let Ok(leader) = i32::try_from(child.id()).map(Pid::from_raw) else {
         return;
     };
-    // without this thread its status is not reported, but its group is ended nevertheless
+    // without this thread the status is not reported, but the group still ends
     let _ = std::thread::Builder::new().spawn(move || await_end(leader));
     let until = Instant::now() + await_tool();
-    // the leader is not waited for, so the number of the group is not reused while this process
-    // lives
+    // the leader is not waited for, so the group's number is not reused while this process lives
     while !of_group(leader).is_empty() {
         if Instant::now() >= until {
             end_processes(GRACE, &BTreeSet::new(), || of_group(leader));
@@ -84,8 +83,8 @@ fn of_group(group: Pid) -> Vec<ProcessHandle> {
     left.filter_map(ProcessHandle::of).collect()
 }
 
-/// Waits for the end of the command and reports its status as a shell would. The command remains a
-/// zombie, so that its number is not reused.
+/// Reports the command's status as a shell would. The command remains a zombie, so that its number
+/// is not reused.
 fn await_end(pid: Pid) {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
     loop {

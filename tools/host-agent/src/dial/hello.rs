@@ -1,4 +1,4 @@
-//! The introduction of this host: everything by which the tool may identify it.
+//! The introduction of this host, with everything by which the tool may identify it.
 
 use nix::ifaddrs::getifaddrs;
 use std::fs;
@@ -34,7 +34,6 @@ pub fn hello() -> io::Result<Hello> {
     })
 }
 
-/// The introduction, from the kernel's name and the engine's variables.
 fn hello_from(name: &str, variable: impl Fn(&str) -> Option<String>) -> Hello {
     let names = NAME_VARIABLES.iter().filter_map(|name| variable(name));
     let position = POSITION_VARIABLES

@@ -32,7 +32,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// How often to check whether a received signal may be obeyed now.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// The most bytes that are read of a ticket, which has some hundred.
+/// A ticket has some hundred bytes.
 const MAX_TICKET: u64 = 64 << 10;
 /// The exit status if the tool cannot be reached.
 const UNREACHABLE: u8 = 74;
@@ -65,13 +65,12 @@ struct Dialer {
 }
 
 enum Waited {
-    /// The token of a new conversation, and the bytes after it.
+    /// A new conversation's token, and the bytes after it.
     Serve(String, Vec<u8>),
     Leave,
     Broken,
 }
 
-/// Why an attempt to dial in failed.
 enum Failed {
     /// Another attempt may succeed.
     Again(String),
@@ -97,7 +96,7 @@ impl Dialer {
         })
     }
 
-    /// Waits on this connection, and on those that follow it, until the tool is gone.
+    /// Waits on this and later connections, until the tool is gone.
     fn run(mut self, link: TlsConnection) -> Result<(), String> {
         let result = self.wait_and_serve(link);
         for conversation in self.conversations {
@@ -138,8 +137,8 @@ impl Dialer {
         Ok(())
     }
 
-    /// Blocks signals. An engine may signal everything on the host, as Slurm does at a time limit.
-    /// That is meant for the processes of a job, and this agent still carries their last output.
+    /// An engine may signal everything on the host, as Slurm does at a time limit. That is meant
+    /// for the processes of a job, and this agent still carries their last output.
     fn block_signals(&mut self) -> io::Result<()> {
         if self.signals.is_none() {
             let asking = agent::signals::asking_to_end();

@@ -31,7 +31,7 @@ pub struct DialRelay {
 }
 
 impl DialRelay {
-    /// Starts the serving agent; `received` was read from the connection already.
+    /// `received` was read from the connection already.
     pub fn begin(link: TlsConnection, received: Vec<u8>, token: &str) -> io::Result<DialRelay> {
         link.allow_silence()?;
         let mut child = Command::new("/proc/self/exe")
@@ -53,7 +53,7 @@ impl DialRelay {
         })
     }
 
-    /// Runs until both directions have ended. The child ends its part of a job when its stdin ends.
+    /// The child ends its part of a job when its stdin ends.
     pub fn run(mut self) {
         let link: SharedLink = Arc::new(Mutex::new(self.link));
         let (reading, has_ended) = channel::<()>();
