@@ -1,5 +1,5 @@
-//! What tools that copy files share, in either direction: the report of results, and the choice of
-//! a route for content.
+//! What tools share that copy files in either direction: the report of results, and the choice of a
+//! route.
 
 use crate::progress::{ProgressDisplay, Route};
 use parking_lot::Mutex;
@@ -11,7 +11,7 @@ use remote::direct::{Wire, WireOptions};
 use remote::host_link::HostLink;
 use std::path::Path;
 
-/// Reports all results: records on stdout, progress on stderr, faults at the end.
+/// Reports results: records on stdout, progress on stderr, faults at the end.
 pub struct CopyReporter {
     tool: &'static str,
     out: Mutex<Out>,
@@ -22,8 +22,8 @@ pub struct CopyReporter {
 }
 
 impl CopyReporter {
-    /// `show` displays the progress. The input is passed on, except records of type `again`, which
-    /// are written again, and these hosts.
+    /// Passes the input on, except these hosts and records of type `again`, which are written
+    /// again.
     pub fn new(
         tool: &'static str,
         is_for_people: bool,
@@ -108,7 +108,7 @@ impl CopyReporter {
     }
 }
 
-/// Prints what would be copied, for --dry-run.
+/// For --dry-run.
 pub fn print_planned(out: &mut Out, host: &Host, src: &str, dst: &Path, bytes: u64) {
     let (location, dst, bytes) = (host.location(), dst.display(), term::bytes(bytes));
     let line = format!("{location}: {src} -> {dst} ({bytes})");

@@ -39,19 +39,19 @@ static TOOL: OnceLock<String> = OnceLock::new();
 /// Whether stdout was closed when the program began (`>&-`).
 static STDOUT_IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Runs before `main`, because Rust's runtime then opens /dev/null in place of a closed stdout,
-/// which looks the same as a /dev/null that others opened, such as Python's `subprocess.DEVNULL`.
+/// Runs before `main`, because Rust's runtime then replaces a closed stdout by /dev/null, which
+/// looks like one that others opened, such as Python's `subprocess.DEVNULL`.
 #[ctor::ctor]
 fn examine_stdout() {
     let is_closed = fcntl(std::io::stdout(), FcntlArg::F_GETFD).is_err();
     STDOUT_IS_CLOSED.store(is_closed, Ordering::Relaxed);
 }
 
-/// Logins, connections and logs of a large job need more descriptors than the usual soft limit of
-/// 1024; the hard limit is far higher.
+/// A large job's logins, connections and logs exceed the usual soft limit of 1024 descriptors; the
+/// hard limit is far higher.
 fn raise_descriptors() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        // if this fails, the code that lacks a descriptor reports it
+        // on failure, the code that lacks a descriptor reports it
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }
@@ -61,7 +61,7 @@ fn notice(line: &str) {
     record::tell!("{tool}: {line}");
 }
 
-/// Runs a tool: parses its command line, prints its faults, and exits with their status.
+/// Parses the command line, runs the tool, prints its faults and exits with their status.
 pub fn run<A: Parser + CommandFactory + FromArgMatches>(
     tool: &str,
     main: impl FnOnce(A) -> Result<Exit, Report>,
@@ -121,8 +121,8 @@ fn describe<A: CommandFactory>(tool: &str, error: &clap::Error) -> Exit {
     Exit::Done
 }
 
-/// clap's message in the form of all other faults: in a pipeline a bare `error: …` would not show
-/// which tool printed it.
+/// clap's message in the form of other faults: in a pipeline a bare `error: …` would not show its
+/// tool.
 fn usage<A: CommandFactory>(tool: &str, error: &clap::Error) -> Fault {
     let text = error.render().to_string();
     let problem = text.trim_start_matches("error: ").split("\n\n").next();
@@ -147,8 +147,8 @@ fn usage<A: CommandFactory>(tool: &str, error: &clap::Error) -> Fault {
     Fault::usage("command line", words.join(" ")).fix(fix.join("; "))
 }
 
-/// The tool's command line. Every long option is also accepted with underscores (`--num_trainers`),
-/// the spelling of DGL's scripts.
+/// The tool's command line. Long options may also have underscores (`--num_trainers`), as in DGL's
+/// scripts.
 pub fn command<A: CommandFactory>() -> clap::Command {
     let help = Arg::new("help")
         .short('h')
@@ -173,8 +173,8 @@ pub fn command<A: CommandFactory>() -> clap::Command {
         })
 }
 
-/// Prints `--help`, as compact as `-h`. clap's long form has an empty line between any two options
-/// and fills three screens.
+/// Prints `--help`, as compact as `-h`: clap's long form has empty lines between options and fills
+/// three screens.
 fn help(mut command: clap::Command) -> std::io::Result<()> {
     if let Some(about) = command.get_long_about().cloned() {
         command = command.about(about);
@@ -202,7 +202,7 @@ pub struct Settings {
     pub data_port: u16,
 }
 
-/// Variables are read with the command line, so that a wrong one is reported like a wrong option.
+/// Variables are read with the command line, so that wrong ones are reported like wrong options.
 impl FromArgMatches for Settings {
     fn from_arg_matches(_: &ArgMatches) -> Result<Settings, clap::Error> {
         let path = |name| variable(name).map(PathBuf::from);
@@ -242,7 +242,7 @@ impl Args for Settings {
     }
 }
 
-/// The value of a variable. An empty one counts as unset.
+/// An empty variable counts as unset.
 fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
@@ -399,7 +399,7 @@ impl ConnectArgs {
         }
     }
 
-    /// Options for a tool that handles signals: connecting ends when `stop` is no longer 0.
+    /// For a tool that handles signals: connecting ends when `stop` is no longer 0.
     pub fn options_until(&self, stop: &Arc<AtomicUsize>) -> RemoteOptions {
         RemoteOptions {
             stop: Arc::clone(stop),
@@ -407,7 +407,6 @@ impl ConnectArgs {
         }
     }
 
-    /// The hosts that `--host` names, or all.
     pub fn choose(&self, hosts: Vec<Host>) -> Result<Vec<Host>, Report> {
         if self.host.is_empty() {
             return Ok(hosts);

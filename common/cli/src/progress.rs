@@ -1,5 +1,5 @@
-//! Progress on stderr: on a terminal a bar for each host and one for all; elsewhere a line every
-//! few seconds; a line at the end of each host.
+//! Progress on stderr: on a terminal a bar for each host and one for all, elsewhere a line every
+//! few seconds; and a line when a host is finished.
 
 use clap::ValueEnum;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -26,10 +26,8 @@ pub enum ProgressWhen {
     Never,
 }
 
-/// The route of content to or from a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Route {
-    /// A direct connection, beside the login.
     Direct,
     Login,
     /// Another host passes it on.
@@ -38,7 +36,7 @@ pub enum Route {
 
 pub struct ProgressDisplay {
     tool: &'static str,
-    /// Where files are that need not be copied, in messages: `there` or `here`.
+    /// Where files are that need not be copied: `there` or `here`.
     here: &'static str,
     is_silent: bool,
     prints_lines: bool,
@@ -62,7 +60,7 @@ struct Count {
 }
 
 impl ProgressDisplay {
-    /// `send` has the hosts and sizes of what will be copied.
+    /// `send` has hosts and sizes of what will be copied.
     pub fn new<'a>(
         (tool, here): (&'static str, &'static str),
         progress: ProgressWhen,
@@ -119,7 +117,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// How many hosts use each route, in words; empty until something is sent.
+    /// The number of hosts on each route, in words; empty until something is sent.
     fn routes(&self) -> String {
         let routes = self.hosts.values().filter_map(|(_, count)| {
             let count = count.lock();
@@ -137,7 +135,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// More bytes were sent to the host, or need not be.
+    /// Counts bytes that were sent to the host, or need not be.
     pub fn moved(&self, host: &Host, bytes: u64) {
         self.total.inc(bytes);
         if let Some((bar, _)) = self.hosts.get(&host.id) {
@@ -160,7 +158,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// A file is complete, or was complete before.
+    /// A file is complete now, or was before.
     pub fn file(&self, host: &Host, bytes: u64, skipped: bool) {
         let Some((_, count)) = self.hosts.get(&host.id) else {
             return;
@@ -174,7 +172,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// The host is finished; with `trouble` if something failed there.
+    /// Finishes the host, with `trouble` if something failed there.
     pub fn host(&self, host: &Host, took: Duration, trouble: bool) {
         let Some((bar, count)) = self.hosts.get(&host.id) else {
             return;

@@ -3,8 +3,8 @@
 use clap::error::{ContextKind, ContextValue};
 use record::error::Fault;
 
-/// A flag, or a flag with a value, after the name of its tool unless several tools had it; and what
-/// to use instead.
+/// A flag, perhaps with a value, after its tool's name unless several tools had it; and what to use
+/// instead.
 const REMOVED: &[(&str, &str)] = &[
     ("--connect-timeout", "set DGL_TOOLS_CONNECT_TIMEOUT"),
     ("--data-port", "set DGL_TOOLS_DATA_PORT"),

@@ -16,8 +16,8 @@ fn is_quote(c: char) -> bool {
 }
 
 /// The fault of an argument with a typographic dash or quotation mark, or a no-break space, at its
-/// beginning or wherever only an option, a quotation mark or a blank can be meant. Elsewhere they
-/// are part of a value.
+/// beginning or wherever it can only stand for an option, a quotation mark or a blank. Elsewhere
+/// they are part of a value.
 pub fn fault(location: &str, argument: &str) -> Option<Fault> {
     let (mut option, mut value) = ("", argument);
     if argument.starts_with(|c| c == '-' || is_dash(c)) {
@@ -43,14 +43,14 @@ pub fn fault(location: &str, argument: &str) -> Option<Fault> {
     has_space.then(|| space_fault(location, argument))
 }
 
-/// The same for a word that names a program: there a no-break space is always wrong.
+/// For a word that names a program: there a no-break space is always wrong.
 pub fn command_fault(location: &str, word: &str) -> Option<Fault> {
     let has_space = word.contains(NO_BREAK_SPACE);
     fault(location, word).or_else(|| has_space.then(|| space_fault(location, word)))
 }
 
-/// Whether an option or a quoted word follows a no-break space. An argument with an ordinary blank
-/// was quoted, so it is a text.
+/// Whether an option or a quoted word follows a no-break space. An ordinary blank shows that the
+/// argument was quoted, as text.
 fn joins_two_arguments(value: &str) -> bool {
     let begins_an_argument = |rest: &str| {
         let mut chars = rest.chars();

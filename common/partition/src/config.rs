@@ -1,6 +1,6 @@
 //! The partition config in the forms of DGL's versions: [`PartConfig`] to copy or measure its
-//! files, and [`Outline`] only to compare it with a job. Unknown parts of it stay unchanged,
-//! including numbers.
+//! files, [`Outline`] only to compare it with a job. Unknown fields stay unchanged, including their
+//! numbers.
 
 use crate::maps::{self, KEYS, Map};
 use indexmap::IndexMap;
@@ -15,7 +15,7 @@ pub type Object = IndexMap<String, Box<RawValue>>;
 
 /// A part's graph for DGL's own sampling.
 pub const DGL_GRAPH: &str = "part_graph";
-/// A part's graph for graphbolt, from DGL 2.1 on. A part has one of the two forms, or both.
+/// The same for graphbolt, from DGL 2.1 on. A part has one of the two, or both.
 pub const GRAPHBOLT_GRAPH: &str = "part_graph_graphbolt";
 /// The keys of a part's features; a part has both files, even if they are empty.
 pub const FEATURES: [&str; 2] = ["node_feats", "edge_feats"];
@@ -32,13 +32,12 @@ const AGAIN: &str = "partition the graph again: the config is not whole";
 
 #[derive(Clone, Debug)]
 pub struct PartConfig {
-    /// The name of the file, for messages.
+    /// For messages.
     pub location: String,
     pub file: PathBuf,
-    /// The directories to which its paths may be relative: the one in which it is and, if it is a
-    /// link, that of its target.
+    /// Its paths may be relative to these: its own directory and, if it is a link, its target's.
     pub folders: Vec<PathBuf>,
-    /// The working directory of the reader, to which its paths may be relative too.
+    /// The reader's working directory, to which its paths may be relative too.
     pub working_folder: Option<PathBuf>,
     pub graph_name: String,
     pub num_parts: u32,
@@ -47,8 +46,8 @@ pub struct PartConfig {
     fields: Object,
 }
 
-/// The ends of a path, without root or dots: `a/b/c`, `b/c` and `c` of `/a/b/c`. A directory may be
-/// moved after its files were named by absolute paths.
+/// The ends of a path, without root or dots: `a/b/c`, `b/c` and `c` of `/a/b/c`, for a directory
+/// that was moved after its files were named absolutely.
 pub fn path_ends(path: &Path) -> Vec<PathBuf> {
     let names: Vec<Component<'_>> = path
         .components()
@@ -141,9 +140,9 @@ impl PartConfig {
         })
     }
 
-    /// The paths at which a file of the config may be: relative to the config's directory or else
-    /// to the working directory; or, because the directory may have been moved since (0.5, and .npy
-    /// maps up to 0.9, have absolute paths), at the end of its path beside the config.
+    /// The paths at which a file of the config may be: relative to the config's directory, or else
+    /// to the working directory; or, because the directory may have moved (0.5, and .npy maps up to
+    /// 0.9, have absolute paths), at the end of its path beside the config.
     pub fn candidates(&self, path: impl AsRef<Path>) -> Vec<PathBuf> {
         let path = path.as_ref();
         let mut found: Vec<PathBuf> = self
@@ -179,7 +178,7 @@ impl PartConfig {
         Ok(is_other)
     }
 
-    /// The text of the config, without one of the keys of parts.
+    /// The text of the config, without the parts' key `dropped`.
     pub fn json(&self, dropped: Option<&str>) -> Result<String, Fault> {
         let mut fields = self.fields.clone();
         for (k, part) in self.parts.iter().enumerate() {
@@ -200,15 +199,14 @@ fn raw(location: &str, value: &(impl Serialize + ?Sized)) -> Result<Box<RawValue
         .map_err(|error| Fault::data(location, error.to_string()).fix(AGAIN))
 }
 
-/// The fields of a config that show whether it belongs to a job. Any file is accepted: a field that
-/// is missing or of another type is `None`.
+/// The fields that show whether a config belongs to a job. Any file is accepted: a field that is
+/// missing or of another type is `None`.
 #[derive(Debug, Default)]
 pub struct Outline {
     pub num_parts: Option<u64>,
     /// The name by which the script must load the graph.
     pub graph_name: Option<String>,
-    /// The paths of .npy maps, relative to the working directory of the process that loads the
-    /// graph.
+    /// Relative to the working directory of the process that loads the graph.
     pub npy_maps: Vec<String>,
     fields: Object,
 }
@@ -225,7 +223,7 @@ impl Outline {
         }
     }
 
-    /// The keys and paths of the files of a part, if there is such a part.
+    /// The keys and paths of the files of a part, if it exists.
     pub fn files(&self, part: u32) -> Option<Vec<(String, String)>> {
         let part: Object = field(&self.fields, &format!("part-{part}")).ok()?;
         let files = part.into_iter().filter(|(key, _)| is_known(key));
@@ -279,7 +277,7 @@ fn problems_of(part: &Object) -> Vec<String> {
     problems
 }
 
-/// Whether a key of a part is a file of the partition in DGL 0.5 to 2.4.
+/// Whether a part's key names a file in DGL 0.5 to 2.4.
 pub fn is_known(key: &str) -> bool {
     key == DGL_GRAPH || key == GRAPHBOLT_GRAPH || FEATURES.contains(&key)
 }

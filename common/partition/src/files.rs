@@ -1,5 +1,4 @@
-//! Which file goes where: finds the files of a config on this machine and makes file records of
-//! them.
+//! Finds the files of a config on this machine and makes file records of them.
 
 use crate::format::{FileFormat, HEAD};
 use record::error::{Fault, Report};
@@ -9,7 +8,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
-/// The place of a file in a config: `part-2.part_graph`, or `node_map`.
+/// A file's place in a config: `part-2.part_graph`, or `node_map`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     /// `None` for a file of no part.
@@ -26,10 +25,10 @@ impl std::fmt::Display for Key {
     }
 }
 
-/// A file that a config names, or a file beside one.
+/// A file that a config names, or one beside it.
 #[derive(Debug, Clone)]
 pub struct WantedFile {
-    /// The paths at which it may be; the first that exists counts.
+    /// The first path that exists counts.
     pub candidates: Vec<PathBuf>,
     pub required: bool,
     pub format: FileFormat,
@@ -37,20 +36,18 @@ pub struct WantedFile {
     pub item: FileItem,
 }
 
-/// The source of a file or directory on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileSource {
     Copied(LocalFile),
-    /// It is made, with this content.
+    /// Made with this content.
     Made(String),
     Folder,
     /// It must already be on the host.
     OnHost,
-    /// It is in the workspace that all hosts share.
+    /// In the workspace that all hosts share.
     InPlace,
 }
 
-/// A file or directory that a host will have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileItem {
     /// `None` for all hosts.
@@ -72,7 +69,7 @@ impl FileItem {
         }
     }
 
-    /// Where it comes from, for messages.
+    /// The source, for messages.
     pub fn label(&self) -> String {
         match &self.source {
             FileSource::Copied(here) => here.path.display().to_string(),
@@ -81,7 +78,7 @@ impl FileItem {
         }
     }
 
-    /// Whether the source is the same, under whatever names.
+    /// Whether the source is the same, under any name.
     fn is_same(&self, other: &FileItem) -> bool {
         match (&self.source, &other.source) {
             (FileSource::Copied(here), FileSource::Copied(other)) => {
@@ -135,7 +132,7 @@ impl FileItem {
     }
 }
 
-/// Finds the wanted files; reports all that are missing or wrong at once.
+/// Reports all missing or wrong files at once.
 pub fn find(
     wanted: impl IntoIterator<Item = WantedFile>,
     fix: &str,
@@ -167,7 +164,7 @@ pub fn find(
     Ok(found)
 }
 
-/// The first path at which there is a file. One that cannot be examined may be the file.
+/// The first path with a file. One that cannot be examined may be the file.
 fn first_file(candidates: &[PathBuf]) -> Result<Option<&PathBuf>, Fault> {
     for path in candidates {
         match is_file(path) {
@@ -179,8 +176,7 @@ fn first_file(candidates: &[PathBuf]) -> Result<Option<&PathBuf>, Fault> {
     Ok(None)
 }
 
-/// Whether there is a file at this path. It is an error if that cannot be known, for instance
-/// because a directory on the path is closed to this user.
+/// Fails if it cannot know, for instance because a directory on the path is closed to this user.
 pub fn is_file(path: &Path) -> std::io::Result<bool> {
     match path.metadata() {
         Ok(meta) => Ok(meta.is_file()),
@@ -189,19 +185,17 @@ pub fn is_file(path: &Path) -> std::io::Result<bool> {
     }
 }
 
-/// Whether an error shows that nothing has this name.
 pub fn is_missing(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{NotADirectory, NotFound};
     matches!(error.kind(), NotFound | NotADirectory)
 }
 
-/// The fault of a file that cannot be examined or read.
 pub fn unreadable(path: &Path, error: &std::io::Error) -> Fault {
     let location = path.display().to_string();
     Fault::unreachable(location, error.to_string()).fix("make it readable, or leave it out")
 }
 
-/// Examines a file, which must be readable and have its format's beginning.
+/// Examines a file, which must be readable and begin as its format does.
 pub fn inspect(path: &Path, format: FileFormat) -> Result<LocalFile, Fault> {
     let location = path.display().to_string();
     let failed = |error: std::io::Error| unreadable(path, &error);
@@ -219,8 +213,8 @@ pub fn inspect(path: &Path, format: FileFormat) -> Result<LocalFile, Fault> {
     Ok(LocalFile::of(path, &meta))
 }
 
-/// The records of all files. Refuses two sources for one destination, because either could arrive;
-/// a file where another one needs a directory; and names of part-push.
+/// Refuses two sources for one destination, because either could arrive; a file where another one
+/// needs a directory; and names of part-push.
 pub fn records(items: Vec<FileItem>) -> Result<Vec<FileCopy>, Report> {
     let mut report = Report::default();
     for item in items.iter().filter(|item| is_reserved(&item.dst)) {
@@ -267,10 +261,10 @@ pub fn records(items: Vec<FileItem>) -> Result<Vec<FileCopy>, Report> {
     Ok(files)
 }
 
-/// The indices of files and directories that have the same source and destination as an earlier
-/// one. Two sources for one destination are a fault.
+/// The indices of items with the same source and destination as an earlier one. Two sources for one
+/// destination are a fault.
 fn named_again(items: &[FileItem], report: &mut Report) -> HashSet<usize> {
-    // files for all hosts come first, so that those for one host are compared with them
+    // files for all hosts come first, so that others are compared with them
     let mut order: Vec<usize> = (0..items.len()).collect();
     order.sort_by_key(|index| items[*index].host.is_some());
     let mut taken: HashMap<(&Path, bool, Option<u32>), usize> = HashMap::new();
@@ -291,8 +285,8 @@ fn named_again(items: &[FileItem], report: &mut Report) -> HashSet<usize> {
     again
 }
 
-/// A path on the hosts, which may be absolute, below the home of all hosts or, if given, below
-/// `folder`. The result is absolute, UTF-8 and free of `.` and `..`.
+/// A path on the hosts: absolute, below the home of all hosts or, if given, below `folder`. The
+/// result is absolute, UTF-8 and free of `.` and `..`.
 pub fn path_on_hosts(
     option: &str,
     path: &Path,

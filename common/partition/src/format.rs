@@ -1,15 +1,14 @@
-//! Checks the beginning of files of a partition, to recognise a truncated file, a pointer of
-//! git-lfs, or a file of another format.
+//! Checks how a partition's files begin, to recognise a truncated file, a git-lfs pointer or
+//! another format.
 
 use crate::{config, npy};
 
-/// Enough of a file for every check here: numpy pads its header to a multiple of 64 bytes, and a
-/// shape of one number is short.
+/// Enough for every check here: numpy pads its header to a multiple of 64 bytes, and a shape of one
+/// number is short.
 pub const HEAD: u64 = 1024;
 
-/// The first bytes of a file of `dgl.save_graphs`.
+/// The first bytes of files of `dgl.save_graphs` and DGL's `save_tensors`.
 const GRAPH_FILE: u64 = 0xdd2e_4ff0_46b4_a13f;
-/// The first bytes of a file of DGL's `save_tensors`.
 const TENSOR_FILE: u64 = 0xdd5a_9fbe_3fa2_443f;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +20,7 @@ pub enum FileFormat {
     /// What `torch.save` writes: a zip archive.
     Torch,
     Npy(u64),
-    /// Anything but an empty file; for unknown keys.
+    /// For unknown keys.
     NotEmpty,
     Any,
 }
@@ -36,7 +35,7 @@ impl FileFormat {
         }
     }
 
-    /// What is wrong with the first [`HEAD`] bytes of a file, or with its length.
+    /// What is wrong with the first [`HEAD`] bytes of a file, or its length.
     pub fn problem(self, head: &[u8], bytes: u64) -> Option<String> {
         if self != FileFormat::Any && bytes == 0 {
             return Some("is empty: partitioning did not end, or its disk was full".to_owned());

@@ -1,5 +1,5 @@
 //! What DGL 0.5 to 2.4 writes for a partitioned graph: the config, its maps from ids to parts, and
-//! the headers of graphs and features; and which of these files goes to which host.
+//! the headers of graphs and features; and which host gets which file.
 
 pub mod config;
 pub mod files;

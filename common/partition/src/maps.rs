@@ -1,12 +1,11 @@
-//! node_map and edge_map: the ids of each partition. DGL does not check them, and a hole only shows
-//! when a trainer reads another node's features, so they are checked before anything is copied.
+//! node_map and edge_map: the ids of each partition. They are checked before anything is copied,
+//! because DGL does not: a hole only shows when a trainer reads another node's features.
 
 use indexmap::IndexMap;
 use record::error::{Fault, Report};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-/// The map of nodes, or of edges, in a config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Map {
     /// The path of an .npy file with a partition for each id (reshuffle=False, DGL 0.5 to 0.9).
@@ -15,9 +14,9 @@ pub enum Map {
         /// How many numbers the file must hold.
         ids: u64,
     },
-    /// The end of each partition's ids, which are of one type. DGL 0.5 writes this.
+    /// The end of each partition's ids, all of one type, as DGL 0.5 writes it.
     Ends,
-    /// Ranges by type for each partition. DGL 0.6 and later write this.
+    /// Ranges by type for each partition, from DGL 0.6 on.
     Ranges {
         /// Whether all types have the form `src:etype:dst`, which DGL 1.0 and later require for
         /// edge types.
@@ -48,8 +47,7 @@ pub const KEYS: [Keys; 2] = [
 type RangesByType = IndexMap<String, Box<RawValue>>;
 type Ranges<'a> = (&'a str, Vec<[u64; 2]>);
 
-/// Parses a map and checks that the ranges of all types together, part by part, cover 0..total
-/// without gaps.
+/// Checks that the ranges of all types, part by part, cover 0..total without gaps.
 pub fn check(
     location: &str,
     fields: &RangesByType,
@@ -104,7 +102,7 @@ fn parse<T: DeserializeOwned>(value: &RawValue) -> Result<T, String> {
     serde_json::from_str(value.get()).map_err(|error| error.to_string())
 }
 
-/// Parses pairs, or only ends, which DGL 0.5 writes and all later versions read.
+/// Parses pairs, or only ends, as DGL 0.5 writes and later versions read them.
 fn ranges(value: &RawValue) -> Result<Vec<[u64; 2]>, String> {
     if value.get().get(1..).is_some_and(|rest| rest.contains('[')) {
         parse(value)
@@ -121,7 +119,7 @@ fn from_ends(ends: Vec<u64>) -> Vec<[u64; 2]> {
         .collect()
 }
 
-/// Sorts the types by their ids, the order in which a partition has them.
+/// Sorts the types by their ids, their order in a partition.
 fn sort(
     ranges: &mut [Ranges<'_>],
     by_type: &RangesByType,
@@ -155,7 +153,6 @@ fn sort(
     }
 }
 
-/// Checks that the ranges cover 0..total.
 fn tile(ranges: &[Ranges<'_>], num_parts: u32, total: u64) -> Result<(), String> {
     let of = |name: &str| {
         if name.is_empty() {

@@ -2,17 +2,15 @@
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The offset of the numbers in the file.
     pub data_offset: usize,
-    /// The bytes of a number: 1, 2, 4 or 8, little-endian.
+    /// Bytes of a number: 1, 2, 4 or 8, little-endian.
     pub width: usize,
     pub count: u64,
 }
 
 pub const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Parses a header of numpy's format 1, 2 or 3 (numpy/lib/format.py) in the first bytes of a file;
-/// the error describes the problem in words.
+/// Parses a header of numpy's format 1, 2 or 3 (numpy/lib/format.py).
 pub fn header(head: &[u8]) -> Result<Header, String> {
     let not_one = || "does not begin as an .npy file does".to_owned();
     let rest = head.strip_prefix(MAGIC).ok_or_else(not_one)?;

@@ -1,7 +1,7 @@
-//! Decides who may connect, on every port that tools and agents open. Connections that are not
-//! authenticated yet are limited in number, also for each source address, in time and in bytes. At
-//! a limit, the oldest connection is dropped: an honest peer proves its key within milliseconds, so
-//! connections that wait on purpose are the oldest.
+//! Decides who may connect, on every port that tools and agents open. Unauthenticated connections
+//! are limited in number, also for each source address, in time and in bytes. At a limit, the
+//! oldest is dropped: an honest peer proves its key within milliseconds, so the oldest ones wait on
+//! purpose.
 
 use crate::connection::{Guests, TlsConnection};
 use nix::errno::Errno;
@@ -17,30 +17,30 @@ use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How many connections are accepted before those that have sent something are served, so that a
-/// flood of connections delays neither accepted ones nor the rest of a program's only loop.
+/// Connections that are accepted before others are served, so that a flood of them delays neither
+/// accepted ones nor the rest of a program's only loop.
 const ACCEPTED_AT_ONCE: usize = 64;
 const SERVED_AT_ONCE: usize = 256;
-/// How long nothing is accepted if all descriptors are used and none of ours can be freed.
+/// The pause of accepting if all descriptors are used and none of ours can be freed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// The most that is read from a peer that has not proved its key; a handshake with raw keys has
+/// At most this much is read from a peer that has not proved its key; a handshake with raw keys has
 /// less than 1 KiB.
 const MAX_UNPROVED: u64 = 16 << 10;
 
-/// Limits for connections that were not admitted yet.
+/// Limits for connections before their admission.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Their number; never more than half of the descriptors of the process.
+    /// Never more than half of the process's descriptors.
     pub in_all: usize,
-    /// Their number from one source address.
+    /// Connections from one source address.
     pub per_source: usize,
-    /// The time up to the admission of one.
+    /// Up to a connection's admission.
     pub time: Duration,
 }
 
 impl Limits {
-    /// For a port to which the agents of a job connect: thousands in the same second, perhaps from
-    /// one address behind a router. An agent that was dropped connects again.
+    /// For the agents of a job: thousands connect in the same second, perhaps from one address
+    /// behind a router. A dropped agent connects again.
     pub const FOR_AGENTS: Limits = Limits {
         in_all: 4096,
         per_source: 1024,
@@ -48,17 +48,17 @@ impl Limits {
     };
 }
 
-/// Who is admitted at a port: a peer that proves one of the keys and then introduces itself by a
-/// line.
+/// Who is admitted at a port: a peer that proves one of the keys and then sends a line to introduce
+/// itself.
 #[derive(Debug)]
 pub struct Entrance {
     pub guests: Guests,
-    /// What is sent to a peer that has proved its key.
+    /// Sent to a peer that has proved its key.
     pub welcome: Vec<u8>,
     pub max_line: usize,
 }
 
-/// A connection up to its admission.
+/// A connection before its admission.
 #[derive(Debug)]
 pub struct PeerGreeting {
     pub connection: TlsConnection,
@@ -69,21 +69,21 @@ pub struct PeerGreeting {
     until: Instant,
 }
 
-/// Gets each peer, with its connection if it is admitted.
+/// Gets each peer, with its connection if admitted.
 type PeerHandler = dyn FnMut(IpAddr, Option<PeerGreeting>) + Send;
 
-/// Listeners, and the connections that were not admitted yet. The descriptor of `epoll` becomes
-/// readable when [`Admission::turn`] has something to do.
+/// Listeners, and connections before admission. `epoll`'s descriptor becomes readable when
+/// [`Admission::turn`] has something to do.
 struct Admission {
     epoll: Epoll,
     listeners: Vec<TcpListener>,
     limits: Limits,
     entrance: Entrance,
     handle_peer: Box<PeerHandler>,
-    /// By number, so the oldest first. The lowest numbers belong to listeners.
+    /// By number, so the oldest first; the lowest belong to listeners.
     waiting: BTreeMap<u64, PeerGreeting>,
     next: u64,
-    /// Until when nothing is accepted, because no descriptor is left.
+    /// Nothing is accepted until then, because no descriptor is left.
     paused_until: Option<Instant>,
 }
 
@@ -97,7 +97,7 @@ impl Admission {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         for (number, listener) in (0..).zip(&listeners) {
             listener.set_nonblocking(true)?;
-            // many honest peers may connect at once; std's backlog is 128
+            // honest peers may connect all at once; std's backlog is 128
             listen(listener, Backlog::MAXALLOWABLE)?;
             epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, number))?;
         }
@@ -246,16 +246,16 @@ impl Admission {
     }
 }
 
-/// Listeners that a thread serves. Dropping it closes them.
+/// Dropping it closes the listeners.
 #[derive(Debug)]
 pub struct ServedPort {
-    /// Closing it ends the thread, which works even if no descriptor is left.
+    /// Closing it ends the thread, even if no descriptor is left.
     open: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ServedPort {
-    /// `handle_peer` gets each admitted peer, and `None` for one that has no key, took too long, or
+    /// `handle_peer` gets each admitted peer, and `None` for one that had no key, took too long or
     /// had to make room.
     pub fn serve(
         listeners: Vec<TcpListener>,
@@ -293,8 +293,8 @@ impl Drop for ServedPort {
 }
 
 impl PeerGreeting {
-    /// Returns whether it is admitted; an error refuses it. It reads all that has arrived, because
-    /// epoll reports that only once.
+    /// Returns whether the peer is admitted; an error refuses it. Reads all that has arrived,
+    /// because epoll reports it only once.
     fn advance(&mut self, entrance: &Entrance) -> io::Result<bool> {
         self.connection.flush()?;
         let open = self.connection.receive(&mut self.received)?;

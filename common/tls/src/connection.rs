@@ -13,12 +13,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A side that lets so much wait is lost.
+/// A side is lost if this many bytes wait for it.
 const MAX_WAITING: usize = 4 << 20;
-/// So that a side that sends without end leaves the others their turn.
+/// Leaves others their turn if a side sends without end.
 const MAX_READ: usize = 256 << 10;
-/// How much [`TlsConnection::write_some`] takes at once. Larger writes save system calls and
-/// wake-ups of the other side; with this size the encrypted copy still fits a processor's cache.
+/// The most bytes that [`TlsConnection::write_some`] takes at once. Larger writes save system calls
+/// and wake-ups of the other side; at this size the encrypted copy still fits a processor's cache.
 const MAX_WRITTEN: usize = 512 << 10;
 /// The read buffer of a connection that carries little.
 const LITTLE: usize = 16 << 10;
@@ -31,7 +31,7 @@ const PROBE_PACE_S: u32 = 10;
 /// With this many unanswered probes the other side is lost: after 30 s, as with ssh.
 const PROBES: u32 = 3;
 
-/// Whether a connection failed because the other side has another key than the expected one.
+/// Whether the other side had another key than expected.
 pub fn is_wrong_key(error: &io::Error) -> bool {
     let cause = error
         .get_ref()
@@ -49,22 +49,21 @@ impl Guests {
     }
 }
 
-/// Makes glibc keep the memory of sent records. By default it returns free memory at the end of the
-/// heap to the kernel, from 128 KiB on or twice the largest block that was ever freed (mallopt(3),
-/// `M_MMAP_THRESHOLD`). The page faults cost a fiftieth of the time of a copy.
+/// Makes glibc keep the memory of sent records. By default, free memory at the end of the heap
+/// returns to the kernel from 128 KiB on, or from twice the largest block that was ever freed
+/// (mallopt(3), `M_MMAP_THRESHOLD`). The page faults cost a fiftieth of a copy's time.
 fn keep_freed_memory() {
     drop(black_box(Vec::<u8>::with_capacity(2 * MAX_WRITTEN)));
 }
 
-/// One side of a connection.
 #[derive(Debug)]
 pub struct TlsConnection {
     stream: BufReader<TcpStream>,
     tls: Connection,
-    /// How many encrypted bytes rustls has read.
+    /// Encrypted bytes that rustls has read.
     received_bytes: u64,
     is_at_end: bool,
-    /// Whether all queued bytes are the beginning of bytes that follow at once.
+    /// Whether more bytes follow the queued ones at once.
     has_beginning: bool,
 }
 
@@ -82,8 +81,8 @@ impl TlsConnection {
         TlsConnection::new(stream, tls.into(), LITTLE)
     }
 
-    /// Connects, and returns when the listening side has proved its key; with `welcomed`, when it
-    /// has also admitted this side, which any data of its shows. Also returns that data.
+    /// Returns when the listening side has proved its key; with `welcomed`, when it has also
+    /// admitted this side, which any data from it shows. Returns that data too.
     pub fn open(
         address: SocketAddr,
         identity: &Identity,
@@ -132,7 +131,7 @@ impl TlsConnection {
         Ok(connection)
     }
 
-    /// After the other side has proved its key.
+    /// `None` until the other side has proved its key.
     pub fn peer(&self) -> Option<PublicKey> {
         if self.tls.is_handshaking() {
             return None;
@@ -140,7 +139,7 @@ impl TlsConnection {
         PublicKey::from_spki(self.tls.peer_certificates()?.first()?)
     }
 
-    /// Queues bytes and sends what can be sent now. Fails if the other side accepts nothing.
+    /// Sends what can be sent now and queues the rest. Fails if too much is queued.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.tls.writer().write(bytes)? < bytes.len() {
             let problem = "too much waits to be sent";
@@ -149,23 +148,22 @@ impl TlsConnection {
         self.flush()
     }
 
-    /// Has the kernel break the connection, and wake its callers, if the other side disappears
-    /// without closing it or accepts none of the sent data. For connections that wait for their
-    /// use.
+    /// Has the kernel break a connection that waits for its use, and wake its callers, if the other
+    /// side disappears without closing it or accepts no data.
     pub fn detect_silence(&self) -> io::Result<()> {
         setsockopt(self, sockopt::KeepAlive, &true)?;
         setsockopt(self, sockopt::TcpKeepIdle, &PROBE_PACE_S)?;
         setsockopt(self, sockopt::TcpKeepInterval, &PROBE_PACE_S)?;
         setsockopt(self, sockopt::TcpKeepCount, &PROBES)?;
-        // data that was not acknowledged counts as a probe, too
+        // unacknowledged data counts as a probe, too
         let limit_ms = (PROBES + 1) * PROBE_PACE_S * 1000;
         setsockopt(self, sockopt::TcpUserTimeout, &limit_ms)?;
         Ok(())
     }
 
-    /// Lets the users of the connection decide how long to wait for a slow disk or reader. The
-    /// kernel does not distinguish a slow side from a lost one: its limit also counts while the
-    /// other side has no room but answers all probes.
+    /// Leaves it to the connection's users how long to wait for a slow disk or reader. The kernel
+    /// takes a slow side for a lost one: its limit also counts while the other side has no room but
+    /// answers all probes.
     pub fn allow_silence(&self) -> io::Result<()> {
         setsockopt(self, sockopt::TcpUserTimeout, &0)?;
         Ok(())
@@ -195,8 +193,8 @@ impl TlsConnection {
     }
 
     /// As [`TlsConnection::write_some`], for bytes that others follow at once, such as the line in
-    /// front of a body. A few bytes are sent together with those that follow, which saves a system
-    /// call and does not wake the other side twice.
+    /// front of a body. A few bytes are sent with those that follow, which saves a system call and
+    /// a wake-up of the other side.
     pub fn write_beginning(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.has_beginning || bytes.len() > LITTLE {
             return self.write_some(bytes);
@@ -207,7 +205,7 @@ impl TlsConnection {
         Ok(count)
     }
 
-    /// Sends queued bytes; `WouldBlock` if that is not possible now.
+    /// `WouldBlock` if not everything can be sent now.
     fn send_queued(&mut self) -> io::Result<()> {
         self.flush()?;
         if self.tls.wants_write() {
@@ -216,14 +214,13 @@ impl TlsConnection {
         Ok(())
     }
 
-    /// Announces that nothing follows. `WouldBlock` while that cannot be sent.
+    /// Announces that nothing follows; `WouldBlock` while that cannot be sent.
     pub fn close(&mut self) -> io::Result<()> {
         self.tls.send_close_notify();
         self.send_queued()?;
         self.stream.get_ref().shutdown(Shutdown::Write)
     }
 
-    /// Ends the connection for readers and writers.
     pub fn shutdown(&self) {
         let _ = self.stream.get_ref().shutdown(Shutdown::Both);
     }
@@ -232,7 +229,7 @@ impl TlsConnection {
     pub fn receive(&mut self, received: &mut impl Write) -> io::Result<bool> {
         let mut count = 0;
         let until = self.received_bytes + MAX_READ as u64;
-        // bytes that were read from the socket do not make poll report it again
+        // poll does not report bytes again that were read from the socket
         while !self.is_at_end
             && ((count < MAX_READ && self.received_bytes < until)
                 || !self.stream.buffer().is_empty())
@@ -265,7 +262,7 @@ impl TlsConnection {
         Ok(!self.is_at_end)
     }
 
-    /// As far as possible now.
+    /// Sends what can be sent now.
     pub fn flush(&mut self) -> io::Result<()> {
         self.has_beginning = false;
         while self.tls.wants_write() {
@@ -279,7 +276,7 @@ impl TlsConnection {
         Ok(())
     }
 
-    /// What to wait for before the next [`TlsConnection::receive`] or [`TlsConnection::flush`].
+    /// What to wait for before [`TlsConnection::receive`] or [`TlsConnection::flush`].
     pub fn poll_flags(&self) -> PollFlags {
         if self.tls.wants_write() {
             PollFlags::POLLIN | PollFlags::POLLOUT

@@ -15,12 +15,12 @@ const ED25519_SPKI: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];
 
-/// The public half of an Ed25519 key pair. Its text form is 64 hexadecimal digits.
+/// An Ed25519 key. Its text form is 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PublicKey([u8; 32]);
 
 impl PublicKey {
-    /// The key in a SubjectPublicKeyInfo; `None` if that holds anything else.
+    /// `None` if the SubjectPublicKeyInfo holds anything else.
     pub(crate) fn from_spki(spki: &[u8]) -> Option<PublicKey> {
         spki.strip_prefix(&ED25519_SPKI)
             .and_then(|key| key.try_into().ok())
@@ -57,7 +57,6 @@ pub fn token() -> io::Result<String> {
     Ok(hex::encode(&bits))
 }
 
-/// An Ed25519 key pair.
 #[derive(Clone)]
 pub struct Identity {
     pub(crate) key: Arc<CertifiedKey>,
@@ -69,7 +68,7 @@ impl Identity {
         Identity::from_pkcs8(&new_pkcs8()?)
     }
 
-    /// A new key pair, and its private half for [`Identity::from_secret`]. Whoever has that is
+    /// A new key pair, and its private half for [`Identity::from_secret`]: whoever has that is
     /// admitted as this identity.
     pub fn with_secret() -> io::Result<(Identity, String)> {
         let pkcs8 = new_pkcs8()?;
@@ -98,7 +97,7 @@ impl Identity {
         })
     }
 
-    /// The public half, which the other side must know.
+    /// The other side must know it.
     pub fn public_key(&self) -> PublicKey {
         self.public_key
     }

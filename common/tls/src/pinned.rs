@@ -1,5 +1,5 @@
-//! The checks that rustls asks for: whether the other side's key is an accepted one, and whether it
-//! signed with it.
+//! The checks that rustls asks for: whether the other side's key is accepted, and whether it signed
+//! with it.
 
 use crate::identity::{Identity, PublicKey};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -42,7 +42,7 @@ impl Pinned {
     }
 }
 
-/// What both traits ask for, and rustls has no trait of its own for.
+/// What both traits require; rustls has no common trait for it.
 macro_rules! raw_ed25519_signatures {
     () => {
         fn verify_tls12_signature(
@@ -122,7 +122,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
-/// Whether the processor has AES instructions; without them ChaCha20 is cheaper.
+/// Without AES instructions, ChaCha20 is cheaper.
 #[cfg(target_arch = "x86_64")]
 fn has_aes() -> bool {
     std::arch::is_x86_feature_detected!("aes")

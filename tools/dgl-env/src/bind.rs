@@ -18,7 +18,7 @@ pub enum Bind {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Binding {
     pub cpus: Vec<u32>,
-    /// How many cores it may count as its own.
+    /// Cores that it may count as its own.
     pub cores: u32,
 }
 
@@ -28,15 +28,14 @@ pub struct HostBindings {
     pub servers: Vec<Binding>,
     /// One for each trainer or worker, in their order. Samplers run where their trainer does.
     pub clients: Vec<Binding>,
-    /// Whether some processes share a core, because with [`Bind::Cores`] there are more processes
-    /// than cores.
+    /// Whether some processes share a core, because [`Bind::Cores`] finds too few.
     pub is_crowded: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessCounts {
     pub servers: u32,
-    /// How many cores each of them wants: as many as its threads.
+    /// Cores that each server wants: as many as its threads.
     pub server_cores: u32,
     pub clients: u32,
 }
@@ -44,11 +43,11 @@ pub struct ProcessCounts {
 /// The processor numbers of a core's hyper-threads.
 type Core = Vec<u32>;
 
-/// Places the processes of a host, whose usable processors are given by NUMA node and core.
+/// Places the processes of a host; `nodes` has its usable processors by NUMA node and core.
 ///
 /// Servers and clients are each distributed over the nodes in blocks, because neighbours by rank
 /// exchange most. On a node each server gets the cores that it wants as long as every client still
-/// gets one, and the clients share the other cores evenly. Hyper-threads of a core stay together.
+/// gets one, and the clients share the others evenly. Hyper-threads of a core stay together.
 pub fn bindings(nodes: &[Vec<Core>], counts: ProcessCounts, how: Bind) -> HostBindings {
     let mut bindings = HostBindings::default();
     for (node, cores) in nodes.iter().enumerate() {
@@ -85,7 +84,7 @@ pub fn bindings(nodes: &[Vec<Core>], counts: ProcessCounts, how: Bind) -> HostBi
     bindings
 }
 
-/// The processes that fall to a node when `count` are distributed over `nodes` in blocks.
+/// The processes of one node when `count` are distributed over `nodes` in blocks.
 fn block(count: u32, nodes: usize, node: usize) -> Range<usize> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     // the first of two falls to the first of four nodes, the second to the third

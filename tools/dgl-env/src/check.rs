@@ -1,5 +1,5 @@
-//! Checks what is known before a process is started: flags, records (which users may have edited)
-//! and the installed software.
+//! Checks flags, records (which users may have edited) and the installed software before a process
+//! is started.
 
 use crate::args::{Args, ServerThreads};
 use crate::command::UserCommand;
@@ -11,11 +11,11 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::ops::RangeBounds;
 
-/// The longest name of a network interface in bytes (Linux, IFNAMSIZ).
+/// In bytes (Linux, IFNAMSIZ).
 const MAX_IFACE: usize = 15;
 
-/// Faults of flags that concern programs which the plan does not have. A flag that only repeats its
-/// default does no harm.
+/// Faults of flags for programs which the plan does not have. A flag that only repeats its default
+/// does no harm.
 pub fn flags(args: &Args) -> Vec<Fault> {
     const NO_GRAPH: &str = "leave it out: workers are plain processes, without graph servers";
     let of_programs = [
@@ -63,8 +63,8 @@ pub fn flags(args: &Args) -> Vec<Fault> {
         .collect()
 }
 
-/// The fault of a command that starts a launcher itself, or of one without a place for the local
-/// rank. `counts` has the number of trainers, or of plain processes, on each host.
+/// The fault of a command that starts a launcher itself, or has no place for the local rank.
+/// `counts` has the number of trainers, or of plain processes, on each host.
 pub fn command(
     args: &Args,
     hosts: &[Host],
@@ -85,7 +85,7 @@ pub fn command(
     })
 }
 
-/// Faults of each host record, by itself and compared with the others.
+/// Faults of host records, each by itself and compared with the others.
 pub fn hosts(hosts: &[Host], num_servers: u32) -> Vec<Fault> {
     const CREATE_AGAIN: &str = "create the stream again, starting with ipconf-check";
     const PROBE: &str = "run host-probe again, or remove the fact from the record";
@@ -165,8 +165,7 @@ fn is_iface(name: &str) -> bool {
         && !name.contains(|c: char| c.is_whitespace() || c.is_control() || c == '/' || c == ',')
 }
 
-/// The fault of an environment of host-probe's that does not have the Python that the command
-/// names.
+/// The fault if host-probe's environment does not have the Python that the command names.
 pub fn interpreter(hosts: &[Host], command: &UserCommand) -> Option<Fault> {
     let wanted = command.python_version()?;
     let has_it = |version: &str| {
@@ -190,8 +189,7 @@ pub fn interpreter(hosts: &[Host], command: &UserCommand) -> Option<Fault> {
     })
 }
 
-/// A warning if the torch of a host is not known, because the spelling of its option is not known
-/// either.
+/// Warns about a host whose torch is unknown: the spelling of its option is unknown too.
 pub fn unknown_torch(hosts: &[Host]) -> Option<String> {
     let host = hosts
         .iter()
@@ -203,8 +201,8 @@ pub fn unknown_torch(hosts: &[Host]) -> Option<String> {
     ))
 }
 
-/// A warning about more processes than GPUs on a host that has some: several would share one, or
-/// find none.
+/// Warns about more processes than GPUs on a host that has some: several would share one, or find
+/// none.
 pub fn more_than_gpus(hosts: &[Host], counts: &[u32]) -> Option<String> {
     let too_few = |(host, count): (&Host, &u32)| {
         let gpus = host.facts.gpus.filter(|gpus| (1..*count).contains(gpus))?;

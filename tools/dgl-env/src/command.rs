@@ -9,18 +9,17 @@ use record::quote;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-/// The user's command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserCommand {
-    /// Words that are executed without a shell.
+    /// Executed without a shell.
     Words(Vec<OsString>),
-    /// Text for the user's shell.
     Shell(String),
 }
 
 impl UserCommand {
     /// Faults of words with dashes, quotation marks and spaces of typesetting, which a shell takes
-    /// literally. Of a command in words only the first is checked: `cli` has checked all arguments.
+    /// literally. In a command of words, only the first is checked: `cli` has checked all
+    /// arguments.
     pub fn typography(&self, location: &str) -> Vec<Fault> {
         let text = match self {
             UserCommand::Shell(text) => text,
@@ -49,8 +48,8 @@ impl UserCommand {
         faults.collect()
     }
 
-    /// Adds `--local-rank=N`, or another `name`, after the script, where torch's launcher puts it;
-    /// at the end if no interpreter is among the words (`./train.py`).
+    /// Adds `--local-rank=N`, or another `name`, after the script, as torch's launcher does, or at
+    /// the end if no interpreter is among the words (`./train.py`).
     pub fn with_local_rank(&self, name: &str, local_rank: u32) -> Result<UserCommand, Fault> {
         let argument = format!("{name}={local_rank}");
         match (self, self.program()) {
@@ -78,8 +77,8 @@ impl UserCommand {
         }
     }
 
-    /// Fills in the placeholders for one process. Shell text has none, because a shell has the
-    /// environment, and braces of its own.
+    /// Fills in the placeholders for one process. Shell text has none: a shell has the environment,
+    /// and braces of its own.
     pub fn filled(&self, values: PlaceholderValues<'_>) -> UserCommand {
         match self {
             UserCommand::Words(_) => {
@@ -89,7 +88,7 @@ impl UserCommand {
         }
     }
 
-    /// The words of the command that may differ between processes.
+    /// The words that may differ between processes.
     pub fn templates(&self) -> impl Iterator<Item = Template> {
         let words = match self {
             UserCommand::Words(words) => words.as_slice(),
@@ -98,8 +97,7 @@ impl UserCommand {
         words.iter().map(|word| Template::of_word(word.as_bytes()))
     }
 
-    /// Replaces the interpreter by this one, if the command begins with one that PATH would look
-    /// up.
+    /// Replaces the interpreter if the command begins with one that PATH would look up.
     pub fn with_interpreter(mut self, python: &str) -> UserCommand {
         if self.python_version().is_some()
             && let UserCommand::Words(words) = &mut self
@@ -109,8 +107,8 @@ impl UserCommand {
         self
     }
 
-    /// The version in the interpreter's name, if PATH would look it up: `3.11` of `python3.11`,
-    /// empty for `python`.
+    /// The version in an interpreter's name that PATH would look up: `3.11` of `python3.11`, empty
+    /// for `python`.
     pub fn python_version(&self) -> Option<&str> {
         let UserCommand::Words(words) = self else {
             return None;
@@ -119,8 +117,8 @@ impl UserCommand {
         is_version(version).then_some(version)
     }
 
-    /// The launcher that the command itself starts, if it does. There would be more processes than
-    /// DGL knows of, and it would wait for ever.
+    /// The launcher that the command itself starts, if any. DGL would wait for ever, because it
+    /// does not know of the additional processes.
     pub fn launcher(&self) -> Option<StartedLauncher> {
         let words = match self {
             UserCommand::Shell(text) => self.words().unwrap_or_else(|| {
@@ -132,19 +130,18 @@ impl UserCommand {
         launchers::find(&words)
     }
 
-    /// The interpreter with which the command begins, if it does.
     pub fn interpreter(&self) -> Option<String> {
         let first = self.words()?.into_iter().next()?;
         (is_interpreter(&first) && is_utf8(&first)).then_some(first)
     }
 
-    /// The file that the command's Python program runs, relative to the directory in which the
-    /// process starts, if that can be recognised.
+    /// The file that the Python program runs, relative to the directory in which the process
+    /// starts, if it can be recognised.
     pub fn script_file(&self) -> Option<String> {
         script_of(&self.words()?)
     }
 
-    /// The words of a command with a Python program, and the index of its script or module.
+    /// The words of a Python command, and the index of its script or module.
     pub fn program(&self) -> Option<(Vec<String>, usize)> {
         let words = self.words()?;
         let script = script_index(&words)?;
@@ -157,7 +154,7 @@ impl UserCommand {
         self.words().is_some_and(|words| !words.iter().any(moves))
     }
 
-    /// The words of the command; those of text only if its shell would do no more than split it.
+    /// Text has words only if its shell would do no more than split it.
     fn words(&self) -> Option<Vec<String>> {
         match self {
             UserCommand::Words(words) => {
@@ -177,12 +174,12 @@ impl UserCommand {
     }
 }
 
-/// What separates commands, or redirects their input and output.
+/// These separate commands, or redirect their input and output.
 const OPERATORS: [char; 8] = ['|', '&', ';', '<', '>', '(', ')', '\n'];
-/// What makes a shell replace words, or take others for its own.
+/// With these a shell replaces words, or takes others for its own.
 const EXPANSIONS: [char; 10] = ['$', '`', '*', '?', '[', ']', '{', '}', '~', '#'];
 
-/// The text without what is in quotes, which is meant literally.
+/// Removes what is in quotes, which is meant literally.
 fn unquoted(text: &str) -> String {
     let mut quote = None;
     let is_outside = |c: &char| match quote {
@@ -206,7 +203,7 @@ fn is_utf8(word: &str) -> bool {
     !word.contains(char::REPLACEMENT_CHARACTER)
 }
 
-/// The file that the Python of a command runs as its script.
+/// The file that a command's Python runs as its script.
 fn script_of(words: &[String]) -> Option<String> {
     let script = match script_index(words) {
         Some(script) if words[script - 1] == "-m" => return None,

@@ -6,18 +6,16 @@ use record::error::{Fault, Report};
 /// More processors than any machine on sale has; a larger number is a typing error.
 pub const MAX_PER_HOST: u32 = 1024;
 
-/// The number of processes on each host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PerHost {
-    /// One number for all hosts, or one number for each host.
+    /// One number for all hosts, or one for each.
     Numbers(Vec<u32>),
     /// One process for each GPU that host-probe counted.
     Gpus,
 }
 
 impl PerHost {
-    /// The number of processes on each host, in the order of `hosts`. `option` names the flag in
-    /// messages.
+    /// In the order of `hosts`. `option` names the flag in messages.
     pub fn counts(&self, option: &'static str, hosts: &[Host]) -> Result<Vec<u32>, Report> {
         let counts = match self {
             PerHost::Gpus => gpus(option, hosts)?,
@@ -34,7 +32,6 @@ impl PerHost {
     }
 }
 
-/// The number of GPUs on each host, as host-probe counted them.
 fn gpus(option: &'static str, hosts: &[Host]) -> Result<Vec<u32>, Report> {
     let of_host = |host: &Host| {
         let (problem, fix) = match host.facts.gpus {
@@ -75,7 +72,7 @@ pub fn per_host(text: &str) -> Result<PerHost, String> {
     }
 }
 
-/// Parses a list of csc, coo and csr, in the form that DGL_GRAPH_FORMAT has.
+/// Parses a list of csc, coo and csr, the form of DGL_GRAPH_FORMAT.
 pub fn graph_format(text: &str) -> Result<String, String> {
     match text
         .split(',')

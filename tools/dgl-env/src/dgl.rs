@@ -1,5 +1,5 @@
-//! What DGL wants of its two programs, the graph servers and the trainers: variables, as many hosts
-//! as partitions, equal numbers of trainers, and versions that can do what is planned.
+//! What DGL wants of its graph servers and trainers: variables, as many hosts as partitions, equal
+//! numbers of trainers, and versions that can do what is planned.
 
 use crate::args::Args;
 use crate::check::is_within;
@@ -10,8 +10,8 @@ use record::{Graph, Host, Role};
 /// DGL counts its clients in 32 bits.
 const MAX_CLIENTS: u64 = i32::MAX as u64;
 
-/// The variables that are the same for all processes of a program; none if it is not one of DGL's.
-/// DGL_SERVER_ID is the rank of a server.
+/// The variables that all processes of a program share; none if it is not DGL's. DGL_SERVER_ID is
+/// the rank of a server.
 pub fn variables(
     role: Role,
     args: &Args,
@@ -44,7 +44,7 @@ pub fn variables(
     of_both.into_iter().chain(own).chain(group).collect()
 }
 
-/// The fault of a number of partitions that differs from the number of hosts.
+/// The fault of unequal numbers of partitions and hosts.
 pub fn parts(parts: u64, num_hosts: usize, location: &str, fix: &str) -> Option<Fault> {
     record::unequal_parts(parts, num_hosts, 1)
         .map(|problem| Fault::data(location, problem).fix(fix))
@@ -64,7 +64,6 @@ pub fn faults(args: &Args, hosts: &[Host], graph: Option<&Graph>) -> Vec<Fault> 
     faults.into_iter().flatten().collect()
 }
 
-/// The fault of more trainers and samplers than DGL can count.
 pub fn too_many_clients(num_clients: u64) -> Option<Fault> {
     let problem =
         format!("{num_clients} trainers and samplers are more than DGL can count ({MAX_CLIENTS})");
@@ -72,7 +71,6 @@ pub fn too_many_clients(num_clients: u64) -> Option<Fault> {
         .then(|| Fault::data("stdin", problem).fix("use fewer trainers, samplers or hosts"))
 }
 
-/// The fault of flags of persistent servers.
 fn persistent_flags(args: &Args) -> Option<Fault> {
     let name = args.server_name.as_ref()?;
     let (servers, trainers) = (args.starts(Role::Server), args.starts(Role::Trainer));
@@ -96,8 +94,8 @@ fn persistent_flags(args: &Args) -> Option<Fault> {
     Some(Fault::usage(flag, problem).fix(fix))
 }
 
-/// The fault of a DGL that does not know persistent servers: those from 0.8 to 1.1 do, and later
-/// ones do not read DGL_KEEP_ALIVE.
+/// The fault of a DGL that does not know persistent servers: 0.8 to 1.1 do, and later ones do not
+/// read DGL_KEEP_ALIVE.
 fn persistent(args: &Args, hosts: &[Host]) -> Option<Fault> {
     let cannot = |host: &&Host| {
         is_within(&host.facts.dgl, ..(0, 8, 0)) || is_within(&host.facts.dgl, (2, 0, 0)..)
@@ -110,7 +108,7 @@ fn persistent(args: &Args, hosts: &[Host]) -> Option<Fault> {
     Some(Fault::data(host.location(), problem).fix(fix))
 }
 
-/// What the user should know although it is no error. `trainers` has the number on each host.
+/// What the user should know although it is no error. `trainers` has each host's number.
 pub fn warnings(args: &Args, hosts: &[Host], trainers: &[u32]) -> Vec<Option<String>> {
     if args.is_dgl() {
         vec![unequal(trainers), samplers(hosts, args.num_samplers)]
@@ -119,9 +117,9 @@ pub fn warnings(args: &Args, hosts: &[Host], trainers: &[u32]) -> Vec<Option<Str
     }
 }
 
-/// A warning about unequal numbers of trainers. DGL divides the number of trainers by that of
-/// partitions and takes the result for each host's (seen with 1.0.4; from 0.7 on it refuses, but
-/// only with force_even).
+/// Warns about unequal numbers of trainers. DGL divides their number by that of partitions and
+/// takes the result for each host's (seen with 1.0.4; from 0.7 on it refuses, but only with
+/// force_even).
 fn unequal(trainers: &[u32]) -> Option<String> {
     if trainers.windows(2).all(|pair| pair[0] == pair[1]) {
         return None;
@@ -138,7 +136,7 @@ fn unequal(trainers: &[u32]) -> Option<String> {
     ))
 }
 
-/// A warning about samplers of DGL 0.6 under Python 3.8 and later, which it does not support; its
+/// Warns about samplers of DGL 0.6 under Python 3.8 and later, which it does not support; its
 /// launch.py takes 0 in their place.
 fn samplers(hosts: &[Host], num_samplers: u32) -> Option<String> {
     let has_none = |host: &&Host| {

@@ -1,4 +1,4 @@
-//! Variables that the user sets, for all processes or for those of one role.
+//! Variables that the user sets, for all processes or for one role.
 
 use crate::args::Args;
 use crate::placeholders::Template;
@@ -7,11 +7,11 @@ use record::{Role, is_variable_name};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-/// The option in whose values, as in the words of a command, braces are common.
+/// The option whose values often contain braces, like the words of a command.
 const ALL: &str = "--env";
 
-/// Variables that count, number or identify processes. Another value than the plan's would make the
-/// job hang.
+/// These count, number or identify processes: with a value other than the plan's, the job would
+/// hang.
 const RESERVED_NAMES: [&str; 18] = [
     "DGL_ROLE",
     "DGL_SERVER_ID",
@@ -33,19 +33,19 @@ const RESERVED_NAMES: [&str; 18] = [
     "GROUP_RANK",
 ];
 
-/// The variables that the user sets; the later of two with one name wins.
+/// The later of two variables with one name wins.
 #[derive(Default)]
 pub struct UserEnv {
     /// `--env`
     all: Vec<(String, Template)>,
     /// `--server-env`, which overrides `--env`.
     server: Vec<(String, Template)>,
-    /// `--trainer-env`, which overrides `--env`; of workers too.
+    /// `--trainer-env`, which overrides `--env`; also for workers.
     trainer: Vec<(String, Template)>,
 }
 
 impl UserEnv {
-    /// Parses the values of the options. A name alone takes its value unchanged from `lookup`.
+    /// A name alone takes its value unchanged from `lookup`.
     pub fn new(args: &Args, lookup: &dyn Fn(&str) -> Option<OsString>) -> Result<UserEnv, Report> {
         let mut report = Report::default();
         let mut each = |option: &'static str, entries: &[OsString]| -> Vec<(String, Template)> {
@@ -64,18 +64,16 @@ impl UserEnv {
         Ok(env)
     }
 
-    /// Whether a variable is set for the processes of a role.
     pub fn sets(&self, role: Role, name: &str) -> bool {
         self.of(role).any(|(other, _)| other == name)
     }
 
-    /// The values that may differ between processes.
     pub fn templates(&self) -> impl Iterator<Item = &Template> {
         let all = [&self.all, &self.server, &self.trainer];
         all.into_iter().flatten().map(|(_, value)| value)
     }
 
-    /// The variables for all processes, then those of the role, which override them.
+    /// First those for all processes, then those of the role, which override them.
     pub fn of(&self, role: Role) -> impl Iterator<Item = &(String, Template)> {
         let of_role = match role {
             Role::Server => &self.server,

@@ -1,6 +1,6 @@
-//! Files by which GraphStorm's processes communicate, which must be visible to all hosts.
-//! GraphStorm does not check that; a wrong place shows only at the end of a training, or makes it
-//! hang. Learned from its source, in which 0.4 and 0.5 are alike.
+//! Files by which GraphStorm's processes communicate, which all hosts must see. GraphStorm does not
+//! check that; a wrong path shows only at the end of a training, or makes it hang. Learned from its
+//! source, in which 0.4 and 0.5 are alike.
 
 use crate::command::UserCommand;
 use crate::script::option;
@@ -12,7 +12,7 @@ const OF_ONE_HOST: [&str; 9] = [
     "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs", "overlay",
 ];
 
-/// A warning about a file that others read in a workspace that each host has for itself.
+/// Warns about a file that others read in a workspace that each host has for itself.
 pub fn own_disks(command: &UserCommand, workspace: Option<&str>, hosts: &[Host]) -> Option<String> {
     if hosts.len() < 2 {
         return None;

@@ -1,38 +1,36 @@
-//! Commands that are launchers themselves, whose processes are not in the plan.
+//! Commands that are launchers themselves and start processes that are not in the plan.
 //!
 //! Some start processes on their own host only. Such a launcher may be the only worker of each host
-//! if its arguments say which host that is. The others start processes on all hosts, by logins of
+//! if its arguments give the host's number. The others start processes on all hosts, by logins of
 //! their own or by a batch system, so they never belong in a plan.
 
 use crate::script::{self, is_interpreter, script_index};
 use record::error::Fault;
 use record::{Host, quote};
 
-/// A program that starts processes which the plan does not know.
 struct KnownLauncher {
-    /// What starts it: the program, with its subcommand if it has one, or `-m MODULE`.
+    /// The program, with its subcommand if it has one, or `-m MODULE`.
     names: &'static [&'static str],
-    /// What messages call it.
+    /// The name in messages.
     title: &'static str,
     reach: Reach,
 }
 
 /// Where a launcher starts processes.
 enum Reach {
-    /// On its own host.
     Host {
-        /// The options that give the number of the host.
+        /// Options that give the number of the host.
         rank_options: &'static [&'static str],
-        /// Options without which each host has a job of its own, or after which the launchers
-        /// agree on the numbers themselves.
+        /// Options without which each host has a job of its own, or with which the launchers agree
+        /// on the numbers themselves.
         needs_no_rank: &'static [&'static str],
-        /// The option for the number of processes on a host.
+        /// For the number of processes on a host.
         count_option: &'static str,
         /// The arguments by which the launchers of all hosts find each other, for words and for
         /// shell text.
         arguments: [&'static str; 2],
     },
-    /// On all hosts, or on those that its own arguments name.
+    /// On all hosts, or on those that its arguments name.
     Cluster {
         /// Advice besides giving the command that it would start.
         advice: &'static str,
@@ -161,23 +159,22 @@ const LAUNCHERS: [KnownLauncher; 12] = [
     },
 ];
 
-/// A script of the user's may have this name too.
+/// A script of the user may have this name too.
 const DGL: &str = "launch.py";
 /// A Python script may have an option value with this name.
 const DEEPSPEED: &str = "deepspeed";
 
-/// A launcher that a command starts.
 pub struct StartedLauncher {
     launcher: &'static KnownLauncher,
     /// Its own arguments.
     options: Vec<String>,
-    /// What it starts.
+    /// The command that it starts.
     inner: String,
 }
 
 impl StartedLauncher {
-    /// The fault of a launcher that starts processes unknown to the plan. `workers` has the number
-    /// of workers on each host, if the processes are workers.
+    /// The fault of processes unknown to the plan. `workers` has each host's number of workers, if
+    /// the processes are workers.
     pub fn fault(&self, workers: Option<&[u32]>, hosts: &[Host], is_shell: bool) -> Option<Fault> {
         let title = self.launcher.title;
         let unknown = format!("starts {title} itself, whose processes the plan does not know");
@@ -218,7 +215,7 @@ impl StartedLauncher {
                 Some(most),
             ) => {
                 let arguments = arguments[usize::from(is_shell)];
-                // accelerate's number of processes is that of all hosts
+                // accelerate counts the processes of all hosts
                 let count = if arguments.contains(count_option) {
                     String::new()
                 } else {
@@ -237,8 +234,7 @@ impl StartedLauncher {
         Some(Fault::usage("COMMAND", problem).fix(fix))
     }
 
-    /// Whether a launcher that starts processes on its own host knows the number of that host, or
-    /// needs none.
+    /// Whether a launcher for its own host knows that host's number, or needs none.
     fn knows_its_host(&self, hosts: &[Host]) -> bool {
         let Reach::Host {
             rank_options,
@@ -261,7 +257,7 @@ impl StartedLauncher {
     }
 }
 
-/// The launcher that a command starts: by its first word, or as the script or module of Python.
+/// By the first word of a command, or as the script or module of Python.
 pub fn find(words: &[String]) -> Option<StartedLauncher> {
     let has_python = is_interpreter(words.first()?);
     let script = script_index(words).filter(|_| has_python);
@@ -296,13 +292,13 @@ pub fn find(words: &[String]) -> Option<StartedLauncher> {
     })
 }
 
-/// Whether a launcher's options end here: with a script, or a module.
+/// Whether a launcher's options end here, with a script or a module.
 fn begins_a_script(words: &[String]) -> bool {
     words[0].ends_with(".py") || words[0] == "-m" && words.len() > 1
 }
 
-/// Whether the words from this index on start a launcher by this name. GraphStorm's launcher has a
-/// module for each task; its scripts are modules too.
+/// Whether the words from this index on start the launcher `name`. GraphStorm's has a module for
+/// each task; its scripts are modules too.
 fn is_started(words: &[String], index: usize, name: &str) -> bool {
     let program = words[index].rsplit('/').next().unwrap_or_default();
     let is_module = index > 0 && words[index - 1] == "-m";

@@ -1,5 +1,5 @@
-//! Plans every process of a job: its role, rank, environment and command. Everything maps
-//! values to values, except `main`, which reads the partition config.
+//! Plans every process of a job: its role, rank, environment and command. Everything maps values to
+//! values, except `main`, which reads the partition config.
 
 pub mod args;
 pub mod bind;
@@ -59,8 +59,8 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     Ok(Exit::Done)
 }
 
-/// Checks the partition config on this machine, if it is here too, as it must be for launch.py: it
-/// must be of as many partitions as there are hosts.
+/// If the partition config is on this machine, as launch.py requires, it must have as many
+/// partitions as there are hosts.
 fn check_config_here(plan: &plan::ProgramPlan<'_>) -> Result<(), Report> {
     let path = plan.config_here().filter(|path| path.is_file());
     let Some((file, path)) = path.and_then(|path| Some((File::open(&path).ok()?, path))) else {

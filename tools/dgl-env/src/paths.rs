@@ -1,5 +1,5 @@
-//! The workspace, the partition config and the ip_config, which the command line and the graph
-//! record may both give.
+//! The workspace, the partition config and the ip_config, which flags and the graph record may both
+//! give.
 
 use crate::args::Args;
 use crate::programs::Earlier;
@@ -7,17 +7,16 @@ use record::error::{Fault, Report};
 use record::{Graph, Host, Workspace, at_home};
 use std::path::{Component, Path, PathBuf};
 
-/// The facts about the job in the stream, apart from its hosts.
+/// Facts about the job in the stream, apart from its hosts.
 #[derive(Default)]
 pub struct StreamFacts {
     pub graph: Option<Graph>,
-    /// The workspace record, if there is no graph.
+    /// Only if there is no graph.
     pub workspace: Option<Workspace>,
-    /// The programs that were planned before.
     pub earlier: Earlier,
 }
 
-/// The directory of the job and the files that DGL reads there, as flags and records agree on them.
+/// The directory of the job and the files that DGL reads there, on which flags and records agree.
 #[derive(Default)]
 pub struct JobPaths {
     /// The working directory of the processes.
@@ -29,8 +28,8 @@ pub struct JobPaths {
 }
 
 impl JobPaths {
-    /// The paths, with `~/` expanded. Servers and trainers need a graph, and a directory must be
-    /// the same on all hosts.
+    /// Expands `~/`. Servers and trainers need a graph, and a directory must be the same on all
+    /// hosts.
     pub fn new(args: &Args, stream: &StreamFacts, hosts: &[Host]) -> Result<JobPaths, Report> {
         let (record, workspace, part_config, ip_config) = match (&stream.graph, &stream.workspace) {
             (Some(graph), _) => (
@@ -84,8 +83,8 @@ impl JobPaths {
     }
 }
 
-/// The path that the command line or a record gives. If both do, they must mean the same path below
-/// `directory`.
+/// The path of the command line or of a record. If both give one, they must mean the same path
+/// below `folder`.
 fn agreed(
     option: &'static str,
     flag: Option<&Path>,
@@ -128,8 +127,8 @@ fn agreed(
     }
 }
 
-/// Whether two paths below a directory are the same: `data/./g.json`, `data//g.json`,
-/// `/ws/data/g.json`.
+/// Whether two paths below a directory are the same, as `data/./g.json`, `data//g.json` and
+/// `/ws/data/g.json` are.
 fn same(folder: Option<&str>, one: &str, other: &str) -> bool {
     let whole = |path: &str| -> PathBuf {
         let path = Path::new(folder.unwrap_or_default()).join(path);

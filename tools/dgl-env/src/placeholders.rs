@@ -7,17 +7,17 @@ use std::fmt::{self, Display, Formatter};
 use std::net::Ipv4Addr;
 use std::os::unix::ffi::OsStringExt;
 
-/// What all processes of a program have in common, for placeholders of its own and of others.
+/// Facts of a program, for its own placeholders and those of others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramFacts {
     pub num_hosts: u32,
-    /// The number of processes that torch counts: trainers, or workers.
+    /// The processes that torch counts: trainers, or workers.
     pub world_size: u32,
-    /// The address of the host of the first process, on which torch's rendezvous listens.
+    /// The address of the first process's host, on which torch's rendezvous listens.
     pub master_addr: Ipv4Addr,
-    /// The port of torch's rendezvous; `None` if it is not known yet.
+    /// Of torch's rendezvous; `None` if not known yet.
     pub master_port: Option<u16>,
-    /// Free ports of that host, by the names that placeholders give them.
+    /// Free ports of that host, by their names in placeholders.
     pub ports: BTreeMap<String, u16>,
 }
 
@@ -25,15 +25,15 @@ pub type Programs = BTreeMap<Role, ProgramFacts>;
 
 #[derive(Clone, Copy)]
 pub struct PlaceholderValues<'a> {
-    /// The number of the process among those of its role on its host.
+    /// Among the processes of its role on its host.
     pub local_rank: u32,
-    /// The number of the process among those of its role, on all hosts.
+    /// Among the processes of its role, on all hosts.
     pub rank: u32,
     pub host: u32,
     /// What dgl-spawn replaces by how often the job was started again.
     pub attempt: &'a str,
     pub own: &'a ProgramFacts,
-    /// The facts of the programs before it in the stream.
+    /// Of the programs before it in the stream.
     pub others: &'a Programs,
 }
 
@@ -42,7 +42,7 @@ pub enum Placeholder {
     LocalRank,
     Rank,
     Host,
-    /// `{attempt}`, how often the job was started again before; dgl-spawn replaces it.
+    /// `{attempt}`, how often the job was started again; dgl-spawn replaces it.
     Attempt,
     /// `{world_size}`, of the process's own program.
     Own(Fact),
@@ -146,7 +146,7 @@ enum TemplatePiece {
     Placeholder(Placeholder),
 }
 
-/// The placeholder at the beginning of a text, as it is written there, and what follows it.
+/// The placeholder at the beginning of a text, as it is written there, and the rest.
 fn placeholder(text: &[u8]) -> Option<(Placeholder, &str, &[u8])> {
     let inner = text.strip_prefix(b"{")?;
     let end = inner.iter().position(|byte| *byte == b'}')?;
@@ -159,8 +159,8 @@ impl Template {
         Template(vec![TemplatePiece::Text(text.to_vec())])
     }
 
-    /// Parses the value of a variable. `{{` and `}}` are braces; any other brace that is not part
-    /// of a placeholder is a fault.
+    /// Parses a variable's value. `{{` and `}}` are braces; any other brace outside a placeholder
+    /// is a fault.
     pub fn of_value(text: &[u8]) -> Result<Template, String> {
         let mut template = Template(Vec::new());
         let mut rest = text;
@@ -187,8 +187,8 @@ impl Template {
     }
 
     /// Parses a word of a command. Braces are common there (JSON, awk, `${host}` of a shell), so
-    /// everything but the placeholders stays unchanged; a placeholder in two braces becomes one in
-    /// a single pair.
+    /// everything but placeholders stays unchanged; a placeholder in two braces becomes one in a
+    /// single pair.
     pub fn of_word(text: &[u8]) -> Template {
         let mut template = Template(Vec::new());
         let mut rest = text;

@@ -1,17 +1,16 @@
 //! The processes of a job.
 //!
-//! Their environment is that of DGL's launch.py, the union of all its versions: a version ignores a
-//! variable that it does not know (dgl-env(1) says which version reads which). Deliberate
+//! Their environment is that of DGL's launch.py, the union of all its versions: a version ignores
+//! variables that it does not know (dgl-env(1) lists which version reads which). Deliberate
 //! differences:
 //! - `PYTHONUNBUFFERED` and `PYTHONFAULTHANDLER` are set, and each host's network interface for
 //!   gloo, tensorpipe and NCCL.
 //! - Trainers always get OMP_NUM_THREADS (launch.py from 0.6.1 on), from their own host's
 //!   processors, and servers the PYTHONPATH (launch.py from 0.7.2 on). `--num-omp-threads` takes
 //!   precedence over this machine's OMP_NUM_THREADS; in launch.py it is the other way round.
-//! - launch.py of 0.6.1 takes 0 for `--num_samplers` if it runs under Python 3.8 or later; here
-//!   that is a warning.
-//! - Values and words arrive as they were given; with launch.py, the host's shell interprets them
-//!   again.
+//! - launch.py of 0.6.1 takes 0 for `--num_samplers` under Python 3.8 or later; here that is a
+//!   warning.
+//! - Values and words arrive as given; with launch.py, the host's shell interprets them again.
 
 use crate::args::{Args, RankOption, ServerThreads};
 use crate::bind::{self, Binding, HostBindings, ProcessCounts};
@@ -34,20 +33,20 @@ use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The value of PATH if host-probe did not find it.
+/// The PATH if host-probe did not find it.
 const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 #[derive(Default)]
 pub struct LaunchMachine {
     pub cpus: u32,
-    /// The value of OMP_NUM_THREADS, which launch.py passes on unless it is empty.
+    /// launch.py passes it on unless it is empty.
     pub omp_num_threads: Option<OsString>,
     pub pythonpath: Option<OsString>,
 }
 
-/// The variables of NCCL's flight recorder: how many operations it records, whether it writes them,
-/// and into which files. Each has its old name, which all versions of torch read, and its name
-/// since torch 2.8, which takes precedence and warns about the old one.
+/// NCCL's flight recorder: how many operations it records, whether it writes them, and into which
+/// files. Each variable has its old name, which all versions of torch read, and its name since
+/// torch 2.8, which takes precedence and warns about the old one.
 const FLIGHT_RECORDER: [[&str; 2]; 3] = [
     ["TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE"],
     ["TORCH_NCCL_DUMP_ON_TIMEOUT", DUMP_ON_TIMEOUT],
@@ -66,9 +65,9 @@ pub struct ProgramPlan<'a> {
     own: ProgramFacts,
     /// Whether dgl-spawn replaces a placeholder.
     has_attempt: bool,
-    /// Whether a graph record says which files the hosts have.
+    /// Whether a graph record lists the hosts' files.
     has_graph: bool,
-    /// Where the processes of each host run, if they are bound.
+    /// By host, if processes are bound.
     bindings: Vec<HostBindings>,
     /// DGL's trainers and samplers.
     num_clients: u64,
@@ -80,7 +79,7 @@ pub struct ProgramPlan<'a> {
 }
 
 impl<'a> ProgramPlan<'a> {
-    /// Checks everything that can be checked before a process is planned.
+    /// Checks all that can be checked before a process is planned.
     pub fn new(
         args: &'a Args,
         command: UserCommand,
@@ -157,7 +156,6 @@ impl<'a> ProgramPlan<'a> {
             .then(|| Fault::data("stdin", problem).fix("use fewer servers, trainers or hosts"))
     }
 
-    /// Where the processes of each host run, if they are to be bound.
     fn bound(&self) -> Result<Vec<HostBindings>, Report> {
         let Some(how) = self.args.bind else {
             return Ok(Vec::new());
@@ -186,8 +184,8 @@ impl<'a> ProgramPlan<'a> {
         self.hosts.len()
     }
 
-    /// Where the partition config may be on this machine. If a graph record says which files the
-    /// hosts have, an older file here proves nothing.
+    /// Where the partition config may be on this machine. If a graph record lists the hosts' files,
+    /// an older file here proves nothing.
     pub fn config_here(&self) -> Option<PathBuf> {
         if self.has_graph {
             return None;
@@ -212,7 +210,7 @@ impl<'a> ProgramPlan<'a> {
         warnings.into_iter().flatten().collect()
     }
 
-    /// About the source of the trainers' number of threads, if it may surprise.
+    /// Names the source of the trainers' number of threads, if it may surprise.
     fn omp_warning(&self) -> Option<String> {
         let Program { role, counts, .. } = &self.clients;
         if counts.is_empty() || self.env.sets(*role, "OMP_NUM_THREADS") {
@@ -244,7 +242,7 @@ impl<'a> ProgramPlan<'a> {
         }
     }
 
-    /// A warning about a host with more processes than cores; one stands for all such hosts.
+    /// Warns about a host with more processes than cores, for all such hosts.
     fn crowded(&self) -> Option<String> {
         let (host, bindings) = self
             .hosts
@@ -284,7 +282,7 @@ impl<'a> ProgramPlan<'a> {
         }
     }
 
-    /// The number of processes of the job, with those that were planned before.
+    /// Includes the processes that were planned before.
     pub fn num_processes_of_job(&self) -> u32 {
         // checked when the plan was made
         let own = u32::try_from(self.num_processes()).unwrap_or(MAX_SET);
@@ -300,8 +298,7 @@ impl<'a> ProgramPlan<'a> {
             .sum()
     }
 
-    /// Every process, one at a time, because a job of 10,000 hosts does not fit into memory as
-    /// records.
+    /// One process at a time, because the records of 10,000 hosts do not fit into memory.
     pub fn processes(&self) -> impl Iterator<Item = Process> {
         let of = self.num_processes_of_job();
         [&self.servers, &self.clients]
@@ -329,7 +326,7 @@ impl<'a> ProgramPlan<'a> {
         }
     }
 
-    /// The process, with a text for how often the job was started again.
+    /// `attempt` is the text for how often the job was started again.
     fn process_with(&self, program: &Program, place: Place, attempt: &str) -> Process {
         let args = self.args;
         let (role, rank) = (program.role, place.rank);
@@ -403,7 +400,7 @@ impl<'a> ProgramPlan<'a> {
         }
     }
 
-    /// Sets the variables of every process that the user may override.
+    /// Sets variables that the user may override.
     fn set_overridable(&self, process: &mut Process, host: &Host) {
         let facts = &host.facts;
         // lines appear when they are printed, and a crash or SIGABRT shows where the program was
@@ -450,8 +447,8 @@ impl<'a> ProgramPlan<'a> {
         }
     }
 
-    /// Sets the command of a process and the facts about it. If host-probe found an environment,
-    /// its interpreter is used by path, independently of PATH.
+    /// Sets the command of a process and the facts about it. The interpreter of an environment that
+    /// host-probe found is used by path, independently of PATH.
     fn set_command(&self, process: &mut Process, host: &Host, values: PlaceholderValues<'_>) {
         let python = host.facts.python_path.as_ref();
         let mut command = self.command.filled(values);
@@ -459,7 +456,7 @@ impl<'a> ProgramPlan<'a> {
             command = command.with_interpreter(python);
         }
         process.python = command.interpreter();
-        // if the setup changes the directory, it is not known where the script is
+        // if the setup changes the directory, the script's path is unknown
         let setup = process.setup.clone().map(UserCommand::Shell);
         if setup.is_none_or(|setup| setup.stays()) {
             process.script = command.script_file();
@@ -477,9 +474,9 @@ impl<'a> ProgramPlan<'a> {
         }
     }
 
-    /// The option that tells the script its local rank. The launcher of torch passes `--local-rank`
-    /// from 2.0 on and `--local_rank` before. A script that checks its torch's version takes one
-    /// and ignores the other (GraphStorm does): each trainer would then take the first GPU.
+    /// The option that gives the script its local rank. Torch's launcher passes `--local-rank` from
+    /// 2.0 on and `--local_rank` before. A script that checks its torch's version ignores the other
+    /// one (GraphStorm does): each trainer would then take the first GPU.
     fn local_rank_option(&self, host: &Host) -> Option<&str> {
         match self.args.local_rank_arg.as_ref()? {
             RankOption::Named(name) => Some(name),
@@ -490,8 +487,8 @@ impl<'a> ProgramPlan<'a> {
         }
     }
 
-    /// The OMP_NUM_THREADS of a process. A worker that is alone on its host and was not counted may
-    /// be anything, and may use the whole host.
+    /// A worker that is alone on its host and was not counted may be anything, and may use the
+    /// whole host.
     fn omp_num_threads(
         &self,
         host: &Host,
@@ -517,9 +514,8 @@ impl<'a> ProgramPlan<'a> {
         Some(threads.max(1).to_string().into())
     }
 
-    /// The number of threads of each server of a host. With auto, the servers share a quarter of
-    /// the host's processors; GraphStorm's launcher does the same, but with the processors of the
-    /// machine on which it runs.
+    /// The threads of each server of a host. With auto, the servers share a quarter of the host's
+    /// processors; GraphStorm's launcher counts those of its own machine instead.
     fn server_threads(&self, host: &Host) -> u32 {
         let cpus = host.facts.cpus.unwrap_or(self.launch_machine.cpus);
         match self.args.num_server_threads {

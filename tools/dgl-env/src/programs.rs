@@ -10,19 +10,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
-/// Processes of one role, which run the command in an environment of their own and count their
-/// ranks together.
+/// Processes of one role, which run the command in their own environment and count their ranks
+/// together.
 pub struct Program {
     pub role: Role,
-    /// The number of its processes on each host; empty if --role has none of them started.
+    /// The processes on each host; empty if --role has none of them started.
     pub counts: Vec<u32>,
 }
 
 #[derive(Clone, Copy)]
 pub struct Place {
-    /// The index of its host among those of the program.
+    /// Index among the program's hosts.
     pub host_index: usize,
-    /// Its number among the processes of the program there.
+    /// Its number among the program's processes there.
     pub local_rank: u32,
     pub rank: u32,
 }
@@ -59,8 +59,8 @@ impl Program {
     }
 }
 
-/// The number of trainers, or of plain processes, on each host. DGL's servers and trainers count
-/// each other even if only one of these programs is started.
+/// The trainers, or plain processes, on each host. DGL's servers and trainers count each other even
+/// if only one of these programs is started.
 pub fn client_counts(args: &Args, hosts: &[Host]) -> Result<Vec<u32>, Report> {
     match &args.num_trainers {
         Some(count) if args.is_dgl() => count.counts("--num-trainers", hosts),
@@ -79,7 +79,6 @@ pub fn client_counts(args: &Args, hosts: &[Host]) -> Result<Vec<u32>, Report> {
     }
 }
 
-/// The programs of the stream that were planned before.
 #[derive(Default)]
 pub struct Earlier {
     pub num_processes: u32,
@@ -130,7 +129,7 @@ impl Earlier {
     }
 }
 
-/// The hosts on which the program runs: all, or those that --on names.
+/// All hosts, or those that --on names.
 pub fn chosen(on: &[RangeInclusive<u32>], hosts: Vec<Host>) -> Result<Vec<Host>, Report> {
     let ids: BTreeSet<u32> = hosts.iter().map(|host| host.id).collect();
     let mut report = Report::default();
@@ -147,12 +146,11 @@ pub fn chosen(on: &[RangeInclusive<u32>], hosts: Vec<Host>) -> Result<Vec<Host>,
         .collect())
 }
 
-/// The ports of a program.
 #[derive(Default)]
 pub struct Ports {
-    /// The port of torch's rendezvous, unless dgl-spawn chooses it.
+    /// Torch's rendezvous, unless dgl-spawn chooses it.
     master: Option<u16>,
-    /// One for each name in `{port:NAME}`.
+    /// By their names in `{port:NAME}`.
     named: BTreeMap<String, u16>,
 }
 
@@ -169,9 +167,9 @@ impl ProgramFacts {
     }
 }
 
-/// Chooses the ports of a program: free ports of its first host that no earlier program has. Groups
-/// of trainers that start at the same moment would meet at one port, so dgl-spawn chooses that of
-/// the trainers of persistent servers.
+/// Chooses free ports of the program's first host that no earlier program has. Groups of trainers
+/// that start at the same moment would meet at one port, so dgl-spawn chooses that of persistent
+/// servers' trainers.
 pub fn ports(
     args: &Args,
     hosts: &[Host],
@@ -240,7 +238,7 @@ pub fn ports(
     })
 }
 
-/// The ports of a host on which nothing listens, as far as that is known; dgl-spawn looks again.
+/// The ports on which nothing is known to listen; dgl-spawn checks again.
 fn free_ports(host: &Host) -> Vec<u16> {
     let probed = host.facts.master_port;
     let more = match host.facts.free_ports.as_slice() {
@@ -251,7 +249,6 @@ fn free_ports(host: &Host) -> Vec<u16> {
     probed.into_iter().chain(more).collect()
 }
 
-/// The fault of a rendezvous port that is also one of the servers of the first host.
 fn port_of_servers(host: &Host, port: u16, num_servers: u16) -> Fault {
     let last = u32::from(host.port) + u32::from(num_servers) - 1;
     let problem = format!(
@@ -261,8 +258,8 @@ fn port_of_servers(host: &Host, port: u16, num_servers: u16) -> Fault {
     Fault::data(host.location(), problem).fix("use another --master-port")
 }
 
-/// The conflicts with programs that were planned before: a role twice, ports twice, and
-/// placeholders without a value.
+/// Conflicts with programs that were planned before: a role twice, ports twice, and placeholders
+/// without a value.
 pub fn faults(
     args: &Args,
     env: &UserEnv,
@@ -345,7 +342,6 @@ fn own_fault(fact: &Fact, args: &Args, env: &UserEnv) -> Option<Fault> {
     Some(Fault::usage(format!("{{{fact}}}"), problem).fix(fix))
 }
 
-/// The fault of a placeholder for a fact that another program does not have.
 fn fault_of_other(role: Role, fact: &Fact, earlier: &Earlier) -> Option<Fault> {
     let name = role.name();
     let before = format!("put the dgl-env that plans {name} before this one");

@@ -1,7 +1,6 @@
 //! Finds the script of a Python command, and reads its arguments as Python's argparse does.
 
-/// The last value of an option, with the option as it was written: `--ip_config X`,
-/// `--ip-config=X`.
+/// The last value of an option, and the option as written: `--ip_config X`, `--ip-config=X`.
 pub fn option<'a>(args: &'a [String], wanted: &str) -> Option<(&'a str, &'a str)> {
     let is_wanted = |word: &str| {
         word.strip_prefix("--")
@@ -20,8 +19,8 @@ pub fn option<'a>(args: &'a [String], wanted: &str) -> Option<(&'a str, &'a str)
     found
 }
 
-/// Finds `python3 SCRIPT` in a command, after any wrapper (`numactl -N0`, `env A=B`, `conda run -n
-/// e`). Returns the index of the script, or of the module after `-m`.
+/// Finds `python3 SCRIPT` after any wrapper (`numactl -N0`, `env A=B`, `conda run -n e`). Returns
+/// the index of the script, or of the module after `-m`.
 pub fn script_index(words: &[String]) -> Option<usize> {
     let text = |index: usize| words.get(index).map(String::as_str);
     let script_of = |python: usize| {
@@ -44,8 +43,8 @@ pub fn is_version(text: &str) -> bool {
         .all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 
-/// Whether a word is a Python interpreter: `python`, `python3`, `/opt/env/bin/python3.11`,
-/// `python3.13t`, `python3-dbg`; not an option or an assignment.
+/// `python`, `python3`, `/opt/env/bin/python3.11`, `python3.13t`, `python3-dbg`; not an option or
+/// an assignment.
 pub fn is_interpreter(word: &str) -> bool {
     let name = word.rsplit('/').next().unwrap_or_default();
     let version = name

@@ -16,7 +16,6 @@ use wire::Request;
 /// How long a host may look for processes, while those of other hosts wait for their end.
 const PICK_LIMIT: Duration = Duration::from_secs(15);
 
-/// Lists jobs, ends them, or removes their remains.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
     let begun = Instant::now();
     let what = args.what();
@@ -91,7 +90,7 @@ fn left_over(hosts: &[Host], result: &Reaped) -> Fault {
     )
 }
 
-/// Names the hosts without a matching process if others have one; they would be missed silently.
+/// Names the hosts without a match if others have one; they would be missed silently.
 fn name_hosts_without_match(args: &Args, asked: &[HostAnswers<'_, ReapAnswer>]) {
     let (with, without): (Vec<_>, Vec<_>) = asked
         .iter()
@@ -110,8 +109,8 @@ fn name_hosts_without_match(args: &Args, asked: &[HostAnswers<'_, ReapAnswer>]) 
     }
 }
 
-/// Whether finding nothing is a fault. A user who ends a job wants it to be gone, so finding
-/// nothing is fine; a user who sends a signal wants a process to receive it.
+/// Whether finding nothing is a fault: not when a job is to end, because it is gone; but a signal
+/// needs a process to receive it.
 fn nothing_found(args: &Args, what: &What<'_>, all_reached: bool) -> Option<Fault> {
     let of = args.of_what();
     let hosts = if all_reached {

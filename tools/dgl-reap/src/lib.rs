@@ -14,7 +14,7 @@ use record::jsonl::Stream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-/// What main() does: leaves the job that this program may be part of, then runs the tool.
+/// What main() does: leaves the job that may run this program, then runs the tool.
 pub fn run() -> ExitCode {
     if let Err(error) = leave_job() {
         record::tell!("dgl-reap: {error}");

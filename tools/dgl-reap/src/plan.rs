@@ -8,23 +8,22 @@ use wire::{Event, Request, cut};
 
 /// How many characters of a command are shown.
 const COMMAND_CHARS: usize = 200;
-/// How many characters of a job's name are shown; it is read from an environment and could be very
+/// Characters of a job's name that are shown; it is read from an environment and could be very
 /// long.
 const NAME_CHARS: usize = 255;
-/// How many characters of a host's error about ending or removing are shown.
+/// Characters of a host's error about ending or removing.
 const ERROR_CHARS: usize = 1000;
-/// A process that listens on more ports than this is not a graph server.
+/// A process that listens on more ports is not a graph server.
 const PORTS_SHOWN: usize = 64;
 
 pub enum What<'a> {
     List,
-    /// End the job of this name, or all.
+    /// The job of this name, or all.
     End(Option<&'a str>),
-    /// Send a signal to processes of a job.
+    /// To processes of a job.
     Signal {
         job: &'a str,
         role: Option<Role>,
-        /// Only the process of this rank.
         rank: Option<u32>,
         signal: SignalNumber,
     },
@@ -33,9 +32,9 @@ pub enum What<'a> {
 }
 
 impl What<'_> {
-    /// The requests to a host, in their order. Each is sent to all hosts before the next one is
-    /// sent to any. The processes are picked first, so that a signal or the end reaches all hosts
-    /// at once, before dgl-spawn ends the job on the others because of what ended on one.
+    /// The requests to a host, in their order. Each goes to all hosts before the next one goes to
+    /// any. Processes are picked first, so that a signal or the end reaches all hosts at once,
+    /// before dgl-spawn ends the job on the others because of what ended on one.
     pub fn requests(&self, grace: Duration) -> Vec<Request> {
         let grace_ms = term::millis(grace);
         match self {
@@ -79,7 +78,7 @@ pub enum ReapAnswer {
     Reaped(Reaped),
 }
 
-/// Reads an event; `None` if it does not belong to the requests.
+/// `None` if the event does not belong to the requests.
 pub fn answer(host: u32, what: &What<'_>, event: Event) -> Option<ReapAnswer> {
     match (what, event) {
         (What::List, Event::Found(found)) => Some(ReapAnswer::Found(Found {
@@ -101,7 +100,7 @@ pub fn answer(host: u32, what: &What<'_>, event: Event) -> Option<ReapAnswer> {
     }
 }
 
-/// Merges the records into one for each job, because a name may have been used twice.
+/// Merges the records of each job, because a name may have been used twice.
 pub fn merged(all: Vec<Reaped>) -> Vec<Reaped> {
     let mut merged: Vec<Reaped> = Vec::new();
     for result in all {

@@ -6,7 +6,7 @@ use record::{Found, Reaped, Role};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The jobs for people: a line for each job with its totals, and below it a line for each process.
+/// A line for each job with its totals, and below it a line for each process.
 pub fn table(found: &[Found]) -> String {
     let mut jobs: IndexMap<&str, Vec<&Found>> = IndexMap::new();
     found
@@ -18,7 +18,6 @@ pub fn table(found: &[Found]) -> String {
         .join("\n")
 }
 
-/// The line of a job, and below it a line for each process.
 fn job_lines(name: &str, all: &[&Found]) -> String {
     let mut text = format!("job {}: {}\n", term::plain(name), totals(all));
     text += &format!(
@@ -29,7 +28,7 @@ fn job_lines(name: &str, all: &[&Found]) -> String {
     text
 }
 
-/// What all processes of a job have together: age, hosts, roles, CPU time, memory, ports.
+/// The whole job's age, hosts, roles, CPU time, memory and ports.
 fn totals(all: &[&Found]) -> String {
     let hosts: BTreeSet<u32> = all.iter().map(|process| process.host).collect();
     let age = Duration::from_secs(all.iter().map(|process| process.age_s).max().unwrap_or(0));
@@ -56,7 +55,7 @@ fn totals(all: &[&Found]) -> String {
 }
 
 /// How many processes of a role a job has, in words; samplers have the rank of their trainer and
-/// count with it. `None` if there is none.
+/// count with it.
 fn count_of(role: Role, all: &[&Found]) -> String {
     let ranks: BTreeSet<_> = all
         .iter()
@@ -66,8 +65,7 @@ fn count_of(role: Role, all: &[&Found]) -> String {
     role.count(ranks.len())
 }
 
-/// The memory of a job in bytes. Shared memory, which several processes map, exists once on each
-/// host.
+/// In bytes. Shared memory, which several processes map, exists once on each host.
 fn memory(hosts: &BTreeSet<u32>, all: &[&Found]) -> u64 {
     let shared = hosts.iter().map(|host| {
         let here = all.iter().filter(|process| process.host == *host);
@@ -108,7 +106,7 @@ fn joined<'a>(ports: impl IntoIterator<Item = &'a u16>) -> String {
     ports.join(" ")
 }
 
-/// The results for people, a line for each host and job.
+/// A line for each host and job.
 pub fn ended(reaped: &[Reaped]) -> String {
     if reaped.is_empty() {
         return String::new();

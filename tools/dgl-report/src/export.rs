@@ -4,7 +4,7 @@ use crate::profiles::{self, StackOfThread};
 use record::Profile;
 use record::stacks;
 
-/// A line for each stack, the outermost frame first, with the number of its samples: `trainer
+/// A line for each stack, the outermost frame first, with its number of samples: `trainer
 /// 0;<module> (train.py:9);step (train.py:4) 71`. flamegraph.pl, speedscope and others read it.
 pub fn folded(all: &[Profile]) -> String {
     let mut text = String::new();
@@ -23,7 +23,7 @@ pub fn folded(all: &[Profile]) -> String {
     text
 }
 
-/// The stacks of all processes, in the form of [`profiles::stacks_of`].
+/// Stacks of all processes, as [`profiles::stacks_of`] gives them.
 fn stacks_of(all: &[Profile]) -> impl Iterator<Item = (&Profile, StackOfThread<'_>)> {
     let latest = profiles::latest(all).into_iter();
     latest.flat_map(|profile| profiles::stacks_of(profile).map(move |stack| (profile, stack)))

@@ -25,7 +25,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     Ok(Exit::Done)
 }
 
-/// The profiles in the records; folded stacks need at least one.
+/// Folded stacks need at least one profile.
 fn recorded(job: &plan::JobHistory) -> Result<&[Profile], Report> {
     if job.profiles.iter().all(|profile| profile.samples == 0) {
         return Err(Fault::data("stdin", "no profile record came in")

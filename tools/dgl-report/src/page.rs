@@ -1,6 +1,6 @@
 //! The page: HTML with CSS and drawings, which loads nothing else. Only flame graphs need a script,
-//! which is in the page. All drawings are also described in words, for readers who cannot see them
-//! or who print the page.
+//! which is in the page. Drawings are also described in words, for readers who cannot see them or
+//! who print the page.
 
 use crate::plan::{Bar, CopySummary, EventKind, HostRun, RunReport, TimelineEvent};
 use crate::profiles;
@@ -15,12 +15,11 @@ use verdict::JobFinding;
 use verdict::silence::Awaited;
 
 const STYLE: &str = include_str!("page.css");
-/// The most marks on the time axis that can be read side by side.
+/// More marks cannot be read side by side on the time axis.
 const MARKS: u64 = 8;
-/// The most failures that are listed; thousands would hide the rest of the page.
+/// Thousands of listed failures would hide the rest of the page.
 const NAMED: usize = 20;
 
-/// The whole page.
 pub fn page(run: &RunReport) -> String {
     let title = title(run);
     html! {
@@ -78,7 +77,6 @@ fn summary(run: &RunReport) -> Markup {
     }
 }
 
-/// What ended the job or what it waits for, and other unusual facts.
 fn verdict(run: &RunReport) -> Markup {
     let verdict = &run.verdict;
     let is_fine = verdict.outcome.is_fine();
@@ -108,7 +106,7 @@ fn verdict(run: &RunReport) -> Markup {
     }
 }
 
-/// Where the processes are, the outliers first.
+/// Where the processes are, outliers first.
 fn stacks(comparison: &Comparison) -> Markup {
     let outliers = comparison.outliers().len();
     let groups = comparison.groups().iter().zip(comparison.lines());
@@ -122,7 +120,7 @@ fn stacks(comparison: &Comparison) -> Markup {
     }
 }
 
-/// Which processes wait for which, with an arrow from those that wait.
+/// An arrow begins at the processes that wait.
 fn waits(waits: &[Awaited]) -> Markup {
     html! {
         @if !waits.is_empty() {
@@ -149,7 +147,7 @@ fn ms(ms: u32) -> Duration {
     Duration::from_millis(ms.into())
 }
 
-/// A link to the process for which the others wait; a failure has a section of its own.
+/// A link to the process for which the others wait; a failure has its own section.
 fn culprit(run: &RunReport) -> Markup {
     let has_failed = first_failure(run).is_some();
     let mut bars = run.hosts.iter().flat_map(|host| &host.processes);
@@ -172,7 +170,7 @@ fn finding(run: &RunReport, finding: &JobFinding) -> Markup {
     }
 }
 
-/// The records that show it, which can be unfolded.
+/// The records behind a finding, which can be unfolded.
 fn evidence(finding: &JobFinding) -> Markup {
     html! {
         @if !finding.evidence.is_empty() {
@@ -188,7 +186,7 @@ fn first_failure<'a>(run: &RunReport<'a>) -> Option<&'a FirstFailure> {
     run.summary?.first_failure.as_ref()
 }
 
-/// The host or process that failed first, and its last lines.
+/// With its last lines.
 fn failure(run: &RunReport) -> Markup {
     html! {
         @if let Some(failure) = first_failure(run) {
@@ -206,7 +204,6 @@ fn failure(run: &RunReport) -> Markup {
     }
 }
 
-/// The host, with a link to it.
 fn location(run: &RunReport, failure: &FirstFailure) -> Markup {
     let host = run
         .hosts
@@ -222,7 +219,7 @@ fn location(run: &RunReport, failure: &FirstFailure) -> Markup {
     }
 }
 
-/// The other failures, with links to them, because they are hard to find among many hosts.
+/// The other failures, with links, because they are hard to find among many hosts.
 fn other_failures(run: &RunReport) -> Markup {
     let failed = run
         .hosts
@@ -264,7 +261,6 @@ fn other_failures(run: &RunReport) -> Markup {
     }
 }
 
-/// How many failures are not named.
 fn more(count: usize, noun: &str) -> Markup {
     html! {
         @if count > NAMED { li { "and " (term::count((count - NAMED) as u64, noun)) " more" } }
@@ -313,7 +309,7 @@ fn has(run: &RunReport, kind: EventKind) -> bool {
     run.events.iter().any(|event| event.kind == kind)
 }
 
-/// What happened to the job, in words; if there are many failures, only the first ones.
+/// What happened to the job, in words; if there are many failures, only the first.
 fn events(run: &RunReport) -> Markup {
     let words = |event: &TimelineEvent| match event.to_ms {
         Some(to_ms) => format!("{} to {}: {}", time(event.at_ms), time(to_ms), event.text),
@@ -339,7 +335,7 @@ fn class(kind: EventKind) -> &'static str {
     }
 }
 
-/// Tries and stalls, drawn behind the bar of a process.
+/// Tries and stalls, behind the bar of a process.
 fn marks(run: &RunReport) -> Markup {
     let length_ms = run.length_ms;
     let of_all = |event: &&TimelineEvent| event.kind != EventKind::Failure;
@@ -353,7 +349,6 @@ fn marks(run: &RunReport) -> Markup {
     }
 }
 
-/// How the bars of a role are drawn.
 fn bar_class(role: Role) -> &'static str {
     match role {
         Role::Server => "server",
@@ -411,7 +406,7 @@ fn row(bar: &Bar, run: &RunReport) -> Markup {
     }
 }
 
-/// The last silence of a process: from its last line before the end of the job began, or from its
+/// The last silence of a process: from its last line before the job began to end, or from its
 /// start, until it ended or the records do.
 fn silence(bar: &Bar, run: &RunReport) -> Markup {
     let line = bar.history.last_line().map(|line| line.output.time_ms);
@@ -426,7 +421,7 @@ fn silence(bar: &Bar, run: &RunReport) -> Markup {
     }
 }
 
-/// The bar of a process in words, for readers who do not see it.
+/// The bar of a process in words.
 fn spoken(bar: &Bar) -> String {
     let Some(from_ms) = bar.from_ms else {
         return String::new();
@@ -485,7 +480,7 @@ fn copies(hosts: &[HostRun<'_>]) -> Markup {
     }
 }
 
-/// The rate of a copy in bytes a second.
+/// In bytes a second.
 fn rate(copied: &CopySummary) -> Option<u64> {
     (copied.elapsed_ms > 0 && copied.sent_bytes > 0)
         .then(|| copied.sent_bytes.saturating_mul(1000) / copied.elapsed_ms)
@@ -499,9 +494,9 @@ fn time(ms: u64) -> String {
     term::seconds(Duration::from_millis(ms))
 }
 
-/// A time as `2026-01-31T12:00:00Z`; `None` if the format cannot hold it.
+/// As `2026-01-31T12:00:00Z`; `None` if the format cannot hold the time.
 fn date(ms: u64) -> Option<String> {
-    /// The first second of the year 10000.
+    /// The start of the year 10000, in milliseconds since 1970.
     const END: u64 = 253_402_300_800_000;
     let time = UNIX_EPOCH
         .checked_add(Duration::from_millis(ms))
@@ -509,8 +504,8 @@ fn date(ms: u64) -> Option<String> {
     Some(humantime::format_rfc3339_seconds(time).to_string())
 }
 
-/// The step between two marks of the time axis, in the units of clocks. Below a second and above a
-/// day it is 1, 2 or 5 times a power of ten.
+/// The step between marks of the time axis, in the units of clocks. Below a second and above a day
+/// it is 1, 2 or 5 times a power of ten.
 fn step(length_ms: u64) -> u64 {
     const SECOND: u64 = 1000;
     const MINUTE: u64 = 60 * SECOND;

@@ -9,40 +9,34 @@ pub use verdict::JobHistory;
 
 pub struct RunReport<'a> {
     pub summary: Option<&'a Summary>,
-    /// What ended the job, or what it waits for.
     pub verdict: Conclusion,
-    /// When the first process was started, in milliseconds since 1970.
+    /// The start of the first process, in milliseconds since 1970.
     pub began_ms: Option<u64>,
     /// The longest time on the page.
     pub length_ms: u64,
-    /// The hosts, in the order of their ids.
+    /// In the order of their ids.
     pub hosts: Vec<HostRun<'a>>,
-    /// What happened to the job as a whole, in the order of time.
+    /// Of the job as a whole, in the order of time.
     pub events: Vec<TimelineEvent>,
-    /// The profiles of the job's Python processes.
+    /// Of the job's Python processes.
     pub profiles: &'a [Profile],
     /// How many of the last lines of each process are shown.
     pub lines: usize,
 }
 
-/// Something that happened to a job.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TimelineEvent {
     pub at_ms: u64,
-    /// When it ended, if it lasted.
+    /// If it lasted.
     pub to_ms: Option<u64>,
     pub kind: EventKind,
     pub text: String,
 }
 
-/// How an event is marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// A process failed.
     Failure,
-    /// Another attempt of the job began.
     Restart,
-    /// The job showed no activity.
     Stall,
 }
 
@@ -51,24 +45,21 @@ pub struct HostRun<'a> {
     /// `0 10.0.0.1` or `0 node1 10.0.0.1`.
     pub name: String,
     pub copied: Option<CopySummary<'a>>,
-    /// The processes, in the order of their ids.
+    /// In the order of their ids.
     pub processes: Vec<Bar<'a>>,
 }
 
-/// The copies to a host.
 #[derive(Debug, PartialEq, Eq, Default)]
 pub struct CopySummary<'a> {
-    /// How many deliveries there were.
     pub files: u64,
-    /// How many files were on the host already.
+    /// Files that were on the host already.
     pub skipped: u64,
-    /// How many deliveries failed.
     pub failed: u64,
-    /// Why the first of them failed.
+    /// Of the first failed delivery.
     pub error: Option<&'a str>,
-    /// How many bytes this machine sent.
+    /// By this machine.
     pub sent_bytes: u64,
-    /// The time until the last file had arrived.
+    /// Until the last file had arrived.
     pub elapsed_ms: u64,
 }
 
@@ -86,17 +77,16 @@ impl<'a> CopySummary<'a> {
 /// A process and its lifetime in the last attempt.
 pub struct Bar<'a> {
     pub history: &'a ProcessHistory,
-    /// When it was started; `None` if it was not started.
+    /// `None` if it was not started.
     pub from_ms: Option<u64>,
-    /// When it ended; `None` if unknown.
+    /// `None` if unknown.
     pub to_ms: Option<u64>,
-    /// When it began to listen.
     pub listening_ms: Option<u64>,
     /// How it ended: `status 0`, `SIGKILL`.
     pub end: Option<String>,
-    /// Why it was ended, if the end of the job had begun before.
+    /// Why it was ended, if the job had begun to end before.
     pub why: Option<String>,
-    /// Whether it is the one that failed first, or for which the others wait.
+    /// It failed first, or the others wait for it.
     pub culprit: bool,
 }
 
@@ -105,7 +95,7 @@ impl Bar<'_> {
         self.history.process.id
     }
 
-    /// The process in words: `trainer 1`.
+    /// `trainer 1`
     pub fn name(&self) -> String {
         let process = &self.history.process;
         format!("{} {}", process.role.name(), process.rank)
@@ -120,7 +110,6 @@ impl Bar<'_> {
         })
     }
 
-    /// The last lines that it wrote.
     pub fn last_lines(&self, most: usize) -> impl Iterator<Item = &String> {
         let lines = self.history.evidence.last_lines();
         let earlier = lines.len().saturating_sub(most);
@@ -128,7 +117,6 @@ impl Bar<'_> {
     }
 }
 
-/// The end of a process in a few words.
 fn how_it_ended(exited: &Exited) -> String {
     let end = exited.end;
     let how = match end.signal {
@@ -158,7 +146,7 @@ fn why_ended(summary: Option<&Summary>) -> String {
     }
 }
 
-/// Builds the run; `lines` is the number of last lines to show of each process.
+/// `lines` is the number of last lines to show of each process.
 pub fn run(job: &JobHistory, lines: usize) -> RunReport<'_> {
     let began_ms = job.attempts.first().copied();
     let since = |time_ms: u64| time_ms.saturating_sub(began_ms.unwrap_or(0));
@@ -222,7 +210,6 @@ pub fn run(job: &JobHistory, lines: usize) -> RunReport<'_> {
     }
 }
 
-/// Failures, attempts and stalls.
 fn events(job: &JobHistory, since: &impl Fn(u64) -> u64) -> Vec<TimelineEvent> {
     let failure = |life: &Life| {
         let exited = life.exited.as_ref()?;

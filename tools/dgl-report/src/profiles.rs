@@ -1,5 +1,5 @@
-//! The section of the page on where the time went: a bar for each process, and the data of flame
-//! graphs, which flame.js draws.
+//! The section on where the time went: a bar for each process, and data for flame.js, which draws
+//! flame graphs.
 
 use maud::{Markup, PreEscaped, html};
 use record::profile::{self, CountedStack, Slow, TimeShares};
@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 const SCRIPT: &str = include_str!("flame.js");
-/// The most frames of a stack that are drawn: the tree is walked by recursion, here and in the
-/// browser. A host sends 120 frames, but records may come from elsewhere.
+/// Frames of a stack that are drawn at most: the tree is walked by recursion, here and in the
+/// browser. A host sends 120, but records may come from elsewhere.
 const MAX_DEPTH: usize = 500;
 
-/// The latest profile of each process, in the order in which they are shown.
+/// The latest profile of each process, in the order of display.
 pub fn latest(profiles: &[Profile]) -> Vec<&Profile> {
     let mut latest: BTreeMap<_, &Profile> = BTreeMap::new();
     for profile in profiles.iter().filter(|profile| profile.samples > 0) {
@@ -32,7 +32,7 @@ pub fn latest(profiles: &[Profile]) -> Vec<&Profile> {
     latest.into_values().collect()
 }
 
-/// The process in words: `trainer 1`, `child 4180 of trainer 1`.
+/// `trainer 1`, `child 4180 of trainer 1`
 pub fn name(profile: &Profile) -> String {
     let process = match (profile.role, profile.rank) {
         (Some(role), Some(rank)) => format!("{} {rank}", role.name()),
@@ -45,8 +45,7 @@ pub fn name(profile: &Profile) -> String {
     }
 }
 
-/// The name of a thread, one of its stacks with the outermost frame first, and the counts of this
-/// stack.
+/// The name of a thread, one of its stacks with the outermost frame first, and that stack's counts.
 pub type StackOfThread<'a> = (&'a str, Vec<String>, &'a CountedStack);
 
 pub fn stacks_of(profile: &Profile) -> impl Iterator<Item = StackOfThread<'_>> {
@@ -60,7 +59,7 @@ pub fn stacks_of(profile: &Profile) -> impl Iterator<Item = StackOfThread<'_>> {
     })
 }
 
-/// The section of the page; empty if no process was recorded.
+/// Empty if no process was recorded.
 pub fn section(profiles: &[Profile]) -> Markup {
     let latest = latest(profiles);
     let Some(longest) = latest.iter().map(|profile| profile.elapsed_ms).max() else {
@@ -167,7 +166,6 @@ fn flames(latest: &[&Profile], slow: Option<&Slow>) -> Markup {
     }
 }
 
-/// A frame with the frames that it called.
 #[derive(Default)]
 struct FrameNode {
     samples: u32,
@@ -227,7 +225,7 @@ fn kinds(latest: &[&Profile]) -> Vec<(String, Vec<usize>)> {
     named.collect()
 }
 
-/// The names of frames, each once.
+/// Each name once.
 #[derive(Default)]
 pub struct Frames {
     pub names: Vec<String>,

@@ -1,11 +1,10 @@
-//! The check that files were copied before a job starts: planned files reach the hosts only by
-//! part-push.
+//! Checks that files were copied before a job starts: only part-push brings planned files to the
+//! hosts.
 
 use record::error::{Fault, Report};
 use record::jsonl::Stream;
 use record::{FileCopy, Pushed};
 
-/// Refuses a stream whose files were planned but not copied.
 pub fn check(stream: &Stream) -> Result<(), Report> {
     if !stream.has::<FileCopy>() || stream.has::<Pushed>() {
         return Ok(());

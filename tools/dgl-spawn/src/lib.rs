@@ -22,7 +22,6 @@ use record::{Host, Process, Summary};
 use remote::Remote;
 use std::time::Instant;
 
-/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let noted = |report| with_note(&args, report);
     let stream = Stream::from_stdin(args.connect.partial).map_err(noted)?;
@@ -91,8 +90,8 @@ fn launch(
     launcher.run(job, processes, sink, begun)
 }
 
-/// Leaves a note in the directory of logs that nothing was started, so that the records of an
-/// earlier run there are not taken for those of this one.
+/// Notes in the directory of logs that nothing was started, so that an earlier run's records there
+/// are not taken for this one's.
 fn with_note(args: &Args, report: Report) -> Report {
     let folder = args.log_dir.as_deref().filter(|_| !args.dry_run);
     if let Some(folder) = folder

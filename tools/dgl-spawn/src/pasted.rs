@@ -19,7 +19,7 @@ fn shell_text(command: &Command, setup: Option<&str>) -> Vec<u8> {
     text
 }
 
-/// A command for people that runs the process on its host, with all of its settings.
+/// Runs the process on its host with all of its settings.
 pub fn pasted(options: &RemoteOptions, host: &Host, process: &Process) -> Result<Vec<u8>, Fault> {
     let mut line = Vec::new();
     if let Some(cwd) = &process.cwd {

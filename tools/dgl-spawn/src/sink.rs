@@ -6,7 +6,7 @@ use record::error::{Fault, Report};
 use record::jsonl::Stream;
 use record::{Host, Process};
 
-/// Opens stdout and the log files, and passes on the input.
+/// Also passes on the input.
 pub fn open(
     args: &Args,
     stream: &Stream,

@@ -1,4 +1,4 @@
-//! Asks all hosts at once for the stacks or profiles of the processes of the job.
+//! Asks all hosts at once for the stacks or profiles of the job's processes.
 
 use crate::args::Args;
 use crate::plan::{self, StackAnswer};
@@ -14,11 +14,11 @@ use wire::Request;
 use wire::reap::Pick;
 use wire::stacks::{RecordStacks, TakeStacks};
 
-/// How long to wait for a host: it reads 4 processes at once, each for at most 20 s, so this allows
-/// for several processes that hang in the kernel.
+/// A host reads 4 processes at once, each for at most 20 s, so this allows for several processes
+/// that hang in the kernel.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Asks these hosts, and reports the answers of the chosen ones.
+/// Asks `hosts`, and reports the answers of the chosen ones.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Result<Exit, Report> {
     let begun = Instant::now();
     let processes = stream.all()?;
@@ -74,7 +74,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Res
     report.check().map(|()| Exit::Done)
 }
 
-/// Whether the answer is about a process that is to be printed.
+/// Whether the answer is about a process to be printed.
 fn is_chosen(answer: &StackAnswer, args: &Args, chosen: &[Host]) -> bool {
     let (host, role, rank) = answer.process();
     record::host_of(chosen, host).is_some()
@@ -82,7 +82,7 @@ fn is_chosen(answer: &StackAnswer, args: &Args, chosen: &[Host]) -> bool {
         && (args.rank.is_none() || args.rank == rank)
 }
 
-/// What to ask the hosts, and how long they are to record.
+/// The request, and how long the hosts are to record.
 fn request(args: &Args) -> (Request, Duration) {
     let (role, rank) = if args.connections {
         (None, None)

@@ -8,22 +8,20 @@ use record::{Profile, Role, Stack, Thread};
 use std::collections::BTreeSet;
 use verdict::silence::Silence;
 
-/// How many frames of a main thread are shown, and of any other thread.
+/// Frames that are shown of a main thread, and of any other.
 const MAIN_FRAMES: usize = 20;
 const OTHER_FRAMES: usize = 6;
-/// How many processes without a rank are named one by one.
+/// Processes without a rank that are named one by one.
 const NAMED: usize = 8;
 
-/// The stack of threads.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ThreadPosition<'a> {
     kind: ProcessKind,
-    /// The name of the thread in Python; `None` for main threads.
+    /// The thread's name in Python; `None` for main threads.
     name: Option<&'a str>,
     frames: &'a [String],
 }
 
-/// The kind of a process that was recorded.
 pub fn kind_of_profile(profile: &Profile) -> ProcessKind {
     ProcessKind {
         role: profile.role,
@@ -31,7 +29,6 @@ pub fn kind_of_profile(profile: &Profile) -> ProcessKind {
     }
 }
 
-/// The threads with one stack.
 #[derive(Debug, Default)]
 struct Threads<'a> {
     holders: Vec<StackHolder>,
@@ -40,14 +37,13 @@ struct Threads<'a> {
     system_calls: BTreeSet<&'a str>,
 }
 
-/// A process: host, rank and process id.
+/// Host, rank and process id.
 pub type StackHolder = (u32, Option<u32>, u32);
 
 fn holder(stack: &Stack) -> StackHolder {
     (stack.host, stack.rank, stack.pid)
 }
 
-/// Processes of the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessKind {
     role: Option<Role>,
@@ -73,9 +69,8 @@ impl ProcessKind {
     }
 }
 
-/// All groups, the most informative first: main threads before others, trainers before servers,
-/// outliers before others; if the same processes have several stacks, the one with the fewest
-/// threads first.
+/// The most informative group first: main threads before others, trainers before servers, outliers
+/// before others; if the same processes have several stacks, the one with the fewest threads first.
 fn groups<'a>(
     stacks: &'a [Stack],
     comparison: &Comparison,
@@ -113,15 +108,15 @@ fn groups<'a>(
     groups
 }
 
-/// The name of a thread; `None` of a main thread.
+/// `None` for a main thread.
 fn name(thread: &Thread) -> Option<&str> {
     let name = thread.name.as_deref().unwrap_or("?");
     (name != stacks::MAIN_THREAD).then(|| stacks::name_without_number(name))
 }
 
-/// The outliers, if there are any, the groups for people, and below them the processes that could
-/// not be read. `all` are all stacks that were read, which is the whole job if `is_whole`; the
-/// groups are those of `stacks` only.
+/// Any outliers, the groups for people, and the processes that could not be read. `all` are all
+/// stacks that were read, which is the whole job if `is_whole`; the groups are those of `stacks`
+/// only.
 pub fn text(stacks: &[Stack], all: &[Stack], is_whole: bool) -> String {
     // processes of several jobs do not wait for each other
     let is_one_job = all.windows(2).all(|two| two[0].job == two[1].job);
@@ -142,8 +137,8 @@ pub fn text(stacks: &[Stack], all: &[Stack], is_whole: bool) -> String {
     text.join("\n")
 }
 
-/// The process for which the others wait, by their connections, and which processes wait for which;
-/// `None` if the connections are unknown or inconclusive.
+/// The process for which the others wait, by their connections, and who waits for whom; `None` if
+/// the connections are unknown or inconclusive.
 fn connections(stacks: &[Stack], is_whole: bool) -> Option<String> {
     let silence = if is_whole {
         Silence::of(stacks, None)
@@ -204,7 +199,7 @@ fn group_text(position: &ThreadPosition<'_>, threads: &Threads, stacks: &[Stack]
     text
 }
 
-/// The processes of a group: `trainers 0-3, 5`, `children of trainer 3`, `process 4180 on host 0`.
+/// `trainers 0-3, 5`, `children of trainer 3`, `process 4180 on host 0`
 pub fn who(kind: ProcessKind, holders: &[StackHolder]) -> String {
     let ranks: BTreeSet<u32> = holders.iter().filter_map(|(_, rank, _)| *rank).collect();
     let (Some(role), false) = (kind.role, ranks.is_empty()) else {
@@ -228,7 +223,7 @@ pub fn who(kind: ProcessKind, holders: &[StackHolder]) -> String {
     }
 }
 
-/// Processes that could not be read, a line for each reason and command.
+/// A line for each reason and command.
 fn unread(stacks: &[Stack]) -> Option<String> {
     let mut groups: IndexMap<(&str, &str, ProcessKind), Vec<StackHolder>> = IndexMap::new();
     for stack in stacks {

@@ -6,14 +6,13 @@ use record::{Host, Process, Profile, Role, Stack};
 use wire::Event;
 use wire::stacks::Why;
 
-/// The answer of a host about a process.
+/// A host's answer about a process.
 pub enum StackAnswer {
     Stack(Stack, Option<Why>),
     Profile(Profile, Option<Why>),
 }
 
 impl StackAnswer {
-    /// The host, role and rank of the process.
     pub fn process(&self) -> (u32, Option<Role>, Option<u32>) {
         match self {
             StackAnswer::Stack(stack, _) => (stack.host, stack.role, stack.rank),
@@ -29,7 +28,7 @@ impl StackAnswer {
     }
 }
 
-/// Reads an event of a host; `None` if it was not requested.
+/// `None` if the event was not requested.
 pub fn answer(host: u32, processes: &[Process], event: Event, time_ms: u64) -> Option<StackAnswer> {
     match event {
         Event::Stack(answer) => {
@@ -47,7 +46,7 @@ pub fn answer(host: u32, processes: &[Process], event: Event, time_ms: u64) -> O
 }
 
 /// Faults of Pythons that could not be read, one for each host and reason. Processes that are not
-/// Python, or that have ended meanwhile, are not faults.
+/// Python, or have ended meanwhile, are no faults.
 pub fn faults(hosts: &[Host], answers: &[StackAnswer]) -> Vec<Fault> {
     let mut faults: IndexMap<(u32, Why, &str), Vec<String>> = IndexMap::new();
     for answer in answers {
@@ -73,8 +72,8 @@ pub fn faults(hosts: &[Host], answers: &[StackAnswer]) -> Vec<Fault> {
 
 const BY_PYTHON: &str = "dgl-reap --signal ABRT makes Python itself print it, and ends it";
 
-/// The fix if the kernel refuses. The user is the one who started the job, because only that user's
-/// processes are examined.
+/// The fix if the kernel refuses. The user started the job, because only this user's processes are
+/// examined.
 fn fix_for(ptrace_scope: u8) -> String {
     let allowed = match ptrace_scope {
         // 1 lets the job's supervisor read it, which is its ancestor

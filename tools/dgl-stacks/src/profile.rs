@@ -1,5 +1,5 @@
-//! Formats profiles for people: the lines at which processes of the same kind spent their time, and
-//! how much the processes differ.
+//! Formats profiles for people: the lines at which processes of a kind spent their time, and how
+//! much they differ.
 
 use crate::groups::{self, ProcessKind};
 use indexmap::IndexMap;
@@ -8,18 +8,18 @@ use record::stacks;
 use record::{Profile, term};
 use std::time::Duration;
 
-/// Lines are cut here, so that a terminal need not wrap them.
+/// Longer lines would wrap on a terminal.
 const COLUMNS: usize = 100;
-/// How many lines of a kind of processes are shown, and how many of their other threads.
+/// Lines of a kind of processes, and of their other threads.
 const MAIN_LINES: usize = 8;
 const OTHER_LINES: usize = 3;
-/// What has a smaller share is not shown.
+/// A smaller share is not shown.
 const LEAST_SHARE: f64 = 0.01;
 
-/// What is compared: the threads of a name, `None` for main threads, of processes of a kind.
+/// The threads of a name, `None` for main threads, of processes of a kind.
 type ThreadsOfKind<'p> = (Option<&'p str>, ProcessKind);
 
-/// One process, and its share of samples at a line.
+/// A process, and its share of samples at a line.
 struct Share<'p> {
     profile: &'p Profile,
     share: f64,

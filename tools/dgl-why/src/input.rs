@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use verdict::logs::{LogFile, Logs};
 use verdict::{JobHistory, Run};
 
-/// The first line of records is not longer; that of a log may have no end.
+/// Records have a shorter first line; that of a log may have no end.
 const MAX_FIRST_LINE: u64 = 64 << 10;
 /// Deeper directories have no logs, but perhaps checkpoints.
 const MAX_DEPTH: usize = 6;
 
-/// The history of a job from its records, which are one file, or else from its logs.
+/// From the job's records, which are one file, or else from its logs.
 pub fn history(paths: &[PathBuf]) -> Result<JobHistory, Report> {
     if let [path] = paths
         && path.join("run.jsonl").is_file()
@@ -54,7 +54,7 @@ pub fn history(paths: &[PathBuf]) -> Result<JobHistory, Report> {
     Ok(logs.history())
 }
 
-/// Adds a file, or those in a directory, in the order of their names.
+/// Adds a file, or a directory's files in the order of their names.
 fn add_files(path: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Result<()> {
     if !path.is_dir() {
         files.push(path.to_owned());

@@ -85,7 +85,6 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
 
 type ProbeOutcome = Result<ProbeAnswer, Fault>;
 
-/// A host whose record is written.
 struct Chosen<'a> {
     host: &'a Host,
     placement: Placement,
@@ -106,7 +105,7 @@ fn servers<'a>(chosen: &Chosen<'a>) -> Option<HostServers<'a>> {
     })
 }
 
-/// Refuses records that were planned with the numbers and ports of hosts, which will change.
+/// Refuses records planned with the numbers and ports of hosts, which will change.
 fn not_planned_yet(stream: &Stream) -> Result<(), Report> {
     let planned = [
         (Graph::TYPE, stream.has::<Graph>()),
@@ -188,7 +187,7 @@ fn warnings(kept: &[usize], hosts: &[Host], outcomes: &[ProbeOutcome]) -> Vec<Fa
     warnings
 }
 
-/// Only with --need are hosts numbered anew.
+/// Only --need numbers hosts anew.
 fn placements<'a>(
     args: &Args,
     kept: &[usize],
@@ -228,7 +227,7 @@ fn placements<'a>(
     Ok(chosen.collect())
 }
 
-/// Refuses hosts with another Python, torch or DGL than most hosts.
+/// Refuses hosts with another Python, torch or DGL than most.
 fn refuse_other_versions(hosts: &[Host], outcomes: &mut [ProbeOutcome]) {
     let nothing = Facts::default();
     let facts = outcomes
@@ -285,7 +284,6 @@ fn lines(stream: &Stream, chosen: &[Chosen<'_>], omit_others: bool, remote: &Rem
     all
 }
 
-/// The table for people.
 fn table(chosen: &[Chosen<'_>]) -> String {
     // users without DGL need not see that it is missing
     let mut answers = chosen.iter().flat_map(|chosen| chosen.outcome);

@@ -7,18 +7,18 @@ use record::{Facts, GpuCard, Host};
 use std::collections::BTreeSet;
 use wire::probe::SERVER_PORTS;
 
-/// The required hosts. Sizes are in bytes.
+/// The requirements. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Need {
     pub hosts: u32,
     /// Free in the workspace.
     pub min_disk: Option<u64>,
-    /// Free space in /dev/shm.
+    /// Free in /dev/shm.
     pub min_shm: Option<u64>,
     pub min_memory: Option<u64>,
-    /// Free memory of each GPU; a host without a GPU is not taken.
+    /// Free on each GPU; a host without a GPU is not taken.
     pub min_gpu_memory: Option<u64>,
-    /// How many ports from its server port on must be free.
+    /// Ports that must be free, from the server port on.
     pub free_ports: Option<u16>,
     pub mixed_versions: bool,
 }
@@ -26,15 +26,15 @@ pub struct Need {
 /// Hosts by position in the list.
 #[derive(Debug, Default, PartialEq)]
 pub struct Choice {
-    /// The first suitable hosts, as many as are needed.
+    /// The first suitable hosts, as many as needed.
     pub kept: Vec<usize>,
-    /// Suitable hosts beyond those.
+    /// Further suitable hosts.
     pub spare: Vec<usize>,
     /// The other hosts, and why they are unsuitable.
     pub left_out: Vec<(usize, String)>,
 }
 
-/// `answers` has the answer of each host, or why it is unusable.
+/// `answers` has each host's answer, or why it is unusable.
 pub fn choose(hosts: &[Host], answers: &[Result<&ProbeAnswer, &str>], need: &Need) -> Choice {
     let mut choice = Choice::default();
     let mut usable = Vec::new();
@@ -101,7 +101,7 @@ fn too_little(has: Option<u64>, what: &str, least: u64) -> String {
     format!("{has} {what}, less than {}", term::bytes(least))
 }
 
-/// Why the GPUs of a host are unsuitable, if this much memory of each must be free.
+/// Why a host's GPUs are unsuitable, if this much memory of each must be free.
 fn gpu_lacks(facts: &Facts, least: Option<u64>) -> Option<String> {
     let least = least?;
     match (facts.gpus, &facts.gpu_cards[..]) {
@@ -118,7 +118,7 @@ fn gpu_lacks(facts: &Facts, least: Option<u64>) -> Option<String> {
     }
 }
 
-/// The first port from which on `count` ports are free on all hosts.
+/// The first of `count` successive ports that are free on all hosts.
 pub fn free_port<'a>(
     answers: impl IntoIterator<Item = &'a ProbeAnswer>,
     count: u16,

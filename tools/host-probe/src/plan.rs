@@ -13,7 +13,7 @@ pub struct ProbeAnswer {
     pub warnings: Vec<Fault>,
     /// If requested.
     pub occupancy: Occupancy,
-    /// The ports of outgoing connections.
+    /// Ports of outgoing connections.
     pub ephemeral_ports: Option<EphemeralPorts>,
 }
 
@@ -64,8 +64,7 @@ pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<ProbeA
     })
 }
 
-/// The fault of a missing environment. Users paste the fix, so it has the path in their form, not
-/// in the host's.
+/// The fault of a missing environment. Users paste the fix, so it has the path in their form.
 fn no_environment(host: &Host, python: &Python, failure: Failure) -> Fault {
     let fix = match python {
         Python::Venv(folder) => {
@@ -85,7 +84,7 @@ fn no_environment(host: &Host, python: &Python, failure: Failure) -> Fault {
     Fault::unreachable(host.location(), failure.problem).fix(fix)
 }
 
-/// The address of the host belongs to none of its interfaces.
+/// The host's address belongs to none of its interfaces.
 fn not_of_an_interface(host: &Host, probed: &Probed) -> String {
     let mut shown: Vec<String> = Vec::new();
     for interface in &probed.interfaces {
@@ -124,14 +123,13 @@ fn list_by_interface(host: &Host, probed: &Probed) -> String {
 #[derive(Clone, Copy, Debug)]
 pub struct Placement {
     pub id: u32,
-    /// How many hosts there are.
     pub of: u32,
-    /// The port of its first graph server.
+    /// Of its first graph server.
     pub port: u16,
 }
 
-/// The record of a host with its facts, or why it cannot be used. Facts of an earlier probe are
-/// removed.
+/// The record of a host with its facts, or why it cannot be used. Removes facts of an earlier
+/// probe.
 pub fn rewritten(host: &Host, placement: Placement, outcome: Result<&Facts, &str>) -> Host {
     let Placement { id, of, port } = placement;
     Host {

@@ -1,5 +1,5 @@
-//! Warnings about ports of graph servers that the kernel also gives to outgoing connections,
-//! because such a port may be in use when a server needs it.
+//! Warnings about ports of graph servers that the kernel also gives to outgoing connections, which
+//! may use one when a server needs it.
 
 use record::error::Fault;
 use record::{DEFAULT_PORT, Host};
@@ -8,14 +8,14 @@ use wire::probe::EphemeralPorts;
 pub struct HostServers<'a> {
     pub host: &'a Host,
     pub first_port: u16,
-    /// The ports of outgoing connections.
+    /// Ports of outgoing connections.
     pub ephemeral: &'a EphemeralPorts,
 }
 
 /// They need no privileges.
 const ORDINARY_PORTS: std::ops::RangeInclusive<u16> = 1024..=65535;
 
-/// A warning for each host with such a port; `count` is the number of servers on each.
+/// For each host with such a port; `count` is the number of servers on each.
 pub fn warnings(servers: &[HostServers<'_>], count: u16) -> Vec<Fault> {
     let mut warnings = Vec::new();
     let fix = fix(servers, count);

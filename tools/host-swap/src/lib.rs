@@ -32,8 +32,8 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     Ok(Exit::Done)
 }
 
-/// The records of a file, including failed ones; `None` if there are none, because an earlier stage
-/// failed and left dgl-spawn nothing to write.
+/// Includes failed records; `None` if there are none, because an earlier stage failed and left
+/// dgl-spawn nothing to write.
 fn read(file: &Path) -> Result<Option<Stream>, Report> {
     let found = std::fs::metadata(file).map_err(|error| {
         Fault::unreachable(file.display().to_string(), error.to_string())

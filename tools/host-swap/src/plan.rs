@@ -1,5 +1,4 @@
-//! Decides which hosts were lost and which spares replace them, and writes the stream with the
-//! spares.
+//! Decides which hosts were lost and which spares replace them, and writes the new stream.
 
 use record::error::{Fault, Report};
 use record::jsonl::{self, Stream};
@@ -141,7 +140,7 @@ fn unfit(
     differs.then(|| "it was not probed for the environment of the others".to_owned())
 }
 
-/// The stream with the spares, without deliveries to lost hosts and processes planned for them.
+/// Omits deliveries to lost hosts and processes planned for them.
 fn lines(
     stream: &Stream,
     mut hosts: Vec<Host>,
@@ -175,7 +174,6 @@ fn type_of(line: &[u8]) -> Result<String, serde_json::Error> {
     serde_json::from_slice(line).map(|head: TypeOfLine| head.r#type)
 }
 
-/// With the number and the port of the lost host.
 fn in_place_of(spare: &Host, lost: &Host) -> Host {
     Host {
         id: lost.id,
@@ -187,7 +185,7 @@ fn in_place_of(spare: &Host, lost: &Host) -> Host {
     }
 }
 
-/// A file record, with the new text if it is that of the ip_config.
+/// A file record, with the new text if it is the ip_config.
 fn with_ip_config(line: &[u8], ip_config: &str) -> Result<Vec<u8>, serde_json::Error> {
     let file: FileCopy = serde_json::from_slice(line)?;
     if file.kind != "ip_config" || file.content.is_none() {

@@ -7,7 +7,6 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// More slots than any host has; a larger number after a colon is a port.
 const MAX_SLOTS: u32 = 1024;
 
-/// The fault of a list that was written for another launcher.
 pub fn fault(lines: &[HostLine]) -> Option<Fault> {
     lines.iter().find_map(|line| {
         let fault =
@@ -52,7 +51,6 @@ fn number_of_slots(line: &HostLine) -> Option<u32> {
     (is_host && (1..=MAX_SLOTS).contains(&number)).then_some(number)
 }
 
-/// The equivalent value of `--num-workers`.
 fn num_workers(lines: &[HostLine]) -> String {
     let shown = |slots: Option<u32>| slots.map_or("N".to_owned(), |slots| slots.to_string());
     let mut counts: Vec<String> = lines
@@ -65,7 +63,7 @@ fn num_workers(lines: &[HostLine]) -> String {
     counts.join(",")
 }
 
-/// The group of Ansible that a line begins, or `all` for a host with variables.
+/// The Ansible group that a line begins, or `all` for a host with variables.
 fn ansible_group(line: &HostLine) -> Option<&str> {
     let second = line.port.as_deref().unwrap_or_default();
     if second.starts_with("ansible_") {

@@ -40,7 +40,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     Ok(Exit::Done)
 }
 
-/// The lines of a file that name hosts: those of an ip_config, or the rows of a table.
+/// The lines that name hosts: those of an ip_config, or the rows of a table.
 pub fn lines(file: &str, text: &[u8]) -> Result<Vec<HostLine>, Report> {
     let text = text::decode(file, text)?;
     if let Some(separator) = table::separator(&text) {

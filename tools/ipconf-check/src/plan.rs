@@ -6,7 +6,6 @@ use record::{Host, IpAddr};
 use std::collections::{BTreeSet, HashMap};
 use std::net::{self, Ipv4Addr, Ipv6Addr};
 
-/// The meaning of a name.
 #[derive(Clone, Debug)]
 pub struct Resolution {
     /// HostName of ssh_config, or the name itself.
@@ -169,7 +168,7 @@ fn address(line: &HostLine, resolve: Resolver<'_>) -> Result<Ipv4Addr, Fault> {
     Ok(ip)
 }
 
-/// The address of a name, if it has exactly one that other hosts can reach.
+/// The address of a name, if other hosts can reach exactly one.
 fn resolved(line: &HostLine, resolution: Option<Resolution>) -> Result<Ipv4Addr, Fault> {
     let location = &line.location;
     let name = without_user(&line.address);
@@ -218,7 +217,7 @@ fn resolved(line: &HostLine, resolution: Option<Resolution>) -> Result<Ipv4Addr,
     Err(Fault::data(location, problem).fix(BY_ADDRESS))
 }
 
-/// Each once, without those of loopback if there are others.
+/// Each once, without loopback if there are others.
 fn ipv4_to_choose_from(addresses: &[net::IpAddr]) -> Vec<Ipv4Addr> {
     let mut ips: Vec<Ipv4Addr> = Vec::new();
     for address in addresses {

@@ -12,7 +12,7 @@ use std::thread;
 /// Each look-up starts an ssh, which takes milliseconds, and may wait seconds for a name server.
 const AT_ONCE: usize = 16;
 
-/// The resolutions of these names, which may begin with a user: `ann@gpu1`.
+/// The names may begin with a user: `ann@gpu1`.
 pub fn all<'a>(names: &[&'a str], options: &RemoteOptions) -> HashMap<&'a str, Resolution> {
     let left = Mutex::new(names.iter());
     let next = || left.lock().ok()?.next().copied();

@@ -20,7 +20,7 @@ const PRIVATE: [&str; 9] = [
     "internalips",
     "networkip",
 ];
-/// The columns for the address if there is no private one.
+/// If there is no private address.
 const ADDRESS: [&str; 3] = ["ip", "address", "ipaddress"];
 const PORT: &str = "port";
 const NAME: &str = "name";
@@ -50,7 +50,7 @@ fn reader(text: &str, separator: u8) -> csv::Reader<&[u8]> {
         .from_reader(text.as_bytes())
 }
 
-/// The separator of a table; `None` if the first line is that of an ip_config.
+/// `None` if the first line is that of an ip_config.
 pub fn separator(text: &str) -> Option<u8> {
     let is_text = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
     let line = text.lines().find(is_text)?;

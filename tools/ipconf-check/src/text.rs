@@ -13,16 +13,15 @@ pub const MAX_FAULTS: usize = 1000;
 
 const PLAIN_TEXT: &str = "save the file as plain text, one host per line";
 
-/// A line of the file that names a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostLine {
     /// For messages: `FILE:LINE`.
     pub location: String,
     /// Counted from 1.
     pub number: u64,
-    /// The host's address or name, perhaps after a user: `ann@gpu1`.
+    /// Address or name, perhaps after a user: `ann@gpu1`.
     pub address: String,
-    /// The port of its first graph server.
+    /// Of its first graph server.
     pub port: Option<String>,
     pub name: Option<String>,
     /// The destination of logins, if it is not the address.
@@ -31,8 +30,8 @@ pub struct HostLine {
     pub surplus: Option<String>,
 }
 
-/// The text of a file with line ends of Unix. Line ends of Windows and old Macs and a byte order
-/// mark are accepted. What is not UTF-8 becomes replacement characters.
+/// Accepts line ends of Windows and old Macs and a byte order mark; the result has those of Unix.
+/// What is not UTF-8 becomes replacement characters.
 pub fn decode(file: &str, text: &[u8]) -> Result<String, Report> {
     if text.len() as u64 > MAX_BYTES {
         let problem = format!("more than {MAX_BYTES} bytes: this is not a list of hosts");
@@ -48,8 +47,8 @@ pub fn decode(file: &str, text: &[u8]) -> Result<String, Report> {
     Ok(text.replace("\r\n", "\n").replace('\r', "\n"))
 }
 
-/// The lines that name hosts. White space is what Python considers white space, because DGL splits
-/// with `str.split`: blanks, tabs, and the no-break space of a web page.
+/// The lines that name hosts. White space is Python's, because DGL splits with `str.split`: blanks,
+/// tabs, and the no-break space of a web page.
 pub fn lines(file: &str, text: &str) -> Result<Vec<HostLine>, Report> {
     let fault = |location: &str, problem: String| Fault::data(location, problem).fix(PLAIN_TEXT);
     let mut lines = Vec::new();

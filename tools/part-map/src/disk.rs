@@ -24,8 +24,8 @@ const GRAPHSTORM: [&str; 7] = [
     "wholegraph",
 ];
 
-/// GraphStorm's files beside a config, relative to its directory. If the directory cannot be
-/// listed, the fault is reported when one of its files is missing.
+/// Relative to the config's directory. If that cannot be listed, the fault is reported when one of
+/// its files is missing.
 pub fn graphstorm_files(folder: &Path) -> BTreeSet<PathBuf> {
     GRAPHSTORM
         .iter()
@@ -40,8 +40,8 @@ pub fn graphstorm_files(folder: &Path) -> BTreeSet<PathBuf> {
         .collect()
 }
 
-/// The identities of the graph's files on this machine, including its config. If they lie in a
-/// script directory, they are not copied to every host as scripts.
+/// The identities of the graph's files on this machine, including its config, so that they are not
+/// copied to every host as scripts.
 pub fn identities(config: &Path, wanted: &[WantedFile]) -> HashSet<(u64, u64)> {
     let of = |path: &Path| {
         std::fs::metadata(path)
@@ -55,8 +55,7 @@ pub fn identities(config: &Path, wanted: &[WantedFile]) -> HashSet<(u64, u64)> {
         .collect()
 }
 
-/// The files below the `--partitions` directory, relative to it. There may be none if the hosts
-/// have the parts already.
+/// The files below the `--partitions` directory, relative to it; none if the hosts have the parts.
 pub fn below_folder(
     folder: &Path,
     args: &Args,

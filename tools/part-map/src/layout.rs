@@ -1,5 +1,4 @@
-//! The paths on the hosts, and the form in which a config must have them so that DGL finds the
-//! files.
+//! The paths on the hosts, and the form in which DGL finds the files of a config.
 
 use crate::args::{Args, PartsLocation, Paths};
 use partition::files::path_on_hosts;
@@ -7,7 +6,7 @@ use record::Host;
 use record::error::{Fault, Report};
 use std::path::{Path, PathBuf};
 
-/// The paths on the hosts; all of them are absolute.
+/// All of them are absolute.
 #[derive(Clone, Debug)]
 pub struct Layout {
     pub workspace: PathBuf,
@@ -21,8 +20,7 @@ pub struct Layout {
 
 impl Layout {
     /// Checks the paths of the command line. `~/` is the home that host-probe found, which must be
-    /// the same on all hosts; `data` is where the partitions go, unless the command line says
-    /// otherwise.
+    /// the same on all hosts; `data` is where the partitions go by default.
     pub fn new(args: &Args, hosts: &[Host], data: &Path) -> Result<Layout, Report> {
         let mut report = Report::default();
         let mut path = |option, folder, path: &Path| {
@@ -99,8 +97,7 @@ impl Layout {
         relative.unwrap_or(dst).to_owned()
     }
 
-    /// Every version of DGL that has .npy maps reads them from the working directory, which is the
-    /// workspace.
+    /// Every version of DGL with .npy maps reads them from the working directory, the workspace.
     pub fn map_path(&self, dst: &Path) -> PathBuf {
         if self.paths == Paths::Absolute {
             dst.to_owned()
@@ -109,7 +106,7 @@ impl Layout {
         }
     }
 
-    /// A path for the processes of the job: relative to the workspace if it is below.
+    /// For the processes of the job: relative to the workspace if it is below.
     pub fn from_workspace(&self, path: &Path) -> PathBuf {
         path.strip_prefix(&self.workspace)
             .unwrap_or(path)

@@ -1,6 +1,5 @@
 //! Plans the files that go to each host, from host records and a partition config. `versions`,
-//! `layout`, `numbered` and `plan` map values to values; `disk` and `scripts` read files, and write
-//! none.
+//! `layout`, `numbered` and `plan` map values to values; `disk` and `scripts` only read files.
 
 pub mod args;
 pub mod disk;
@@ -39,7 +38,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     Ok(Exit::Done)
 }
 
-/// Plans the files that go to the hosts, and the graph as it will be there.
+/// Plans the hosts' files, and the graph as it will be there.
 pub fn map(args: &Args, hosts: &[Host]) -> Result<FilePlan, Report> {
     if args.parts_per_host > 1 && args.partitions.is_none() && args.part_config.is_none() {
         return Err(
@@ -93,7 +92,7 @@ pub fn map(args: &Args, hosts: &[Host]) -> Result<FilePlan, Report> {
     Ok(FilePlan { warnings, ..plan })
 }
 
-/// Where the partitions go below the workspace, unless `--rel-data-path` says otherwise.
+/// Where the partitions go below the workspace, unless `--rel-data-path` is given.
 fn data_folder(args: &Args) -> PathBuf {
     match (&args.partitions, &args.part_config) {
         (Some(folder), _) => scripts::name_of(folder).unwrap_or_else(|| "data".into()),

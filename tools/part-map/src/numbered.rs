@@ -7,9 +7,8 @@ use record::term;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-/// The placeholder for the number in a pattern.
 pub const HOST: &str = "{host}";
-/// The patterns of the parts of a graph: DGL and GLT write the first, PyG writes the second.
+/// The patterns of a graph's parts: of DGL and GLT, and of PyG.
 pub const PARTS: [&str; 2] = ["part{host}", "part_{host}"];
 const MAX_NAMES: usize = 10;
 
@@ -17,9 +16,9 @@ const MAX_NAMES: usize = 10;
 #[derive(Clone, Debug)]
 pub struct NumberedNames {
     pub location: String,
-    /// The patterns of the names. Each number may occur in only one of them.
+    /// Each number may occur in only one of these patterns.
     pub forms: Vec<String>,
-    /// How many numbers each host gets: number k goes to host k div `per_host`.
+    /// Number k goes to host k div `per_host`.
     pub per_host: u32,
     pub may_be_absent: bool,
 }
@@ -81,7 +80,7 @@ impl NumberedNames {
         })
     }
 
-    /// The fault that no name is there. `all` says which are needed.
+    /// The fault that no name is there; `all` lists those needed.
     fn nothing(&self, all: String) -> Fault {
         let first: Vec<String> = self.forms.iter().map(|form| fill(form, 0)).collect();
         let first = first.join(" or ");
@@ -153,7 +152,7 @@ impl NumberedNames {
     }
 }
 
-/// The name that a pattern has with this number.
+/// The name of a pattern with this number.
 pub fn fill(form: &str, number: u64) -> String {
     form.replace(HOST, &number.to_string())
 }
@@ -171,9 +170,9 @@ fn list(names: impl Iterator<Item = String>) -> Option<String> {
     Some(term::first_few(names, MAX_NAMES)).filter(|text| !text.is_empty())
 }
 
-/// Gives each numbered file to its host; files without a number stay for all. `dst` of the items is
-/// relative to the directory of the numbered names. If a set may be absent on this machine and is,
-/// the hosts must have its names.
+/// Gives each numbered file to its host; others stay for all. `dst` of the items is relative to the
+/// directory of the numbered names. If a set may be absent on this machine and is, the hosts must
+/// have its names.
 pub fn assign(
     sets: &[NumberedNames],
     items: Vec<FileItem>,

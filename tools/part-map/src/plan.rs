@@ -12,7 +12,7 @@ use record::{FileCopy, Graph, Host, LocalFile, Workspace, ip_config};
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-/// More bytes of scripts than this usually are data by mistake, which would go to every host.
+/// More bytes of scripts usually are data by mistake, which would go to every host.
 const MANY_BYTES: u64 = 100_000_000;
 const MAX_NAMES: usize = 10;
 /// Files that the distributed partitioning pipeline writes beside the parts on request, without
@@ -22,13 +22,13 @@ const BESIDE: [&str; 2] = ["orig_nids.dgl", "orig_eids.dgl"];
 #[derive(Debug)]
 pub struct FilePlan {
     pub graph: Option<Graph>,
-    /// The record of the job's directory, if there is no graph.
+    /// Only if there is no graph.
     pub workspace: Option<Workspace>,
     pub files: Vec<FileCopy>,
     pub warnings: Vec<String>,
 }
 
-/// Checks that the number of partitions is `per_host` times the number of hosts.
+/// There must be `per_host` partitions for each host.
 pub fn check_count(config: &PartConfig, hosts: &[Host], per_host: u32) -> Result<(), Report> {
     let (parts, hosts) = (u64::from(config.num_parts), hosts.len());
     let Some(problem) = record::unequal_parts(parts, hosts, per_host) else {
@@ -51,7 +51,7 @@ pub fn check_count(config: &PartConfig, hosts: &[Host], per_host: u32) -> Result
     Err(Fault::data(&config.location, problem).fix(fix).report())
 }
 
-/// The form of the graph that is not wanted. It is a fault if the wanted one does not exist.
+/// The form of the graph that is not wanted. Fails if the wanted one does not exist.
 pub fn dropped(config: &PartConfig, form: GraphForm) -> Result<Option<&'static str>, Report> {
     let (keys, dropped): (&[&str], _) = match form {
         GraphForm::Auto => (&[], None),
@@ -76,7 +76,7 @@ pub fn dropped(config: &PartConfig, form: GraphForm) -> Result<Option<&'static s
     report.check().map(|()| dropped)
 }
 
-/// A warning if the user has not chosen which of two forms of the graph the script loads.
+/// Warns if the user has not chosen which of two forms of the graph the script loads.
 pub fn both_forms(config: &PartConfig, form: GraphForm) -> Option<String> {
     let both =
         form == GraphForm::Auto && config.all_have(DGL_GRAPH) && config.all_have(GRAPHBOLT_GRAPH);
@@ -89,7 +89,7 @@ pub fn both_forms(config: &PartConfig, form: GraphForm) -> Option<String> {
     })
 }
 
-/// A file that may be at these paths on this machine and goes to this path.
+/// A file that may be at `candidates` on this machine and goes to `dst`.
 fn wanted_file(
     kind: &'static str,
     candidates: Vec<PathBuf>,
@@ -164,8 +164,8 @@ pub fn wanted(config: &PartConfig, layout: &Layout, per_host: u32) -> Vec<Wanted
     wanted
 }
 
-/// The files beside the config, by their names relative to its directory. They go to every host,
-/// beside the config there.
+/// The files beside the config, by names relative to its directory. They go beside the config on
+/// every host.
 pub fn beside_config(
     config: &PartConfig,
     layout: &Layout,
@@ -189,8 +189,8 @@ pub fn is_copied(wanted: &WantedFile, parts: PartsLocation, dropped: Option<&str
         && (parts != PartsLocation::Remote || wanted.item.kind == "map")
 }
 
-/// The parts that their hosts already have. Their paths below the directory of the partitions equal
-/// those below the directory of their config.
+/// The parts that their hosts already have, with the same paths below the directory of the
+/// partitions as below that of their config.
 pub fn on_their_hosts(
     config: &PartConfig,
     layout: &Layout,
@@ -227,7 +227,7 @@ pub fn on_their_hosts(
     report.check().map(|()| items)
 }
 
-/// For a workspace that all hosts share: files below it are not copied, all others are copied once.
+/// For a workspace that all hosts share: files below it are not copied, others are copied once.
 pub fn share(items: &mut [FileItem], workspace: &Path, real_workspace: &Path) {
     for item in items {
         item.host = Some(0);
@@ -336,7 +336,7 @@ fn rewrite(
     Ok(FileSource::Made(rewritten.json(dropped)?))
 }
 
-/// Refuses files that are not below the workspace, as part-push does.
+/// Refuses files outside the workspace, as part-push does.
 fn outside(items: &[FileItem], workspace: &Path) -> Report {
     let is_outside =
         |item: &&FileItem| item.source != FileSource::InPlace && !item.dst.starts_with(workspace);
@@ -392,7 +392,7 @@ fn warnings(items: &[FileItem]) -> Vec<String> {
         .collect()
 }
 
-/// A warning about scripts without content: Python runs them and ends with status 0.
+/// Warns about scripts without content: Python runs them and ends with status 0.
 fn empty_scripts(items: &[FileItem]) -> Option<String> {
     let is_script = |path: &Path| {
         let is_python = path.extension().is_some_and(|extension| extension == "py");

@@ -1,5 +1,5 @@
-//! Finds the files of script directories and extras by the rules of `scp -r`: links are followed,
-//! and empty directories and permissions are kept.
+//! Finds the files of script directories and extras as `scp -r` does: links are followed, empty
+//! directories and permissions kept.
 
 use crate::args::Args;
 use globset::{Glob, GlobSet, GlobSetBuilder};
@@ -11,15 +11,15 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
-/// Names that are never copied: version control, caches, and virtual environments (whose absolute
-/// paths work on no other machine), and the records of dgl.mk, which change meanwhile.
+/// Never copied: version control, caches, virtual environments (whose absolute paths work on no
+/// other machine), and the records of dgl.mk, which change meanwhile.
 const NEVER: [&str; 5] = [".git", "__pycache__", "*.pyc", ".venv", ".dgl-run"];
 
 pub struct ScriptChoice {
     exclude: GlobSet,
     include: GlobSet,
     graph: HashSet<(u64, u64)>,
-    /// What was met in directories that has no content, and what it is.
+    /// Special files and broken links in directories, and what they are.
     left_out: RefCell<BTreeMap<PathBuf, &'static str>>,
 }
 
@@ -48,7 +48,7 @@ impl ScriptChoice {
         self.left_out.borrow_mut().insert(path.to_owned(), what);
     }
 
-    /// A warning about special files and broken links in directories.
+    /// Warns about special files and broken links in directories.
     pub fn left_out(&self) -> Option<String> {
         let left_out = self.left_out.borrow();
         let (path, what) = left_out.first_key_value()?;
@@ -59,7 +59,7 @@ impl ScriptChoice {
         Some(format!("left out {}: it is {what}{more}", path.display()))
     }
 
-    /// Whether a file is taken, by its path below the directory or by its name.
+    /// By its path below the directory or by its name.
     pub fn takes(&self, path: &Path, folder: &Path) -> bool {
         let below = path.strip_prefix(folder).unwrap_or(path);
         let matches = |globs: &GlobSet| {
@@ -69,7 +69,7 @@ impl ScriptChoice {
     }
 }
 
-/// The error number of a link that leads to itself.
+/// Linux's error of a link that leads to itself.
 const ELOOP: i32 = 40;
 const SPECIAL: &str = "neither a file nor a directory";
 
@@ -84,7 +84,7 @@ fn globs<'a>(patterns: impl Iterator<Item = &'a str>) -> Result<GlobSet, Report>
     Ok(set.build().map_err(wrong)?)
 }
 
-/// Finds the path on the hosts of an argument's destination.
+/// The path on the hosts of an argument's destination.
 pub type Resolve<'a> = &'a dyn Fn(&Path) -> Result<PathBuf, Fault>;
 
 pub fn find(
@@ -131,8 +131,8 @@ fn script_folder(
     walk(&real, &resolve(&name)?, "script", choice)
 }
 
-/// The name of a directory by scp's rules: that of the link itself, and for `.` and `..` that of
-/// the directory.
+/// A directory's name as scp sees it: that of the link itself, and for `.` and `..` that of the
+/// directory.
 pub fn name_of(folder: &Path) -> Option<PathBuf> {
     let real = || Some(folder.canonicalize().ok()?.file_name()?.to_owned());
     folder
@@ -142,7 +142,7 @@ pub fn name_of(folder: &Path) -> Option<PathBuf> {
         .map(PathBuf::from)
 }
 
-/// The files of an argument SRC or SRC:DST, a file or a directory.
+/// SRC or SRC:DST, a file or a directory.
 fn one_extra(
     extra: &str,
     resolve: Resolve<'_>,
@@ -201,8 +201,8 @@ pub fn file_or_folder(
     }
 }
 
-/// The files below a directory. If all files of a directory are left out, the empty directory is
-/// made, so that a script that writes into `runs/` finds it.
+/// If all files of a directory are left out, the empty directory is made, so that a script that
+/// writes into `runs/` finds it.
 pub fn walk(
     folder: &Path,
     dst: &Path,

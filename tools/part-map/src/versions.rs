@@ -55,8 +55,8 @@ pub fn check(config: &PartConfig, paths: Paths, hosts: &[Host]) -> Result<Vec<St
     report.check().map(|()| Vec::new())
 }
 
-/// The hosts without DGL. They are certain only if host-probe examined the environment of the job;
-/// if it examined some python3, the command may name another one.
+/// The hosts without DGL, which is certain only if host-probe examined the environment of the job:
+/// the command may name another python3 than the examined one.
 fn lack_dgl(hosts: &[Host]) -> impl Iterator<Item = Fault> {
     hosts
         .iter()

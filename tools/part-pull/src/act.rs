@@ -29,24 +29,20 @@ use wire::files::{FileFault, FileRequest, Give};
 const MAX_NAMES: usize = 3;
 const AGAIN: &str = "run this again: what is here already is not fetched again";
 
-/// A host with the files that it gives.
 struct PullTask<'a> {
     host: &'a Host,
-    /// The connection, or why there is none.
     link: Result<HostLink, HostFault>,
     items: Vec<PulledFile>,
     /// The patterns that match something.
     matched: BTreeSet<usize>,
-    /// How many special files and broken links match, and the first of them.
+    /// Special files and broken links that match, and the first of them.
     left_out: u64,
     first_left_out: Option<(PathBuf, FileFault)>,
-    /// Their destination.
     local: Local,
-    /// What becomes of each.
     fates: Fates,
 }
 
-/// Fetches all wanted files that are not here yet.
+/// Fetches wanted files that are not here yet.
 pub fn run(
     args: &Args,
     stream: &Stream,
@@ -59,7 +55,7 @@ pub fn run(
     // how much there is to bring is not known yet
     let is_much = args.copy.options(&args.connect).may_burden_logins(u64::MAX);
     let remote = remote.for_content(is_much);
-    // read before there are threads
+    // before there are threads
     local::umask();
     let opened = remote.open_agents(hosts);
     if let Some(signal) = cli::signal::received(&stop) {
@@ -103,7 +99,7 @@ pub fn run(
     Ok(cli::signal::received(&stop).map_or_else(|| report.exit(), Exit::Signal))
 }
 
-/// The faults of hosts that gave nothing, or not everything, if they are not reported yet.
+/// The unreported faults of hosts that gave nothing, or not everything.
 fn failed_hosts(tasks: &[PullTask<'_>], known: &[String]) -> Vec<Fault> {
     let fault = |task: &PullTask<'_>| {
         let failure = task.link.as_ref().err()?;
@@ -119,7 +115,7 @@ fn failed_hosts(tasks: &[PullTask<'_>], known: &[String]) -> Vec<Fault> {
 }
 
 /// Fetches the files of all hosts, `of` in all; returns the faults of single files, and of stdout.
-/// `changed` has the hosts whose records have new fields.
+/// The records of hosts in `changed` have new fields.
 fn bring_all(
     args: &Args,
     stream: &Stream,
@@ -156,8 +152,7 @@ fn bring_all(
     Ok(reporter.end())
 }
 
-/// Claims the local directories of all hosts that give something; `None` if a signal ends the
-/// waiting.
+/// Claims the local directories of all hosts that give something; `None` after a signal.
 fn claim_all(
     args: &Args,
     tasks: &[PullTask<'_>],
@@ -183,7 +178,7 @@ fn claim_all(
     Ok(claims.collect::<Result<_, _>>()?)
 }
 
-/// Waits until no other part-pull writes to this directory; `None` if a signal ends the waiting.
+/// Waits until no other part-pull writes to this directory; `None` after a signal.
 fn claim(folder: &Path, run: &str, stop: &AtomicUsize) -> Result<Option<LockAttempt>, Fault> {
     let mut is_announced = false;
     while stop.load(Ordering::Relaxed) == 0 {
@@ -222,7 +217,6 @@ fn folder(args: &Args, host: &Host, alone: bool) -> PathBuf {
     }
 }
 
-/// Numbers all files; returns how many there are.
 fn number(tasks: &mut [PullTask<'_>]) -> u32 {
     let mut of = 0;
     for task in tasks {
@@ -238,7 +232,6 @@ fn number(tasks: &mut [PullTask<'_>]) -> u32 {
     of
 }
 
-/// The fault of patterns that match nothing on any host that was asked.
 fn unmatched(tasks: &[PullTask<'_>], workspace: &Path, wanted: &SelectedFiles) -> Option<Fault> {
     let asked: Vec<&PullTask<'_>> = tasks.iter().filter(|task| task.link.is_ok()).collect();
     let is_unmatched = |pattern: &usize| {
@@ -266,8 +259,8 @@ fn unmatched(tasks: &[PullTask<'_>], workspace: &Path, wanted: &SelectedFiles) -
     ))
 }
 
-/// Says for each pattern on which hosts it matches nothing, if it matches on others; and what was
-/// left out because it has no content.
+/// Reports for each pattern the hosts without a match, if others have one; and what was left out
+/// because it has no content.
 fn tell_missing(tasks: &[PullTask<'_>], wanted: &SelectedFiles) {
     let asked: Vec<&PullTask<'_>> = tasks.iter().filter(|task| task.link.is_ok()).collect();
     for (index, pattern) in wanted.patterns.iter().enumerate() {
@@ -296,7 +289,6 @@ fn tell_missing(tasks: &[PullTask<'_>], wanted: &SelectedFiles) {
     }
 }
 
-/// The progress display for all files that are not here yet.
 fn progress(args: &Args, tasks: &[PullTask<'_>]) -> ProgressDisplay {
     let missing = tasks.iter().flat_map(|task| {
         let missing = task.lacking().into_iter();
@@ -310,7 +302,7 @@ fn progress(args: &Args, tasks: &[PullTask<'_>]) -> ProgressDisplay {
     )
 }
 
-/// Prints what would be copied; returns the fault if that could not be written.
+/// Prints what would be copied; returns the fault of stdout.
 fn print_plan(tasks: &[PullTask<'_>]) -> Option<Fault> {
     let mut out = Out::new("part-pull");
     for task in tasks {
@@ -362,7 +354,6 @@ impl<'a> PullTask<'a> {
         }
     }
 
-    /// The paths that the host could not read, and why.
     fn unreadable(&self) -> impl Iterator<Item = (&PulledFile, &str)> {
         let items = self.items.iter();
         items.filter_map(|item| Some((item, item.unreadable.as_deref()?)))
@@ -373,7 +364,7 @@ impl<'a> PullTask<'a> {
         self.fates.with(&Fate::Lacks, &all)
     }
 
-    /// Which of those that are lacking are here.
+    /// Finds out which lacking files are here.
     fn find_present(&mut self) {
         let all: Vec<&PulledFile> = self.items.iter().collect();
         for item in self.fates.with(&Fate::Lacks, &all) {
@@ -430,8 +421,8 @@ impl<'a> PullTask<'a> {
     }
 }
 
-/// Fetches the files over a direct connection if possible. If that breaks, the missing files are
-/// fetched over the login.
+/// Fetches over a direct connection if possible, and over the login what is missing when that
+/// breaks.
 fn pull_by_wire(
     link: &mut HostLink,
     local: &mut Local,
@@ -463,7 +454,6 @@ fn file_fault(host: &Host, item: &PulledFile, why: &str) -> Fault {
     })
 }
 
-/// Reports the results of one host.
 struct PullReporter<'a> {
     host: &'a Host,
     fates: &'a Fates,

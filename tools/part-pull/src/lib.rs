@@ -15,7 +15,6 @@ use record::jsonl::Stream;
 use record::{Graph, Workspace};
 use std::path::PathBuf;
 
-/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(args.connect.partial)?;
     args.connect.say_partial("part-pull");

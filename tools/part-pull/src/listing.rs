@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use wire::files::{FileEvent, FileFault, FileRequest, FoundFile, Meta, Unreadable};
 
-/// The most files of a host that are listed, wanted or not; more are a mistake in the pattern, or
-/// of the host.
+/// Files of a host that are listed at most, wanted or not; more are a mistake in the pattern, or of
+/// the host.
 const MOST_FILES: usize = 2_000_000;
-/// The longest path that Linux knows (PATH_MAX).
+/// The longest path of Linux (PATH_MAX).
 const MAX_PATH: usize = 4096;
-/// What the wanted files of a host may take of this machine's memory while they are listed, in
-/// bytes: some 300,000 files. Two more copies of each path are made later.
+/// Memory in bytes that the wanted files of a host may take while they are listed: some 300,000
+/// files. Two more copies of each path are made later.
 const MOST_LISTED: usize = 64 << 20;
 /// What a listed file takes beside its path, in bytes.
 const BESIDE_PATH: usize = 128;
@@ -21,25 +21,23 @@ const BESIDE_PATH: usize = 128;
 const HIDDEN: &str = "what is there cannot be read";
 const LEADS_OUT: &str = "this symbolic link leads out of the workspace";
 
-/// A path on the host, with its attributes, or why the host cannot read them.
+/// With its attributes, or why the host cannot read them.
 pub type Listed = (PathBuf, Result<Meta, String>);
 
-/// What a host has.
 #[derive(Default)]
 pub struct HostListing {
-    /// The wanted files and empty directories, and unreadable paths that may contain some.
+    /// Wanted files and empty directories, and unreadable paths that may contain some.
     pub chosen: Vec<Listed>,
-    /// The patterns that match something, or may match something that cannot be read.
+    /// Patterns that match something, or may match something unreadable.
     pub matched: BTreeSet<usize>,
-    /// How many special files and broken links match.
+    /// Special files and broken links that match.
     pub left_out: u64,
     /// The first of them, and what it is.
     pub first_left_out: Option<(PathBuf, FileFault)>,
-    /// What `chosen` takes of this machine's memory.
+    /// Memory that `chosen` takes.
     bytes: usize,
 }
 
-/// Lists what a host has.
 pub fn list(link: &mut HostLink, wanted: &SelectedFiles) -> Result<HostListing, HostFault> {
     link.send(FileRequest::Find {
         roots: wanted
@@ -96,7 +94,7 @@ pub fn list(link: &mut HostLink, wanted: &SelectedFiles) -> Result<HostListing, 
 }
 
 impl HostListing {
-    /// Takes a path, if any pattern selects it.
+    /// Takes a path if any pattern selects it.
     fn add(
         &mut self,
         path: PathBuf,
@@ -118,7 +116,6 @@ impl HostListing {
         Ok(())
     }
 
-    /// Counts a special file or a broken link.
     fn leave_out(&mut self, path: PathBuf, fault: FileFault, wanted: &SelectedFiles) {
         if wanted.matching(&path).is_empty() || path.as_os_str().len() > MAX_PATH {
             return;

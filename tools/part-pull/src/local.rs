@@ -1,5 +1,5 @@
 //! Files on this machine. They are written under a temporary name beside the final one, and renamed
-//! when they are complete.
+//! when complete.
 
 use crate::plan::PulledFile;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -22,14 +22,14 @@ const CRC64: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
 
 const LOCK: &str = ".part-pull.lock";
 
-/// Claims a directory, which is made: two part-pulls that write the same file under the same
-/// temporary name would rename it unfinished.
+/// Claims a directory, and makes it if it is missing: two part-pulls that write the same file under
+/// the same temporary name would rename it unfinished.
 pub fn claim(folder: &Path, run: &str) -> Result<LockAttempt, String> {
     let folder = Folder::open_or_make(folder).map_err(|fault| fault.here())?;
     Lock::take(&folder, LOCK, run).map_err(|error| error.to_string())
 }
 
-/// The umask of this process. It is read once, before there are threads, because reading it means
+/// The umask of this process. It is read once, before there are threads, because reading means
 /// setting it.
 pub fn umask() -> u32 {
     static UMASK: OnceLock<u32> = OnceLock::new();
@@ -40,21 +40,21 @@ pub fn umask() -> u32 {
     })
 }
 
-/// The directory on this machine to which the files of a host go.
+/// The directory on this machine for the files of a host.
 pub struct Local {
     path: PathBuf,
-    /// The directory, once it was opened.
+    /// Once it was opened.
     tree: Option<Tree>,
 }
 
-/// The name of the partial file in its directory: the same for the same version of the file.
+/// The partial file's name: the same for the same version of the file.
 fn partial_name(item: &PulledFile) -> OsString {
     let version = format!("{} {:?}", item.there.bytes, item.there.mtime);
     let version = CRC64.checksum(version.as_bytes());
     format!("{}{version:016x}", beginning(item)).into()
 }
 
-/// The partial file; a file of another user in its place is removed first.
+/// Removes another user's file in the place of the partial file first.
 fn own_partial(folder: &Folder, item: &PulledFile) -> PartialNames {
     let names = PartialNames::new(folder.clone(), partial_name(item));
     let me = nix::unistd::geteuid().as_raw();
@@ -65,14 +65,14 @@ fn own_partial(folder: &Folder, item: &PulledFile) -> PartialNames {
     names
 }
 
-/// How the names of the partial files of all versions of a file begin.
+/// How the names of partial files of all versions begin.
 fn beginning(item: &PulledFile) -> String {
     let name = item.dst.file_name().unwrap_or_default();
     format!(".part-pull.{:016x}.", CRC64.checksum(name.as_bytes()))
 }
 
 impl Local {
-    /// A directory that may be missing yet.
+    /// The directory may be missing yet.
     pub fn new(path: PathBuf) -> Local {
         Local { path, tree: None }
     }
@@ -83,7 +83,7 @@ impl Local {
         Ok(Tree::new(folder, &self.path, false))
     }
 
-    /// The directory and the name of a file, if the directory is there.
+    /// The directory and the name of a file, if the directory exists.
     fn find<'p>(&mut self, item: &'p PulledFile) -> Result<(Folder, &'p OsStr), FileFault> {
         let (folder, name) = split(&item.dst).ok_or(FileFault::OutOfOrder)?;
         let tree = match &mut self.tree {
@@ -113,8 +113,8 @@ impl Local {
         left
     }
 
-    /// Gives back the space that runs which were killed had reserved for the rest of files. No
-    /// other part-pull may be at work there.
+    /// Gives back the space that killed runs had reserved for the rest of files. No other part-pull
+    /// may be at work there.
     pub fn release_left(&mut self, items: &[&PulledFile]) {
         for (_, folder, name) in self.left(items) {
             // a partial file that cannot be released remains
@@ -140,7 +140,6 @@ impl Local {
         }
     }
 
-    /// Whether the host's file is already here.
     pub fn has(&mut self, item: &PulledFile) -> bool {
         let found = self.find(item).ok();
         let Some(here) = found.and_then(|(folder, name)| folder.stat(name).ok()) else {
@@ -169,31 +168,26 @@ impl Local {
         KeptPartial::find(Some(&names), item.there.bytes, || folder.file(name).ok())
     }
 
-    /// Makes an empty directory.
     pub fn make_empty(&self, item: &PulledFile) -> Result<(), String> {
         let made = self.make().and_then(|mut tree| tree.make(&item.dst));
         made.map(drop).map_err(|fault| fault.here())
     }
 }
 
-/// The files that a host was asked for and that have not ended, by their numbers.
+/// Requested files that have not ended, by number.
 #[derive(Default)]
 pub struct PullDestination<'a>(pub BTreeMap<u32, Expected<'a>>);
 
-/// A file that a host was asked for.
 pub struct Expected<'a> {
-    /// The file.
     pub file: &'a PulledFile,
-    /// The parts of it that are here.
+    /// The parts that are here.
     kept: Option<KeptPartial>,
     /// How many bytes of these are the same on the host.
     pub kept_bytes: u64,
-    /// Whether its result was reported.
     pub has_result: bool,
 }
 
 impl<'a> Expected<'a> {
-    /// A file, and what is here of it.
     pub fn new(file: &'a PulledFile, kept: Option<KeptPartial>) -> Expected<'a> {
         Expected {
             file,

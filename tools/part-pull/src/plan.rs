@@ -7,21 +7,18 @@ use std::path::{Component, Path, PathBuf};
 use transfer::fates::Numbered;
 use wire::files::Meta;
 
-/// The files that the patterns select.
 #[derive(Debug)]
 pub struct SelectedFiles {
-    /// The directories and files to list, relative to the workspace.
+    /// What to list, relative to the workspace.
     pub roots: Vec<String>,
-    /// The patterns.
     pub patterns: Vec<String>,
-    /// For each pattern, which names with a leading dot it allows.
+    /// By pattern.
     dots: Vec<DotFiles>,
     files: Globs,
     /// The directories in which something may match: the beginnings of each pattern.
     above: Globs,
 }
 
-/// The globs of all patterns.
 #[derive(Debug)]
 struct Globs {
     set: GlobSet,
@@ -33,22 +30,21 @@ struct Globs {
 /// matches, and `--to .` must not fetch a `.git/hooks`.
 #[derive(Clone, Debug)]
 enum DotFiles {
-    /// All: the path has no wildcard, and a directory includes everything in it.
+    /// The path has no wildcard, and a directory includes everything in it.
     All,
     /// Those whose dot is in the pattern, as in a shell.
     Written(GlobSet),
 }
 
-/// A wanted file of a host.
 #[derive(Clone, Debug)]
 pub struct PulledFile {
-    /// Its number among all files of all hosts.
+    /// Among all files of all hosts.
     pub id: u32,
-    /// The path on the host, in the form of find(1): `./logs/a`.
+    /// On the host, in the form of find(1): `./logs/a`.
     pub src: PathBuf,
-    /// The path on this machine.
+    /// On this machine.
     pub dst: PathBuf,
-    /// The attributes on the host.
+    /// On the host.
     pub there: Meta,
     /// Why the host cannot read it, so that it is not copied.
     pub unreadable: Option<String>,
@@ -61,7 +57,7 @@ impl Numbered for PulledFile {
 }
 
 impl PulledFile {
-    /// How many bytes are fetched.
+    /// Bytes to fetch.
     pub fn bytes(&self) -> u64 {
         if self.there.is_folder() {
             0
@@ -73,7 +69,6 @@ impl PulledFile {
 
 const QUOTE: &str = "[*] stands for a star, [[] for a bracket, [{] for a brace";
 
-/// Parses the patterns.
 pub fn wanted(patterns: &[String]) -> Result<SelectedFiles, Report> {
     let mut report = Report::default();
     let (mut files, mut above) = (Vec::new(), Vec::new());
@@ -120,8 +115,8 @@ fn glob(text: &str) -> Result<Glob, globset::Error> {
     GlobBuilder::new(text).literal_separator(true).build()
 }
 
-/// Patterns for the directories in which a pattern may match. After `**`, and after a brace, which
-/// may contain a slash, that is any directory.
+/// Patterns for the directories in which a pattern may match: after `**`, and after a brace, which
+/// may contain a slash, any directory.
 fn beginnings(pattern: &str) -> impl Iterator<Item = String> {
     let ends = pattern.match_indices('/').map(|(end, _)| &pattern[..end]);
     let is_plain = |beginning: &&str| !beginning.contains("**") && !beginning.contains('{');
@@ -136,7 +131,7 @@ fn beginnings(pattern: &str) -> impl Iterator<Item = String> {
 
 const WILDCARDS: [char; 5] = ['*', '?', '[', '{', '\\'];
 
-/// The names with a leading dot in a pattern, including alternatives in braces.
+/// Includes alternatives in braces.
 fn dots(pattern: &str) -> DotFiles {
     if !pattern.contains(WILDCARDS) {
         return DotFiles::All;
@@ -189,7 +184,7 @@ impl Globs {
         Ok(Globs { set, pattern })
     }
 
-    /// The patterns that match and allow the names with a leading dot in the path.
+    /// The patterns that match and allow the path's names with a leading dot.
     fn matching(&self, path: &Path, dots: &[DotFiles]) -> Vec<usize> {
         let globs = self.set.matches(path).into_iter();
         let patterns = globs.map(|glob| self.pattern[glob]);
@@ -200,7 +195,7 @@ impl Globs {
 }
 
 impl SelectedFiles {
-    /// The patterns that select a file or an empty directory of a host. A host cannot name anything
+    /// The patterns that select a file or an empty directory of a host, which cannot name anything
     /// outside the workspace.
     pub fn matching(&self, path: &Path) -> Vec<usize> {
         match path.strip_prefix(".") {

@@ -1,5 +1,5 @@
-//! Fetches the files of a host: its agent is the sender, this machine the receiver. Each file is
-//! renamed as soon as it is complete, so that finished files stay when the host is lost.
+//! Fetches the files of a host: its agent sends, this machine receives. Each file is renamed as
+//! soon as it is complete, so that finished files stay when the host is lost.
 
 use crate::local::{Expected, Local, PullDestination};
 use crate::plan::PulledFile;
@@ -13,27 +13,25 @@ use wire::files::{
     FILES_AT_ONCE, FileEvent, FileFault, FileRequest, FileStep, FileToSend, FilesToSend,
 };
 
-/// How many files the host is asked for before the first one has arrived, so that the link need not
-/// wait. Small files count together.
+/// Files to ask for before the first one has arrived, so that the link need not wait. Small files
+/// count together.
 const AHEAD: usize = 8;
 
 const UNREADABLE: &str = "it could not be read whole there";
 const UNREQUESTED: &str = "it sent another file than was asked for";
 
-/// The result for a file: the bytes received, or why it failed.
+/// The bytes received, or why it failed.
 pub type Received = Result<u64, String>;
 
-/// Takes the results of files.
 pub trait PullResults<'a> {
-    /// Counts bytes that have arrived, or need not.
+    /// Bytes that have arrived, or need not.
     fn moved(&self, bytes: u64);
-    /// A file has its result.
     fn done(&self, file: &'a PulledFile, result: Received);
     /// These files grew while they were copied; their beginnings are here.
     fn grown(&self, files: &[&'a PulledFile]);
 }
 
-/// Fetches these files, and reports the result of each.
+/// Reports the result of each file.
 pub fn pull<'a>(
     link: &mut HostLink,
     local: &mut Local,
@@ -82,17 +80,16 @@ pub fn pull<'a>(
     }
 }
 
-/// Files on their way from a host.
 struct Pull<'p, 'a> {
     link: &'p mut HostLink,
     receiver: Receiver<PullDestination<'a>>,
     results: &'p dyn PullResults<'a>,
-    /// The files that grew while they were copied.
+    /// Files that grew while they were copied.
     grown: Vec<&'a PulledFile>,
 }
 
 impl<'a> Pull<'_, 'a> {
-    /// How many files were requested and have not ended.
+    /// Requested files that have not ended.
     fn expected(&self) -> usize {
         self.receiver.destination.0.len()
     }
@@ -144,7 +141,6 @@ impl<'a> Pull<'_, 'a> {
         Ok(())
     }
 
-    /// Carries out a step of the host.
     fn step(&mut self, step: FileStep, body: Vec<u8>) -> Result<(), HostFault> {
         let (ids, ends) = match &step {
             FileStep::Batch(batch) => (batch.files.iter().map(|file| file.id).collect(), true),

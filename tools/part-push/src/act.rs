@@ -27,7 +27,7 @@ use std::sync::OnceLock;
 use transfer::fates::{Fate, Fates};
 use transfer::source;
 
-/// How much space a file system needs beside the files themselves.
+/// Space that a file system needs beside the files.
 const ROOM_TO_SPARE: u64 = 1 << 20;
 
 /// Copies to these hosts the files that they lack. `deliveries` has those to all hosts; if only
@@ -80,7 +80,6 @@ pub fn run(
     })
 }
 
-/// The most bytes that one host gets.
 fn most_for_a_host(deliveries: &[Delivery]) -> u64 {
     let mut bytes: HashMap<u32, u64> = HashMap::new();
     for delivery in deliveries {
@@ -194,7 +193,7 @@ fn name_first(hosts: &[&Host]) -> String {
     format!("{}{others}", plain(&hosts[0].location()))
 }
 
-/// Marks every delivery as lacking, and refuses those whose destination is already taken.
+/// Marks every delivery as lacking, and refuses those whose destination is taken.
 fn fates(deliveries: &[&Delivery]) -> Fates {
     let first = deliveries.first().map_or(0, |delivery| delivery.id);
     let fates = Fates::new(first, deliveries.len());
@@ -279,7 +278,6 @@ fn new_reporter(
     }
 }
 
-/// Sends every host what it lacks.
 fn send(context: &PushContext<'_>, targets: &[Target<'_>], reporter: &Reporter) {
     if choose_routes(targets, context, reporter) {
         // small files first, so that scripts do not wait for large maps
@@ -321,7 +319,7 @@ fn broken(targets: &[Target<'_>]) -> Vec<Fault> {
     targets.iter().filter_map(fault).collect()
 }
 
-/// Finds out which hosts see the same directory, so that a file for all of them is sent once.
+/// Finds hosts that see the same directory, so that a file for all of them is sent once.
 fn share(targets: &[Target<'_>]) {
     let peers = |target: &Target<'_>| {
         target
@@ -350,8 +348,8 @@ fn share(targets: &[Target<'_>]) {
     }
 }
 
-/// Chooses the connection for content to each host. Each host that may receive files from others
-/// gets the keys of those hosts. Returns whether there are any.
+/// Chooses the connection for content to each host. A host that may receive files from others gets
+/// their keys. Returns whether there are any.
 fn choose_routes(targets: &[Target<'_>], context: &PushContext<'_>, reporter: &Reporter) -> bool {
     let keys = hosts_of_chains(targets);
     targets
@@ -369,8 +367,8 @@ fn hosts_of_chains(targets: &[Target<'_>]) -> Vec<String> {
     by_id.into_values().filter_map(key).collect()
 }
 
-/// The space that a file needs on its host, which is less than its size if it has holes. Small
-/// files are not examined, because each of many hosts may get 10,000 of them.
+/// The space that a file needs on its host: less than its size if it has holes. Small files are not
+/// examined, because each of many hosts may get 10,000 of them.
 fn room(delivery: &Delivery) -> u64 {
     match &delivery.source {
         DeliverySource::File(path) if !plan::is_small(delivery) => match fs::metadata(path) {
@@ -421,7 +419,7 @@ fn no_room(targets: &[Target<'_>]) -> Vec<Fault> {
     targets.iter().filter_map(fault).collect()
 }
 
-/// Prints what would be sent; returns the fault if that could not be written.
+/// Prints what would be sent; returns the fault of stdout.
 fn print_plan(targets: &[Target<'_>]) -> Option<Fault> {
     let mut out = Out::new("part-push");
     for target in targets

@@ -11,8 +11,8 @@ use wire::files::{BLOCK, Block, Content, FileRequest, FileStep};
 /// How much is read ahead, so that the link never waits for this machine.
 pub const AHEAD: u64 = 2 * BLOCK;
 
-/// Queues a piece of the file `id` that was read into the buffer, compressed if `packed`. Returns
-/// how many bytes are sent for it.
+/// Queues a piece of the file `id`, which was read into the buffer, compressed if `packed`. Returns
+/// how many bytes are sent.
 pub fn send(
     link: &mut HostLink,
     source: &File,

@@ -1,66 +1,62 @@
 //! How a file passes along a chain of hosts, and what is done when one of them cannot: a state
-//! machine without a clock and without connections. Events go in, actions come out.
+//! machine without a clock or connections. Events go in, actions come out.
 //!
-//! The first host gets the file from this machine, each other host from the one before it, from the
-//! first byte to the last. A host that breaks, or that delays those behind it, leaves the chain,
-//! and so do those behind it, up to the first that has the whole file. They get the rest of it
-//! from this machine.
+//! The first host gets the file from this machine, each other host from the one before it. A host
+//! that breaks, or delays those behind it, leaves the chain, and so do those behind it, up to the
+//! first that has the whole file. They get the rest from this machine.
 
 use std::time::Duration;
 
-/// A host is left out if it receives nothing for this long although there is something for it. The
-/// time that a block waits here because of a limit is added.
+/// A host is left out if it receives nothing for this long although there is something for it. A
+/// limit here adds the time for which a block waits.
 const STALL: Duration = Duration::from_secs(10);
-/// How long a host may take to begin the file: it reserves the space.
+/// How long a host may take to begin the file, for which it reserves the space.
 const BEGIN: Duration = Duration::from_secs(30);
-/// A host is slow if it is this many bytes behind the one before it.
+/// A host this many bytes behind the one before it is slow.
 const BEHIND: u64 = 64 << 20;
-/// A host is judged slow only after it was observed for this long.
+/// A host is judged slow only after this long.
 const OBSERVED: Duration = Duration::from_secs(4);
-/// A host that is this many times slower than the one before it is left out, because it delays
-/// those behind it.
+/// A host that is this many times slower than the one before it delays those behind it, and is left
+/// out.
 const SLOWER: f64 = 3.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It was asked to begin the file.
+    /// Asked to begin the file.
     Joining,
-    /// It receives the file.
     Receiving,
-    /// It has the whole file.
+    /// It has all bytes, but was not asked to rename the file.
     Whole,
-    /// It was asked to rename the file.
+    /// Asked to rename the file.
     Finishing,
     /// It has renamed the file.
     Landed,
-    /// It has left the chain.
     Out,
 }
 
-/// An action. Hosts are named by their indices in the chain.
+/// Hosts are named by their indices in the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The host before this one hands the file on to it.
     HandOn(usize),
     /// The host has the whole file, and renames it.
     Finish(usize),
-    /// The host gets the rest of the file from this machine.
+    /// The host gets the rest from this machine.
     LeaveOut(usize),
 }
 
 #[derive(Debug)]
 struct ChainProgress {
     stage: Stage,
-    /// How many bytes of the file it has.
     arrived_bytes: u64,
     /// When the first and the last bytes arrived.
     arrived: Option<(Duration, Duration)>,
-    /// When something last arrived, or there was nothing to send to it.
+    /// When something last arrived, or there was nothing to send.
     progressed: Duration,
 }
 
 impl ChainProgress {
-    /// The rate in bytes per second since the first bytes arrived.
+    /// In bytes per second since the first bytes arrived.
     fn rate(&self, now: Duration) -> f64 {
         let Some((first, last)) = self.arrived else {
             return 0.0;
@@ -80,20 +76,18 @@ impl ChainProgress {
     }
 }
 
-/// The hosts that get one file.
 #[derive(Debug)]
 pub struct Chain {
     bytes: u64,
     members: Vec<ChainProgress>,
     /// How long a host may receive nothing.
     patience: Duration,
-    /// Whether the file on this machine was read completely and did not change meanwhile.
+    /// Whether the file here was read completely and did not change meanwhile.
     is_confirmed: bool,
 }
 
 impl Chain {
-    /// For a file of this size and this number of hosts. Because of a limit here, a block may take
-    /// as long as `block_takes`.
+    /// A limit here may delay each block by `block_takes`.
     pub fn new(bytes: u64, hosts: usize, block_takes: Duration) -> Chain {
         let member = || ChainProgress {
             stage: Stage::Joining,
@@ -109,27 +103,24 @@ impl Chain {
         }
     }
 
-    /// Whether a host is still in the chain.
     pub fn is_in(&self, index: usize) -> bool {
         self.members[index].stage != Stage::Out
     }
 
-    /// Whether this machine can send the file to the first host.
+    /// Whether this machine can send to the first host.
     pub fn is_fed(&self) -> bool {
         !matches!(self.members[0].stage, Stage::Joining | Stage::Out)
     }
 
-    /// Whether a host was asked to rename the file and has not answered yet.
+    /// Whether a host was asked to rename the file and has not answered.
     pub fn is_finishing(&self, index: usize) -> bool {
         self.members[index].stage == Stage::Finishing
     }
 
-    /// Whether a host has renamed the file.
     pub fn has_landed(&self, index: usize) -> bool {
         self.members[index].stage == Stage::Landed
     }
 
-    /// How many bytes of the file a host has.
     pub fn arrived_bytes(&self, index: usize) -> u64 {
         self.members[index].arrived_bytes
     }
@@ -152,7 +143,7 @@ impl Chain {
         links.filter(have_both_joined).map(Action::HandOn).collect()
     }
 
-    /// A host reports how many bytes of the file it has.
+    /// A host has this many bytes of the file.
     pub fn arrived(&mut self, index: usize, bytes: u64, now: Duration) -> Vec<Action> {
         let member = &mut self.members[index];
         if member.stage == Stage::Receiving && bytes > member.arrived_bytes {
@@ -183,12 +174,10 @@ impl Chain {
         actions
     }
 
-    /// This machine has sent something to the first host.
     pub fn fed(&mut self, now: Duration) {
         self.members[0].progressed = now;
     }
 
-    /// A host has renamed the file.
     pub fn landed(&mut self, index: usize) {
         if self.is_finishing(index) {
             self.members[index].stage = Stage::Landed;
@@ -204,7 +193,7 @@ impl Chain {
         self.break_at(index)
     }
 
-    /// Nothing more arrives from this host on, up to the first one that has the whole file.
+    /// Nothing more arrives from this host on, up to the first that has the whole file.
     pub fn break_at(&mut self, index: usize) -> Vec<Action> {
         // without the first host, nothing confirms what the others have
         let is_unproved = index == 0 && !self.is_confirmed;

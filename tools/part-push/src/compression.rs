@@ -1,34 +1,33 @@
-//! Whether what goes to one host is compressed: as the user wishes, or else by measuring the link
-//! and a sample.
+//! Decides whether what goes to one host is compressed: as the user wishes, or else by measuring
+//! the link and a sample.
 
 use std::time::{Duration, Instant};
 use transfer::content;
 
-/// How many bytes are sent uncompressed first, to measure the link.
+/// Bytes that are sent uncompressed first, to measure the link.
 const PROBE: u64 = 4 << 20;
-/// After how many bytes it is decided again; each interval is twice as long as the one before.
+/// Bytes until the next decision; each interval is twice as long as the one before.
 const FIRST_INTERVAL: u64 = 32 << 20;
 const LONGEST_INTERVAL: u64 = 512 << 20;
-/// On a link with at least this rate, in bytes a second, zstd never pays.
+/// From this rate of the link on, in bytes a second, zstd never pays.
 const FAST_LINK: f64 = 500e6;
-/// The factor by which compressing must reduce the time, because it costs CPU time on both
-/// sides.
+/// Compressing must reduce the time by this factor, because it costs CPU time on both sides.
 const WORTH: f64 = 0.8;
 
 pub struct Compression {
     wish: Option<bool>,
-    /// The measured rate of the link in bytes a second.
+    /// The link's, in bytes a second.
     rate: Option<f64>,
     is_on: bool,
     interval: u64,
-    /// How many bytes are left until it is decided again.
+    /// Bytes until the next decision.
     left: u64,
     /// When the present interval began, and how many bytes had left this machine then.
     begun: (Instant, u64),
 }
 
 impl Compression {
-    /// `wish` is `None` if that is to be decided by measuring.
+    /// If `wish` is `None`, measuring decides.
     pub fn new(wish: Option<bool>) -> Compression {
         Compression {
             wish,
@@ -40,13 +39,12 @@ impl Compression {
         }
     }
 
-    /// What follows may shrink otherwise than what went before, and nothing was sent in between.
+    /// What follows may shrink differently, and nothing was sent in between.
     pub fn begin(&mut self, gone: u64) {
         (self.interval, self.left) = (FIRST_INTERVAL, 0);
         self.begun = (Instant::now(), gone);
     }
 
-    /// Whether the link must be measured before it can be decided.
     pub fn is_unmeasured(&self) -> bool {
         self.wish.is_none() && self.rate.is_none()
     }
@@ -65,13 +63,13 @@ impl Compression {
         }
     }
 
-    /// Whether the next block is compressed, when this many bytes have left this machine.
+    /// Whether to compress the next block, when `gone` bytes have left this machine.
     pub fn pays(&mut self, block: &[u8], gone: u64) -> bool {
         if self.rate.is_none() || self.wish.is_some() {
             return self.wish.unwrap_or(false);
         }
         if self.left < block.len() as u64 {
-            // what waits in buffers on the way is as much as it was when the interval began
+            // buffers on the way hold as much as when the interval began
             if !self.is_on {
                 self.measure(gone);
             }
@@ -85,7 +83,7 @@ impl Compression {
     }
 }
 
-/// Whether compressing pays on a link of this rate in bytes a second, by a sample.
+/// Whether compressing pays at this link rate, in bytes a second, by a sample.
 fn shrinks_enough(sample: &[u8], rate: f64) -> bool {
     if rate >= FAST_LINK || sample.is_empty() {
         return false;

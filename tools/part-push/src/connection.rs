@@ -1,5 +1,5 @@
-//! The connection to a host, and what is known over it: the files that the host has, the partial
-//! files of an earlier push, and the parts that need not be sent.
+//! The connection to a host, and what is known over it: the host's files, the partial files of an
+//! earlier push, and the parts that need not be sent.
 
 use crate::plan::{Delivery, DeliverySource, is_plain_ip_config, is_present, is_sure, partial_key};
 use remote::Body;
@@ -16,39 +16,34 @@ use transfer::parts::Parts;
 use transfer::{content, source, sums};
 use wire::files::{BLOCK, FileEvent, FileRequest, FolderReport, Meta, Receive, Sum};
 
-/// How many names are asked for at once: each has at most 4096 bytes, in one message.
+/// Each name has at most 4096 bytes, and all are in one message.
 const NAMES_AT_ONCE: usize = 200;
 
-/// The connection to a host, and what is known of its files.
 pub struct PushConnection {
-    /// It carries requests and events.
     pub link: HostLink,
     /// What it reported at the beginning.
     pub ready: FolderReport,
-    /// The partial files on the host, by name.
+    /// By name.
     partials: BTreeMap<String, PartsOnHost>,
     /// Deliveries whose destination already has a file.
     occupied: BTreeSet<u32>,
-    /// Deliveries for which something is in the way, and what.
+    /// Deliveries whose destination is blocked, and by what.
     pub in_the_way: BTreeMap<u32, String>,
-    /// Deliveries that a chain left incomplete, with the number of bytes that the progress display
-    /// has counted.
+    /// Deliveries that a chain left incomplete, with the bytes that the progress display has
+    /// counted.
     left_chains: BTreeMap<u32, u64>,
 }
 
-/// The parts of a file that the host has.
 #[derive(Clone, Default)]
 pub struct PartsOnHost {
-    /// The parts.
     pub parts: Parts,
-    /// The checksums of its pieces; `None` if they were compared.
+    /// Of its pieces; `None` if they were compared.
     sums: Option<Vec<Sum>>,
     /// Whether they are in the file that this one will replace.
     pub from_replaced_file: bool,
 }
 
 impl PushConnection {
-    /// Waits until the host is ready.
     pub fn begin(
         session: Session,
         stop: Arc<AtomicUsize>,
@@ -65,7 +60,6 @@ impl PushConnection {
         })
     }
 
-    /// Asks for the directory again.
     pub fn enter(&mut self) -> Result<(), HostFault> {
         self.link.send(FileRequest::Enter);
         self.ready = self.link.ready()?;
@@ -93,8 +87,7 @@ impl PushConnection {
     }
 
     /// The deliveries that are already there completely. `verify` says whether to compare the
-    /// checksums of all files, or of those for which size and time are not enough; if it is `None`,
-    /// none are compared.
+    /// checksums of all files, or only where size and time are not enough; `None` compares none.
     pub fn find_present(
         &mut self,
         deliveries: &[&Delivery],
@@ -123,12 +116,12 @@ impl PushConnection {
         };
         let check: Vec<usize> = (0..deliveries.len()).filter(unsure).collect();
         if verify.is_none() {
-            // a file that is not certain to be the same is sent
+            // what is not certain to be the same is sent
             check.into_iter().for_each(|index| same[index] = false);
             return Ok(same);
         }
-        // large files are compared by pieces, because a file that differs need not be sent whole;
-        // the content of a record is always sent whole
+        // a large file is compared by pieces, because it need not be sent whole if it differs; the
+        // content of a record is always sent whole
         let (large, check): (Vec<usize>, Vec<usize>) = check.into_iter().partition(|index| {
             let delivery = deliveries[*index];
             matches!(delivery.source, DeliverySource::File(_)) && delivery.bytes > BLOCK
@@ -163,7 +156,6 @@ impl PushConnection {
         Ok(kept.from_replaced_file && kept.parts.is_whole(delivery.bytes))
     }
 
-    /// Whether it is known which parts of a file the host has.
     pub fn is_claimed(&self, delivery: &Delivery) -> bool {
         self.partials.contains_key(&partial_key(delivery))
     }
@@ -203,8 +195,8 @@ impl PushConnection {
         Ok(existing)
     }
 
-    /// Takes over the partial files that an earlier push has left on the host. For a file without
-    /// one, equal parts of the file at the destination are used.
+    /// Takes over the partial files of an earlier push. For a file without one, equal parts of the
+    /// file at the destination are used.
     pub fn claim(&mut self, deliveries: &[&Delivery]) -> Result<(), HostFault> {
         for delivery in deliveries {
             let dst = delivery.dst.as_ref();
@@ -241,7 +233,7 @@ impl PushConnection {
         Ok(())
     }
 
-    /// The next event, apart from the failure to write a file that had left a chain by then.
+    /// The next event, except the failure to write a file that had already left a chain.
     fn next_but_landed(&mut self) -> Result<(FileEvent, Vec<u8>), HostFault> {
         loop {
             match self.link.next_event()? {
@@ -251,14 +243,13 @@ impl PushConnection {
         }
     }
 
-    /// Notes that the host has left a chain. Which parts of the file have arrived is asked before
-    /// the rest is sent; the progress display has counted this many bytes.
+    /// Notes that the host has left a chain. What has arrived is asked before the rest is sent; the
+    /// progress display has counted this many bytes.
     pub fn left_chain(&mut self, delivery: &Delivery, counted: u64) {
         self.partials.remove(&partial_key(delivery));
         self.left_chains.insert(delivery.id, counted);
     }
 
-    /// How many bytes of a file have already arrived.
     pub fn partial_bytes(&self, delivery: &Delivery) -> u64 {
         let present = self.partials.get(&partial_key(delivery));
         present
@@ -266,12 +257,11 @@ impl PushConnection {
             .map_or(0, |present| present.parts.bytes())
     }
 
-    /// How many bytes were already reported to the progress display.
     pub fn counted(&self, delivery: &Delivery) -> u64 {
         self.left_chains.get(&delivery.id).copied().unwrap_or(0)
     }
 
-    /// The parts of a file on the host that equal those of the file here. They are compared once.
+    /// The parts on the host that equal those of the file here. They are compared once.
     pub fn resume(&mut self, delivery: &Delivery, source: &File) -> Result<PartsOnHost, HostFault> {
         if self.left_chains.contains_key(&delivery.id) && !self.is_claimed(delivery) {
             self.claim(&[delivery])?;
@@ -304,7 +294,7 @@ fn in_the_way_of(delivery: &Delivery, existing: &Meta) -> Option<String> {
     })
 }
 
-/// Whether what exists on the host is a file of this machine too, and a user's own ip_config.
+/// Whether what exists is the same file here too, and a user's own ip_config.
 fn is_own_ip_config(dst: &Path, existing: &Meta) -> bool {
     let Ok(here) = std::fs::symlink_metadata(dst).map(|here| source::meta(&here)) else {
         return false;
@@ -314,7 +304,7 @@ fn is_own_ip_config(dst: &Path, existing: &Meta) -> bool {
         && std::fs::read_to_string(dst).is_ok_and(|text| !is_plain_ip_config(&text))
 }
 
-/// The checksum of a source, if it can be read.
+/// `None` if the source cannot be read.
 fn sum(source: &DeliverySource) -> Option<Sum> {
     match source {
         DeliverySource::Content(text) => Some(content::sum(text.as_bytes())),

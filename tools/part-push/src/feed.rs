@@ -1,4 +1,4 @@
-//! Where the files that are sent come from, and when they count as changed.
+//! Opens the files that are sent, and finds out whether they have changed.
 
 use crate::plan::{Delivery, DeliverySource};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -34,8 +34,8 @@ impl SourceFile for &Delivery {
         }
     }
 
-    /// Opens the source, which must still be what the record describes. Content from the record
-    /// itself becomes a file in memory.
+    /// The source must still be what the record describes. Content from the record becomes a file
+    /// in memory.
     fn open(&self) -> Result<File, String> {
         let path = match &self.source {
             DeliverySource::File(path) => path,
@@ -87,7 +87,7 @@ impl SourceFile for &Delivery {
     }
 }
 
-/// What is wrong with a source that was read, if it has changed.
+/// What is wrong with a source that changed after it was read.
 pub fn changed(file: &Delivery) -> Option<String> {
     let DeliverySource::File(path) = &file.source else {
         return None;

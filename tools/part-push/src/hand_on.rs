@@ -2,11 +2,11 @@
 //! to the next. One loop serves all hosts of a chain, feeds [`Chain`] with what they report, and
 //! carries out its actions.
 //!
-//! A chain carries a file from its first byte. A host that breaks or delays the chain, and the
-//! hosts behind it, get the rest of the file from here like any other file.
+//! A chain carries a file from its first byte. A host that breaks or delays it, and the hosts
+//! behind, get the rest from here like any other file.
 //!
 //! No host is trusted with the content. Once the whole file was read, this machine sends each host
-//! the checksum over a connection of its own, and a host renames only a file that has it.
+//! the checksum over its own connection, and a host renames only a file that has it.
 
 use crate::blocks::{self, AHEAD};
 use crate::chain::{Action, Chain};
@@ -32,8 +32,8 @@ use transfer::sender::{self, Outlet, SourceFile};
 use transfer::source::{self, SourcePiece};
 use wire::files::{BLOCK, FileEvent, FileFault, FileRequest, FileStep, HandOn, Open, Upstream};
 
-/// How long the loop waits for one host before it checks the others again. A check costs some
-/// system calls for each host, and no other host waits longer than this.
+/// How long the loop waits for one host, and so the longest wait of the others. Each check costs
+/// some system calls for each host.
 const TURN: Duration = Duration::from_millis(20);
 
 /// The hosts that lack each large file which several hosts lack.
@@ -53,14 +53,13 @@ pub fn shared_files<'t, 'a>(targets: &'t [Target<'a>]) -> Vec<Vec<(&'t Target<'a
         .collect()
 }
 
-/// Has hosts pass on to each other the large files that several of them lack.
 pub fn all(targets: &[Target<'_>], context: &PushContext<'_>, reporter: &Reporter) {
     for hosts in shared_files(targets) {
         hand_on(hosts, context, reporter);
     }
 }
 
-/// Has hosts pass on one file, if that sends less from here than they lack together.
+/// Has hosts pass on one file, if less is sent from here than they lack together.
 fn hand_on(hosts: Vec<(&Target<'_>, &Delivery)>, context: &PushContext<'_>, reporter: &Reporter) {
     let (_, delivery) = hosts[0];
     // a fault of the source is reported when the file is sent to each host
@@ -80,9 +79,9 @@ fn hand_on(hosts: Vec<(&Target<'_>, &Delivery)>, context: &PushContext<'_>, repo
         give_back(host);
         None
     };
-    // all hosts compare what they have at the same time
+    // all hosts compare at the same time
     let mut members: Vec<_> = hosts.into_par_iter().filter_map(begin).collect();
-    // hosts at one switch usually have neighbouring addresses, so that the file crosses each link
+    // hosts at one switch usually have neighbouring addresses, so the file crosses each link
     // between switches once
     members.sort_by_key(|host| u32::from(host.target.host.ip.0));
     for chain in members.chunks_mut(usize::from(context.args.jobs)) {
@@ -98,15 +97,14 @@ fn hand_on(hosts: Vec<(&Target<'_>, &Delivery)>, context: &PushContext<'_>, repo
     members.into_par_iter().for_each(give_back);
 }
 
-/// A host that gets a file by a chain.
 struct ChainMember<'t, 'a> {
     target: &'t Target<'a>,
     delivery: &'a Delivery,
-    /// The connection, which is given back at the end.
+    /// Given back at the end.
     connection: PushConnection,
-    /// The port on which its agent listens, and its public key.
+    /// Its agent's port and public key.
     listens: (u16, String),
-    /// How many bytes of the file it lacks.
+    /// In bytes of the file.
     lacks: u64,
     /// The number of the sync that it answers when it has begun the file.
     joins: u64,
@@ -135,7 +133,6 @@ impl<'t, 'a> ChainMember<'t, 'a> {
         })
     }
 
-    /// Finds out how much it lacks.
     fn compare(&mut self, file: &File) {
         match self.connection.resume(self.delivery, file) {
             Ok(kept) => self.lacks -= kept.parts.bytes(),
@@ -143,8 +140,8 @@ impl<'t, 'a> ChainMember<'t, 'a> {
         }
     }
 
-    /// Gives back the connection. If a direct connection broke and the login did not, the host gets
-    /// the file over the login.
+    /// Gives back the connection. If only a direct connection broke, the host gets the file over
+    /// the login.
     fn give_back(mut self, context: &PushContext<'_>, reporter: &Reporter) {
         let link = &mut self.connection.link;
         link.hear_of_chains(false);
@@ -168,9 +165,9 @@ struct Relay<'r, 't, 'a> {
     reporter: &'r Reporter,
     begun: Instant,
     compression: Compression,
-    /// The checksum of the bytes that were read.
+    /// Of the bytes that were read.
     sum: FileSum,
-    /// How many bytes left this machine.
+    /// Bytes that left this machine.
     sent: u64,
     /// The first host that has received other content than was read here.
     refuses: Option<usize>,
@@ -199,8 +196,8 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         }
     }
 
-    /// Serves all hosts until each has the file or has left the chain; returns whether a host has
-    /// got the file from another one.
+    /// Serves all hosts until each has the file or has left the chain; returns whether one got the
+    /// file from another.
     fn run(mut self) -> bool {
         let delivery = self.members[0].delivery;
         let Ok(()) = sender::send(&mut self, &[delivery]);
@@ -232,14 +229,13 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         }
     }
 
-    /// Notes that the connection to a host is broken.
     fn lose(&mut self, index: usize, broken: HostFault) {
         self.members[index].broken = Some(broken);
         let actions = self.chain.lost(index);
         self.act(actions);
     }
 
-    /// Whether more than this many bytes wait to be sent to the first host.
+    /// Whether more than this many bytes wait for the first host.
     fn has_pending(&self, bytes: u64) -> bool {
         self.chain.is_in(0) && self.members[0].connection.link.pending() > bytes
     }
@@ -344,7 +340,6 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         Ok(())
     }
 
-    /// Notes how many bytes a host has.
     fn arrived(&mut self, index: usize, bytes: u64) -> Vec<Action> {
         let member = &self.members[index];
         let before = self.chain.arrived_bytes(index);
@@ -359,7 +354,7 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         actions
     }
 
-    /// Notes that a host does not get the file by this chain.
+    /// The host does not get the file by this chain.
     fn failed(&mut self, index: usize, fault: &FileFault) -> Vec<Action> {
         if self.chain.is_finishing(index) && *fault == FileFault::OtherSum {
             let first = self.refuses.map_or(index, |first| first.min(index));
@@ -411,7 +406,6 @@ impl<'a> Outlet<&'a Delivery> for Relay<'_, '_, 'a> {
         Ok(())
     }
 
-    /// Asks all hosts to begin the file.
     fn open(&mut self, _: &'a Delivery, source: &File) -> Result<Parts, Infallible> {
         let mut upstream = Upstream::Tool;
         for member in &mut *self.members {

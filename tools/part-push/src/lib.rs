@@ -24,7 +24,6 @@ use record::jsonl::Stream;
 use record::{Graph, Host, Workspace};
 use std::path::PathBuf;
 
-/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(args.connect.partial)?;
     args.connect.say_partial("part-push");
@@ -34,7 +33,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     let workspace = workspace.map(PathBuf::from);
     let files = stream.require("part-map")?;
     let deliveries = plan::deliveries(&hosts, &files, workspace.as_deref())?;
-    // there may be 100,000 file records, and the deliveries have what is needed of them
+    // there may be 100,000 file records, and the deliveries have what is needed
     drop(files);
     let base = workspace.unwrap_or_else(|| plan::base(&deliveries));
     let hosts = args.connect.choose(hosts)?;

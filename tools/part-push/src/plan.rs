@@ -11,24 +11,19 @@ use transfer::source::same_time;
 use transfer::{LARGE, SMALL};
 use wire::files::Meta;
 
-/// The delivery of one file to one host.
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// The number of the delivery: 0 to `of` - 1.
+    /// From 0 to `of` - 1.
     pub id: u32,
-    /// The `id` of the host.
     pub host: u32,
     /// The `id` of the file record.
     pub file: u32,
-    /// The source of the bytes.
     pub source: DeliverySource,
     /// The absolute path on the host. The deliveries of one file share `dst` and `source` (Arc),
     /// because there may be a million deliveries.
     pub dst: Arc<Path>,
-    /// Its size.
     pub bytes: u64,
-    /// When the file was changed, in seconds and nanoseconds since 1970; `None` for a file made
-    /// from a record.
+    /// In seconds and nanoseconds since 1970; `None` for a file made from a record.
     pub mtime: Option<(i64, u32)>,
     /// Permission bits.
     pub mode: u32,
@@ -36,16 +31,15 @@ pub struct Delivery {
     pub is_ip_config: bool,
 }
 
-/// The source of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeliverySource {
-    /// A file on this machine.
+    /// On this machine.
     File(Arc<Path>),
     /// The content of the record itself.
     Content(Arc<str>),
-    /// None: an empty directory is made.
+    /// An empty directory is made.
     Folder,
-    /// None: the file must already be there.
+    /// It must already be there.
     MustExist,
 }
 
@@ -56,7 +50,6 @@ impl Numbered for Delivery {
 }
 
 impl Delivery {
-    /// Whether there are bytes to send and to compare.
     pub fn has_bytes(&self) -> bool {
         matches!(
             self.source,
@@ -65,8 +58,7 @@ impl Delivery {
     }
 }
 
-/// The deliveries to these hosts, in the order of hosts and files. All of them must be below the
-/// workspace, if it is known.
+/// In the order of hosts and files. All must be below the workspace, if it is known.
 pub fn deliveries(
     hosts: &[Host],
     files: &[FileCopy],
@@ -99,7 +91,7 @@ pub fn deliveries(
 
 const CREATE_AGAIN: &str = "create the stream again, with part-map";
 
-/// The delivery of a file, still without its number and host.
+/// The delivery still lacks its number and host.
 fn delivery(file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault> {
     let location = || format!("file record {}", file.id);
     let dst: PathBuf = file.destination()?.components().collect();
@@ -131,7 +123,7 @@ fn delivery(file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault
         .fix(CREATE_AGAIN));
     }
     let source = source(file)?;
-    // a part of a second that is missing is unknown, so the time cannot be compared
+    // a missing part of a second is unknown, so the time cannot be compared
     let mtime = file.mtime_s.zip(file.mtime_nsec);
     Ok(Delivery {
         id: 0,
@@ -146,7 +138,6 @@ fn delivery(file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault
     })
 }
 
-/// The source of a file.
 fn source(file: &FileCopy) -> Result<DeliverySource, Fault> {
     let wrong = |problem: &str| {
         Err(Fault::data(format!("file record {}", file.id), problem).fix(CREATE_AGAIN))
@@ -179,8 +170,7 @@ pub fn base(deliveries: &[Delivery]) -> PathBuf {
     })
 }
 
-/// The deliveries of a host that have the same destination as an earlier one, and why they are
-/// refused.
+/// The deliveries of a host whose destination an earlier one has, and why they are refused.
 pub fn twice(deliveries: &[&Delivery]) -> BTreeMap<u32, String> {
     // by their bytes, because comparing paths splits them into components
     let mut taken: HashMap<&[u8], u32> = HashMap::with_capacity(deliveries.len());
@@ -198,7 +188,7 @@ pub fn twice(deliveries: &[&Delivery]) -> BTreeMap<u32, String> {
     refused
 }
 
-/// Whether a file travels in one message with others.
+/// A small file travels in one message with others.
 pub fn is_small(delivery: &Delivery) -> bool {
     delivery.bytes <= SMALL
 }
@@ -216,8 +206,8 @@ pub fn comes_in_parts(delivery: &Delivery) -> bool {
     delivery.has_bytes() && !is_small(delivery)
 }
 
-/// The name under which a host keeps a partial file: the same for the same file and destination.
-/// Its first half is the same for the same destination.
+/// A host's name for a partial file: the same for the same file and destination. Its first half
+/// depends on the destination only.
 pub fn partial_key(delivery: &Delivery) -> String {
     let (seconds, nanos) = delivery.mtime.unwrap_or_default();
     let version = format!("{} {seconds} {nanos}", delivery.bytes);
@@ -228,10 +218,9 @@ pub fn partial_key(delivery: &Delivery) -> String {
     )
 }
 
-/// The leader of each host: the first of the hosts that share its workspace. Each host reports the
-/// hosts of this push whose directories it sees beside its own. Two hosts share a workspace only if
-/// each sees the other's directory, so a host that reports directories which do not exist harms
-/// only itself.
+/// The leader of each host: the first of the hosts that share its workspace. Each host reports
+/// which hosts' directories it sees beside its own. Two hosts share a workspace only if each sees
+/// the other's directory, so a host that reports directories which do not exist harms only itself.
 pub fn leaders(seen: &BTreeMap<u32, BTreeSet<u32>>) -> BTreeMap<u32, u32> {
     let mut leaders = BTreeMap::new();
     for (host, others) in seen {
@@ -243,7 +232,7 @@ pub fn leaders(seen: &BTreeMap<u32, BTreeSet<u32>>) -> BTreeMap<u32, u32> {
     leaders
 }
 
-/// Whether a file is already there, as far as size and time show.
+/// Judges by size and time.
 pub fn is_present(delivery: &Delivery, existing: &Meta) -> bool {
     let same_time = || {
         delivery
@@ -265,8 +254,8 @@ pub fn is_present(delivery: &Delivery, existing: &Meta) -> bool {
     }
 }
 
-/// Whether an ip_config has no more than addresses and ports, as part-map writes it: a user's own
-/// may have comments, names and logins too.
+/// Whether an ip_config has only addresses and ports, as part-map writes it: a user's own may also
+/// have comments, names and logins.
 pub fn is_plain_ip_config(text: &str) -> bool {
     let is_plain = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -281,7 +270,7 @@ pub fn is_plain_ip_config(text: &str) -> bool {
     text.lines().all(is_plain)
 }
 
-/// Whether size and time are enough to be sure: a file made from a record has no time.
+/// Whether size and time are enough: a file made from a record has no time.
 pub fn is_sure(delivery: &Delivery) -> bool {
     !delivery.has_bytes() || delivery.mtime.is_some()
 }

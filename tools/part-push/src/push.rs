@@ -1,5 +1,4 @@
-//! Sends one host the files that it lacks, each without waiting for the confirmation of the one
-//! before.
+//! Sends one host the files that it lacks, without waiting for confirmations in between.
 
 use crate::blocks::{self, AHEAD};
 use crate::compression::Compression;
@@ -19,8 +18,8 @@ use transfer::sender::{self, Outlet, SmallFiles, SourceFile};
 use transfer::source::{self, SourcePiece};
 use wire::files::{Batch, FileEvent, FileFault, FileRequest, FileStep, Open};
 
-/// Sends files to a host, and reports each delivery as soon as the host has confirmed it.
-/// `compress` is `None` if measuring is to decide that.
+/// Reports each delivery as soon as the host has confirmed it. Measuring decides if `compress` is
+/// `None`.
 pub fn push(
     connection: &mut PushConnection,
     deliveries: &[&Delivery],
@@ -37,7 +36,7 @@ pub fn push(
     };
     let sent = push.all(deliveries);
     if sent.is_err() {
-        // the results that the host reported before it was lost count
+        // results that the host reported before it was lost count
         let _ = push.handle_events();
     }
     sent
@@ -46,10 +45,10 @@ pub fn push(
 struct Sending<'a, 'd> {
     connection: &'a mut PushConnection,
     results: &'a TargetResults<'a>,
-    /// The deliveries that the host has not confirmed, by their numbers.
+    /// Unconfirmed deliveries, by number.
     under_way: BTreeMap<u32, UnderWay<'d>>,
     compression: Compression,
-    /// How many bytes of content were queued.
+    /// Bytes of content that were queued.
     sent: u64,
     /// The number of the last sync that the host has answered.
     answered: u64,
@@ -92,11 +91,10 @@ impl<'d> Sending<'_, 'd> {
         self.compression.pays(block, gone)
     }
 
-    /// Begins to measure the link by what is sent from here on.
     fn begin_measuring(&mut self) -> Result<(), HostFault> {
         if self.compression.is_unmeasured() {
-            // otherwise the bytes that wait in pipes, while the host finishes other files, would
-            // seem to arrive at once
+            // otherwise bytes that wait in pipes, while the host finishes other files, would seem
+            // to arrive at once
             self.wait_until_arrived()?;
         }
         let gone = self.sent.saturating_sub(self.connection.link.pending());
@@ -104,7 +102,7 @@ impl<'d> Sending<'_, 'd> {
         Ok(())
     }
 
-    /// Content was queued: waits until little of it is left to send.
+    /// Content was queued: waits until little of it is left.
     fn continue_when_sent(&mut self, bytes: u64) -> Result<(), HostFault> {
         self.sent += bytes;
         self.connection.link.drain(AHEAD)?;
@@ -115,13 +113,11 @@ impl<'d> Sending<'_, 'd> {
         self.handle_events()
     }
 
-    /// Waits until everything that was sent has arrived.
     fn wait_until_arrived(&mut self) -> Result<(), HostFault> {
         let number = self.connection.link.sync();
         self.wait(|push| push.answered >= number)
     }
 
-    /// Handles the events of the host.
     fn handle_events(&mut self) -> Result<(), HostFault> {
         while let Some((event, _)) = self.connection.link.take_event() {
             match event {
@@ -145,7 +141,6 @@ impl<'d> Sending<'_, 'd> {
         Ok(())
     }
 
-    /// Waits until the host has answered enough.
     fn wait(&mut self, enough: impl Fn(&Self) -> bool) -> Result<(), HostFault> {
         loop {
             self.handle_events()?;
@@ -264,7 +259,7 @@ impl<'d> Outlet<&'d Delivery> for Sending<'_, 'd> {
     }
 }
 
-/// Why a file is not there. A checksum that differs usually means that the source has changed.
+/// Why a file is not there. A checksum that differs usually means a changed source.
 pub fn why(delivery: &Delivery, fault: &FileFault) -> String {
     let changed = match fault {
         FileFault::OtherSum | FileFault::NotWhole => feed::changed(delivery),

@@ -10,31 +10,28 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use transfer::fates::Fates;
 
-/// The result of a delivery.
 pub struct Outcome {
-    /// Why the file is not there; `None` if it is.
+    /// Why the file is not there, if it is not.
     pub error: Option<String>,
-    /// How many bytes went over the wire for it.
+    /// Over the wire.
     pub sent_bytes: u64,
     /// From the beginning of its sending to the host's confirmation.
     pub elapsed: Duration,
 }
 
-/// Reports the results of all hosts.
 pub struct Reporter {
     /// The part of reporting that part-pull has too.
     pub copy: copy::CopyReporter,
-    /// The numbers of the files that some host did not get.
+    /// The ids of files that some host did not get.
     pub failed_files: Mutex<BTreeSet<u32>>,
 }
 
 impl Reporter {
-    /// Whether some host did not get the file of a delivery.
+    /// Whether some host did not get the file.
     pub fn has_failed(&self, delivery: &Delivery) -> bool {
         self.failed_files.lock().contains(&delivery.file)
     }
 
-    /// Writes the record of a delivery.
     pub fn record(&self, delivery: &Delivery, skipped: bool, outcome: &Outcome) {
         if outcome.error.is_some() {
             self.failed_files.lock().insert(delivery.file);
@@ -53,7 +50,6 @@ impl Reporter {
         });
     }
 
-    /// Reports the result of a delivery.
     pub fn report(&self, host: &Host, delivery: &Delivery, skipped: bool, outcome: Outcome) {
         self.record(delivery, skipped, &outcome);
         if outcome.error.is_none() {
@@ -66,23 +62,18 @@ impl Reporter {
     }
 }
 
-/// Where the results of one host go.
 pub struct TargetResults<'a> {
-    /// The host.
     pub host: &'a Host,
-    /// The fates of its deliveries.
     pub fates: &'a Fates,
-    /// The reporter of all hosts.
     pub reporter: &'a Reporter,
 }
 
 impl TargetResults<'_> {
-    /// Counts bytes that were sent, or need not be.
+    /// Bytes that were sent, or need not be.
     pub fn moved(&self, bytes: u64) {
         self.reporter.copy.show.moved(self.host, bytes);
     }
 
-    /// A delivery has its result.
     pub fn done(&self, delivery: &Delivery, outcome: Outcome) {
         if self.fates.report(delivery) {
             self.reporter.report(self.host, delivery, false, outcome);

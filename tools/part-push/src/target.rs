@@ -15,42 +15,33 @@ use transfer::fates::{Fate, Fates};
 /// How long a host may take to see what another one wrote to shared storage. An NFS client may
 /// answer from what it knew of files and directories for 60 s: acregmax and acdirmax in nfs(5).
 const SHOWN_AFTER: Duration = Duration::from_secs(60);
-/// The first pause before a host is asked again; each pause is twice as long as the one before it.
+/// The first pause before a host is asked again; each is twice as long as the one before it.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-/// The longest of these pauses.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// A host that receives files.
 pub struct Target<'a> {
-    /// The host.
     pub host: &'a Host,
-    /// The deliveries to it.
     pub deliveries: Vec<&'a Delivery>,
-    /// The fate of each delivery.
     pub fates: Fates,
     /// When the first delivery was sent.
     pub begun: OnceLock<Instant>,
-    /// The state of the host.
     pub state: Mutex<TargetState>,
 }
 
-/// The state of a host.
 #[derive(Default)]
 pub struct TargetState {
-    /// The connection; `None` if the host could not be reached or was given up, for the reason in
-    /// `broken`.
+    /// `None` if the host could not be reached or was given up, as `broken` explains.
     pub connection: Option<PushConnection>,
     /// Why the host was given up.
     pub broken: Option<HostFault>,
-    /// Whether all deliveries have their results, so that a break does no harm.
+    /// All deliveries have their results, so a break does no harm.
     pub complete: bool,
-    /// Whether the break was reported already.
+    /// Whether the break was reported.
     pub reported: bool,
     /// The first of the hosts that share its workspace.
     pub leader: Option<u32>,
 }
 
-/// The result of a delivery for which nothing was sent.
 fn unsent(error: Option<String>) -> Outcome {
     Outcome {
         error,
@@ -60,12 +51,11 @@ fn unsent(error: Option<String>) -> Outcome {
 }
 
 impl<'a> Target<'a> {
-    /// Locks the state of the host.
     pub fn lock(&self) -> MutexGuard<'_, TargetState> {
         self.state.lock()
     }
 
-    /// Does something with the host, unless it was given up; gives it up if its connection breaks.
+    /// Acts on the host unless it was given up; gives it up if its connection breaks.
     pub fn on_connection<T>(
         &self,
         act: impl FnOnce(&mut PushConnection) -> Result<T, HostFault>,
@@ -80,7 +70,6 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Where its results go.
     pub fn results<'r>(&'r self, reporter: &'r Reporter) -> TargetResults<'r> {
         TargetResults {
             host: self.host,
@@ -97,7 +86,6 @@ impl<'a> Target<'a> {
         self.fates.with(&Fate::Lacks, &self.deliveries)
     }
 
-    /// Finds out which files the host lacks.
     pub fn inspect(&self, context: &PushContext<'_>) {
         if self.deliveries.is_empty() {
             return;
@@ -139,8 +127,8 @@ impl<'a> Target<'a> {
         });
     }
 
-    /// Chooses the connection for content, if there is any. Agents with these keys may hand files
-    /// on to the host.
+    /// Chooses the connection for content, if any. Agents with these keys may hand files on to the
+    /// host.
     pub fn choose_route(&self, context: &PushContext<'_>, keys: &[String], reporter: &Reporter) {
         let lacking = self.lacking();
         self.on_connection(|connection| {
@@ -158,7 +146,6 @@ impl<'a> Target<'a> {
         });
     }
 
-    /// Sends it the small files that it lacks.
     pub fn push_small(&self, context: &PushContext<'_>, reporter: &Reporter) {
         self.begun.get_or_init(Instant::now);
         let small: Vec<&Delivery> = self
@@ -171,7 +158,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Sends it the files that it lacks, and writes a record for each delivery, whatever happens.
+    /// Sends the files that it lacks, and writes a record for each delivery, whatever happens.
     pub fn push(&self, context: &PushContext<'_>, reporter: &Reporter) {
         self.begun.get_or_init(Instant::now);
         let was_there = self.lock().connection.is_some();
@@ -192,13 +179,13 @@ impl<'a> Target<'a> {
         self.lock().complete = was_there && self.fates.are_reported();
         let lacking = self.fates.with(&Fate::Lacks, &self.deliveries);
         self.give_up(&lacking, reporter);
-        // the files of others on shared storage come into the same message, so it waits for them
+        // the message covers files that others put on shared storage, so it waits for them
         if self.fates.count(&Fate::Shared) == 0 {
             self.show_end(waits, reporter);
         }
     }
 
-    /// Shows that the host is finished. `has_failed` says whether a file is missing there.
+    /// Shows that the host is finished; with `has_failed`, a file is missing there.
     fn show_end(&self, has_failed: bool, reporter: &Reporter) {
         let took = self.begun.get().map(Instant::elapsed).unwrap_or_default();
         let is_broken = self.lock().broken.is_some();
@@ -206,8 +193,8 @@ impl<'a> Target<'a> {
         show.host(self.host, took, is_broken || has_failed);
     }
 
-    /// Sends deliveries, over a direct connection if there is one. What is missing when that breaks
-    /// goes over the login.
+    /// Sends over a direct connection if there is one. What is missing when that breaks goes over
+    /// the login.
     fn send(
         &self,
         connection: &mut PushConnection,
@@ -230,8 +217,7 @@ impl<'a> Target<'a> {
         send(connection, &missing)
     }
 
-    /// The deliveries that are missing after a connection broke; the results of the others are
-    /// reported.
+    /// The deliveries that are missing after a connection broke; reports the results of the others.
     fn missing(
         &self,
         connection: &mut PushConnection,
@@ -261,8 +247,7 @@ impl<'a> Target<'a> {
         Ok(missing)
     }
 
-    /// If the host was given up, writes a record with the reason for each of these deliveries that
-    /// has no record yet.
+    /// If the host was given up, writes a record with the reason for each delivery that has none.
     pub fn give_up(&self, deliveries: &[&Delivery], reporter: &Reporter) {
         let Some(broken) = self.lock().broken.clone() else {
             return;
@@ -275,7 +260,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Checks that files which another host has put on shared storage are there for this one too.
+    /// Checks that this host sees the files which another has put on shared storage.
     pub fn check_shared(&self, context: &PushContext<'_>, reporter: &Reporter) {
         let mut files = self.fates.with(&Fate::Shared, &self.deliveries);
         if files.is_empty() {
@@ -313,7 +298,6 @@ impl<'a> Target<'a> {
         self.show_end(has_failed, reporter);
     }
 
-    /// Why a file that another host was to put on shared storage is not there.
     fn why_not_shared(&self) -> String {
         let state = self.lock();
         let other = "the host that shares its directory did not get it";

@@ -1,8 +1,8 @@
 //! Waits until no other push holds the workspaces of this one.
 //!
 //! A push holds the workspaces of all its hosts or of none. It waits for one host at a time,
-//! without holding any. When that host is free, it asks all hosts, in an order that is the same for
-//! all pushes, so that one of several pushes gets all of them.
+//! without holding any. When that host is free, it asks all hosts, in an order that all pushes
+//! share, so that one of several pushes gets all of them.
 
 use crate::connection::PushConnection;
 use crate::context::PushContext;
@@ -12,21 +12,20 @@ use record::error::Report;
 use remote::HostFault;
 use std::time::{Duration, Instant};
 
-/// How many hosts to ask at once. Their threads only wait.
+/// Their threads only wait.
 const ASKED_AT_ONCE: usize = 256;
 /// How long to wait for one other push.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long to wait for one host, even if many pushes take turns there or pretend to.
 const LONGEST: Duration = Duration::from_secs(120);
-/// How long to wait before a host is asked again.
+/// Before a host is asked again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Threads for this many hosts.
 pub fn threads(hosts: usize) -> Result<rayon::ThreadPool, Report> {
     remote::threads(hosts.min(ASKED_AT_ONCE))
 }
 
-/// Waits until this push holds all hosts. A host on which another push does not end is given up.
+/// Waits until this push holds all hosts. Gives up a host on which another push does not end.
 pub fn wait(context: &PushContext<'_>, targets: &[Target<'_>]) -> Result<(), Report> {
     let pool = threads(targets.len())?;
     let mut in_order: Vec<&Target<'_>> = targets.iter().collect();
@@ -60,7 +59,7 @@ fn holder(target: &Target<'_>) -> Option<String> {
     target.lock().connection.as_ref()?.ready.busy.clone()
 }
 
-/// Waits until one host is free. If another push does not end there, returns the name of that push.
+/// Waits until one host is free; returns the name of another push that does not end there.
 fn wait_at(context: &PushContext<'_>, target: &Target<'_>) -> Option<String> {
     let begun = Instant::now();
     let (mut before, mut since) = (None, begun);
