@@ -272,7 +272,7 @@ fn profiles_are_counted(stream: &str) {
         // a machine with much else to do ends the last sample late
         let due = number("elapsed_ms") * 40 / 1000;
         let is_near = (due - 5..=due + 1).contains(&(samples + missed));
-        assert!(samples > 0 && due >= 40 && is_near, "{stream}");
+        assert!(samples > 0 && due >= 35 && is_near, "{stream}");
     }
     let threads = trainer["threads"].as_array().unwrap();
     let names: Vec<&Value> = threads.iter().map(|thread| &thread["name"]).collect();
