@@ -31,7 +31,7 @@ use agent::output::EventOutput;
 use agent::signals::block_signals;
 use agent_checks::claim::{self, HeldClaim};
 use agent_supervise::members;
-use host::processes::{ProcessHandle, end_processes, find_below};
+use host::processes::{ProcessHandle, end_processes, find_below, is_outside};
 use host::shm::{self, ShmFile};
 use nix::errno::Errno;
 use nix::libc;
@@ -170,14 +170,17 @@ impl Watcher {
     }
 }
 
+/// Kills what the session has left, except a dgl-reap that a process of the job has called: it
+/// survives to report the end of the job.
 fn end_below() {
     end_processes(Duration::ZERO, &BTreeSet::new(), || {
         // orphans are adopted, so without children there are no descendants
-        if reap_ended() {
-            find_below(std::process::id().cast_signed())
-        } else {
-            Vec::new()
+        if !reap_ended() {
+            return Vec::new();
         }
+        let mut below = find_below(std::process::id().cast_signed());
+        below.retain(|process| !is_outside(process.pid));
+        below
     });
 }
 
