@@ -1,7 +1,7 @@
-//! Collects what a process writes about its own end: whole exceptions, with all lines of their
-//! messages and the chain with its first cause; deaths of native code; the stacks of faulthandler;
-//! errors that loggers mark; and the last lines. It takes one line after the other, and keeps a
-//! bounded amount, because a launcher keeps this for every process of a job.
+//! Collects what a process writes about its own end: whole exceptions, with their messages and the
+//! chain to the first cause; deaths of native code; stacks of faulthandler; errors of loggers; and
+//! the last lines. It keeps a bounded amount, because a launcher has one for every process of a
+//! job.
 
 pub mod marks;
 pub mod syntax;
@@ -13,64 +13,59 @@ use syntax::LineStart;
 
 pub use syntax::Raiser;
 
-/// The limit for the statements of a process: 4,000 processes that write nothing but tracebacks
-/// fill 128 MB.
+/// The limit for a process: 4,000 processes that write only tracebacks fill 128 MB.
 const MAX_BYTES: usize = 32 << 10;
 /// Longer lines are truncated: no known message is longer, but a printed tensor is.
 const MAX_LINE: usize = 1000;
-/// The longest message: torchrun's about the eight processes of a host has 70 lines.
+/// torchrun's message about the eight processes of a host has 70 lines.
 const MAX_MESSAGE_LINES: usize = 80;
-/// A line that arrives later than this does not belong to the message before it.
+/// A line that arrives later does not belong to the message before it.
 const AFTERTHOUGHT_MS: u64 = 2000;
-/// This many of the last lines explain a failure without other evidence.
+/// The last lines explain a failure without other evidence.
 pub const LAST_LINES: usize = 20;
-/// How many of the first errors that a logger has marked are always kept: the first one is often
-/// the cause of all.
+/// How many of a logger's first errors are always kept: the first is often the cause of all.
 const FIRST_ERRORS: usize = 3;
-/// Launchers mark the lines of their children, on a host at most as many as it has GPUs.
+/// Launchers mark the lines of their children, at most as many on a host as it has GPUs.
 const MAX_READERS: usize = 36;
-/// What DGL writes when a client leaves, for whatever reason.
+/// DGL writes this when a client leaves, for whatever reason.
 const LEAVING: &str = "is exiting...";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogLine {
-    /// Its number among all lines of the process.
+    /// Among all lines of the process.
     pub number: u64,
     pub is_stderr: bool,
     pub text: String,
     pub time_ms: u64,
-    /// Whether the end of the job had begun before.
     pub while_ending: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatementKind {
     Raised(Raiser),
-    /// The reason of a death, from native code, the dynamic linker, a shell or the kernel.
+    /// From native code, the dynamic linker, a shell or the kernel.
     Died,
     Stacks,
-    /// An error that a logger has marked, or a line that names an exception without a traceback.
+    /// Marked by a logger, or naming an exception without a traceback.
     Logged,
 }
 
-/// Something that a process says about its end, in one or many lines.
 #[derive(Clone, Debug)]
 pub struct Statement {
     pub kind: StatementKind,
     pub first: LogLine,
-    /// The line that names it: for an exception the last one of a chain, for stacks the first
-    /// frame.
+    /// The line of the last exception of a chain, or of the first frame of stacks.
     pub named: LogLine,
     pub last: LogLine,
-    /// Its messages, each in lines; an exception has its first cause first.
+    /// Each in lines; an exception has its first cause first.
     messages: Vec<Vec<String>>,
-    /// The frames of its first traceback or of the main thread's stack, the innermost first.
+    /// The frames of its first traceback or the main thread's stack, the innermost first.
     pub frames: Vec<String>,
     /// Whether the innermost line of its first traceback exchanges data with another process.
     pub exchanges: bool,
     /// The name that multiprocessing gives the child which wrote it.
     pub child: Option<String>,
-    /// The marks that launchers or libraries put before its lines.
+    /// The marks before its lines.
     pub mark: String,
 }
 
@@ -102,7 +97,7 @@ impl Statement {
         self.cause().first().map_or("", String::as_str)
     }
 
-    /// Whether one of its frames contains these words, such as the name of a file.
+    /// Whether one of its frames contains these words.
     pub fn is_in(&self, words: &str) -> bool {
         self.frames.iter().any(|frame| frame.contains(words))
     }
@@ -124,7 +119,7 @@ impl Statement {
     }
 }
 
-/// Reads the lines of one stream that have the same mark.
+/// The lines of one stream with the same mark.
 #[derive(Clone, Debug)]
 struct MarkedReader {
     is_stderr: bool,
@@ -135,9 +130,8 @@ struct MarkedReader {
     /// The message to which lines are added, or before which a quoted one is put.
     message: usize,
     raiser: Raiser,
-    /// Whether lines of several processes have this mark.
     is_mixed: bool,
-    /// How many tracebacks others have cut, so that their exceptions are still to come.
+    /// Tracebacks that others have cut, so their exceptions are still to come.
     cut: usize,
 }
 
@@ -147,7 +141,7 @@ enum NextLines {
     /// Frames of a traceback, up to the line that names the exception.
     Frames,
     Message,
-    /// Stacks; `taken` if that of this thread is kept, `chosen` if it is the final choice.
+    /// `taken` if this thread's stack is kept, `chosen` if it is the final choice.
     Stacks {
         taken: bool,
         chosen: bool,
@@ -156,16 +150,15 @@ enum NextLines {
 
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
-    /// How many lines the process has written.
     pub count: u64,
     /// How many of the last lines are kept, if more than [`LAST_LINES`].
     lines: usize,
     last_lines: VecDeque<LogLine>,
     /// The last line before the end of the job, once that has begun.
     last: Option<LogLine>,
-    /// The last line that the process has written after its statements.
+    /// The last line after the statements: its number and time.
     continued: Option<(u64, u64)>,
-    /// When the first line arrived after the end of the job had begun.
+    /// When the first line arrived after the end had begun.
     pub ending_ms: Option<u64>,
     statements: Vec<Statement>,
     bytes: usize,
@@ -175,7 +168,7 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// For lines without marks that several processes may have written.
+    /// Several processes may write the lines, which have no marks.
     pub fn mixed(lines: usize) -> Evidence {
         Evidence {
             is_mixed: true,
@@ -187,19 +180,18 @@ impl Evidence {
         self.is_mixed
     }
 
-    /// Counts lines that are no evidence, because [`syntax::EvidenceFinder`] found nothing in them.
+    /// [`syntax::EvidenceFinder`] found nothing in these lines.
     pub fn skip(&mut self, lines: u64) {
         self.count += lines;
         self.continued = Some((self.count, u64::MAX));
     }
 
-    /// Ends all statements: the lines that follow are of another file.
+    /// The lines that follow are of another file.
     pub fn finish_statements(&mut self) {
         let open = self.readers.drain(..).filter_map(|reader| reader.open);
         self.statements.extend(open);
     }
 
-    /// Leaves out the statements that are not wanted.
     pub fn retain(&mut self, is_wanted: impl Fn(&Statement) -> bool) {
         self.finish_statements();
         self.statements.retain(is_wanted);
@@ -280,8 +272,8 @@ impl Evidence {
         Some((self.readers[index].raiser, text[offset..].trim_end()))
     }
 
-    /// Keeps a statement, and drops older ones if there are too many: first all errors of loggers
-    /// but the first few, then the oldest statements.
+    /// Drops older statements if there are too many: first a logger's errors after the first few,
+    /// then the oldest.
     fn keep(&mut self, mut statement: Statement) {
         statement.messages.retain(|message| !message.is_empty());
         self.bytes += statement.bytes();
@@ -327,12 +319,12 @@ impl Evidence {
         }
     }
 
-    /// The stacks that faulthandler wrote of the process and its children, each with the line of
-    /// its innermost frame.
+    /// The stacks of the process and its children, as faulthandler wrote them, each with the line
+    /// of its innermost frame.
     pub fn stacks(&self) -> Vec<(&LogLine, &[String])> {
         let all = self.statements();
-        // if the peers of a process were ended first, it raises an exception because of that, and
-        // is at another line when it is ended itself
+        // a process whose peers were ended first raises an exception because of that, and is at
+        // another line when it is ended
         let is_stack =
             |statement: &&&Statement| !statement.is_raised() && !statement.frames.is_empty();
         let written = all.iter().filter(is_stack);
@@ -344,10 +336,9 @@ impl Evidence {
             .collect()
     }
 
-    /// Whether the process has written other lines after a statement.
     pub fn continued_after(&self, statement: &Statement) -> bool {
         let last = &statement.last;
-        // text has no times, so only the order of its lines is known
+        // text has no times, only an order of lines
         let is_later = |time_ms| time_ms > last.time_ms || last.time_ms == 0;
         self.continued
             .is_some_and(|(number, time_ms)| number > last.number && is_later(time_ms))
@@ -357,9 +348,8 @@ impl Evidence {
 #[derive(Default)]
 struct LineRead {
     closed: Vec<Statement>,
-    /// The exception that the line names.
     named: Option<String>,
-    /// Whether the line belongs to no statement and is not noise.
+    /// It belongs to no statement and is not noise.
     continues: bool,
 }
 
@@ -455,7 +445,7 @@ impl MarkedReader {
         self.message = 0;
     }
 
-    /// Begins a statement with a traceback, or adds the traceback to the chain of the one before.
+    /// Begins a statement, or adds to the chain of the one before.
     fn open_traceback(
         &mut self,
         text: &str,
@@ -498,8 +488,8 @@ impl MarkedReader {
         self.state = NextLines::Frames;
     }
 
-    /// Begins the next member of an exception group. Earlier members precede it, and the group
-    /// itself comes last.
+    /// The next member of an exception group. Earlier members precede it; the group itself comes
+    /// last.
     fn open_member(&mut self) {
         let Some(open) = &mut self.open else { return };
         let is_group = open
@@ -537,7 +527,7 @@ impl MarkedReader {
         if !is_named {
             return;
         }
-        // the position alone identifies an exception class with an unusual name
+        // an exception class with an unusual name is known only by its position
         open.named = line.clone();
         if self.cut > 0 {
             open.frames.clear();
@@ -570,7 +560,6 @@ impl MarkedReader {
             .is_some_and(|open| open.kind == StatementKind::Died)
     }
 
-    /// Begins a statement of a single line; consecutive deaths are one statement.
     fn open_single_line(
         &mut self,
         kind: StatementKind,
@@ -598,8 +587,8 @@ impl MarkedReader {
         self.stack_line(text, line, taken, chosen);
     }
 
-    /// Takes a line of stacks; returns whether it was one. Keeps the stack of the current thread;
-    /// if none is marked as current, the last one, which is the main thread's.
+    /// Whether the line belongs to stacks. Keeps the stack of the current thread, or else the last
+    /// one, which is the main thread's.
     fn stack_line(&mut self, text: &str, line: &LogLine, taken: bool, chosen: bool) -> bool {
         let Some(open) = &mut self.open else {
             return false;
@@ -642,7 +631,7 @@ impl MarkedReader {
     }
 }
 
-/// A line without the sequences that change colours, move the cursor or set titles on a terminal.
+/// Without sequences that change colours, move the cursor or set titles.
 pub fn without_escapes(text: &str) -> Cow<'_, str> {
     let Some((before, rest)) = text.split_once('\x1b') else {
         return Cow::Borrowed(text);

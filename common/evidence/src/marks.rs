@@ -1,16 +1,14 @@
-//! Which process wrote a line that several processes may have written: the marks that launchers,
-//! loggers and libraries put before lines.
+//! Which process wrote a line: the marks that launchers, loggers and libraries put before lines.
 
 use std::borrow::Cow;
 
-/// More prefixes are not learned: a log does not have more kinds of lines with tracebacks.
+/// A log does not have more kinds of lines with tracebacks.
 const MAX_LEARNED: usize = 256;
-/// The longest prefix: host, process id, address and time.
+/// Host, process id, address and time.
 const MAX_PREFIX: usize = 150;
-/// Stands for each digit of a time in a prefix.
 const ANY_DIGIT: u8 = 1;
 
-/// A process, as far as a mark or the name of a file says which one it is.
+/// A process, as far as a mark or the name of a file identifies it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Writer {
     pub rank: Option<u32>,
@@ -19,10 +17,9 @@ pub struct Writer {
     pub place: Option<String>,
 }
 
-/// Takes marks off lines.
 #[derive(Clone, Debug, Default)]
 pub struct LineMarks {
-    /// Prefixes without a known form that were before a line of a traceback.
+    /// Prefixes without a known form, seen before a line of a traceback.
     learned: Vec<Vec<u8>>,
 }
 
@@ -31,7 +28,7 @@ pub struct MarkedLine<'a> {
     /// The marks without times.
     pub mark: Cow<'a, str>,
     pub text: &'a str,
-    /// Whether it shows that its mark is one, so that the traceback began in the line before it.
+    /// Whether it shows that its mark is one: then the traceback began in the line before.
     pub in_traceback: bool,
 }
 
@@ -73,7 +70,7 @@ impl LineMarks {
     }
 }
 
-/// The line after its first mark of a known form, and whether that was a time.
+/// The rest after the first mark of a known form, and whether that was a time.
 fn after_mark(line: &str) -> Option<(&str, bool)> {
     if let Some(rest) = line.strip_prefix('[') {
         let (mark, after) = rest.split_once(']').filter(|(mark, _)| mark.len() < 100)?;
@@ -117,7 +114,7 @@ fn is_pod(mark: &str) -> bool {
     mark.starts_with("pod/")
 }
 
-/// The prefix before a frame of a traceback, if there is one that is not the margin of a group.
+/// The prefix before a traceback's frame, unless it is the margin of a group.
 fn before_frame(text: &str) -> Option<&str> {
     let (prefix, rest) = text.split_once("  File \"")?;
     let is_mark = prefix.len() < MAX_PREFIX
@@ -129,7 +126,7 @@ fn before_frame(text: &str) -> Option<&str> {
     is_mark.then_some(prefix)
 }
 
-/// A prefix in which each digit of a date or a time stands for any digit.
+/// Each digit of a date or a time stands for any digit.
 fn shape(prefix: &str) -> Vec<u8> {
     let is_of_time = |byte: &u8| byte.is_ascii_digit() || b":.,-".contains(byte);
     let mut shape = prefix.as_bytes().to_vec();
@@ -173,13 +170,12 @@ impl Writer {
         }
     }
 
-    /// The process that a mark names.
     pub fn of(mark: &str) -> Writer {
         let after = |key: &str| number(mark.split_once(key)?.1);
         let rank = after("[rank")
             .or_else(|| after("rank: "))
             .or_else(|| after("rank="));
-        // `[1,3]<stderr>` has the number of the program before that of the process
+        // `[1,3]<stderr>`: the number of the program precedes that of the process
         let of_mpi = || number(mark.split_once("]<std")?.0.rsplit_once(',')?.1);
         // `3: ` of `srun --label`
         let of_task = || mark.strip_suffix(": ")?.parse().ok();
@@ -196,7 +192,7 @@ fn number(text: &str) -> Option<u32> {
     text[..digits].parse().ok()
 }
 
-/// The number in `[default3]:` or `[trainer3]:` of torchrun.
+/// `[default3]:` or `[trainer3]:` of torchrun.
 fn local_rank(mark: &str) -> Option<u32> {
     let (role, _) = mark.strip_prefix('[')?.split_once("]:")?;
     let name = role.trim_end_matches(|c: char| c.is_ascii_digit());

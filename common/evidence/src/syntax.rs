@@ -1,14 +1,14 @@
 //! The syntax of errors of Python, torch, C++ and loggers: which lines begin a statement, and what
-//! a single line means.
+//! one line means.
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use std::sync::LazyLock;
 
-/// The end of the line that begins a traceback. `Original` (torch, for an exception of another
-/// process) or `+ Exception Group` may precede it.
+/// Ends the line that begins a traceback. `Original` (torch, for an exception of another process)
+/// or `+ Exception Group` may precede it.
 pub const TRACEBACK: &str = "Traceback (most recent call last):";
-/// The list of all imported extension modules, thousands of characters long, which faulthandler
-/// writes last.
+/// faulthandler ends with this list of all imported extension modules, thousands of characters
+/// long.
 pub const EXTENSION_MODULES: &str = "Extension modules:";
 /// Lines between two tracebacks if the first exception led to the second.
 const LINKS: [&str; 2] = [
@@ -93,7 +93,7 @@ const WARNING: &str = "Warning: ";
 static WORDS: LazyLock<Option<AhoCorasick>> =
     LazyLock::new(|| AhoCorasick::new(DEATHS.iter().chain(&LEVELS).chain([&WARNING])).ok());
 
-/// Finds lines that may be evidence in much text, of which most is none.
+/// Finds lines that may be evidence in much text that is none.
 pub struct EvidenceFinder(Option<AhoCorasick>);
 
 /// A word of each line that begins or names a statement. With more than 64 words, those of
@@ -145,7 +145,6 @@ const EVIDENCE_WORDS: [&str; 43] = [
 ];
 
 impl EvidenceFinder {
-    /// Also finds these words.
     pub fn with(words: &[&str]) -> EvidenceFinder {
         let finder = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostFirst)
@@ -153,14 +152,13 @@ impl EvidenceFinder {
         EvidenceFinder(finder.ok())
     }
 
-    /// The offset of a word that begins or names a statement, or of one of the words given.
     pub fn find(&self, text: &[u8]) -> Option<usize> {
         Some(self.0.as_ref()?.find(text)?.start())
     }
 }
 
 impl LineStart {
-    /// Classifies a line without its marks.
+    /// Takes a line without its marks.
     pub fn of(line: &str) -> Option<LineStart> {
         let begins = |words: &str| line.starts_with(words);
         if line.ends_with(TRACEBACK) {
@@ -199,7 +197,7 @@ impl LineStart {
     }
 }
 
-/// The level of a line of glog or of torch's C++ logger: `[E1126 07:00:00.123 x.cpp:5] …`, `[W
+/// The level in a line of glog or torch's C++ logger: `[E1126 07:00:00.123 x.cpp:5] …`, `[W
 /// socket.cpp:601] …`, `E1126 07:00:00 …`.
 fn glog_level(line: &str) -> Option<char> {
     let (bracket, rest) = match line.strip_prefix('[') {
@@ -226,28 +224,28 @@ pub fn is_link(line: &str) -> bool {
     LINKS.contains(&line)
 }
 
-/// Whether a traceback after this line belongs to the message of the exception before it, as that
-/// of the process which raised it first.
+/// Whether a traceback after this line is quoted by the exception before it, as that of the process
+/// which raised it first.
 pub fn is_quotation(line: &str) -> bool {
     line == "\"\"\"" || line.starts_with("-- Process ") && line.contains("terminated with")
 }
 
-/// Who raised the exception of a traceback, according to the line before it.
+/// Who raised an exception, according to the line before its traceback.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Raiser {
-    /// The main thread; or code that caught the exception and printed it.
+    /// The main thread, or code that caught and printed the exception.
     #[default]
     Main,
-    /// Another thread, which it ended.
+    /// A thread that the exception ended.
     Thread,
-    /// A child process of multiprocessing, which it ended.
+    /// A child of multiprocessing that the exception ended.
     Child,
-    /// Code whose exceptions Python ignores, such as a destructor.
+    /// Python ignores these exceptions, for instance of a destructor.
     Nobody,
 }
 
-/// Whether a line of Python, or the function of a frame, receives data from another process or
-/// sends some: `recv`, `recv_into`, `receive_all`, `readexactly`, `sendall`.
+/// Whether a line of Python, or the function of a frame, exchanges data with another process:
+/// `recv`, `recv_into`, `receive_all`, `readexactly`, `sendall`.
 pub fn exchanges(text: &str) -> bool {
     ["recv", "receive", "readexactly", "sendall"]
         .iter()
@@ -274,9 +272,8 @@ pub fn raiser_line(line: &str) -> Option<Raiser> {
     }
 }
 
-/// Whether a line belongs to the message of an exception before it, if other processes may have
-/// written it: the message is not complete, or the line has a form that torch and CUDA give to
-/// further lines.
+/// Whether a line belongs to the exception before it where several processes write: the message is
+/// incomplete, or the line has a form of torch's and CUDA's further lines.
 pub fn continues(before: &str, line: &str) -> bool {
     const FURTHER: [&str; 12] = [
         "CUDA kernel errors",
@@ -300,15 +297,14 @@ pub fn continues(before: &str, line: &str) -> bool {
         || FURTHER.iter().any(|words| line.starts_with(words))
 }
 
-/// A line of an exception group without its margin; `None` if it has no margin.
+/// `None` if the line has no margin of an exception group.
 pub fn without_margin(line: &str) -> Option<&str> {
     let rest = line.trim_start().strip_prefix(['|', '+'])?;
     let rest = rest.strip_prefix(' ').unwrap_or(rest);
     (line.starts_with(' ')).then_some(rest)
 }
 
-/// Whether a line has the form of an exception: `ValueError: no`, `my.Odd`. The class precedes the
-/// colon, if there is one.
+/// `ValueError: no`, `my.Odd`. The class precedes the colon, if there is one.
 pub fn has_class(line: &str) -> bool {
     let class = line.split(':').next().unwrap_or_default();
     let is_name = |part: &str| {
@@ -321,7 +317,7 @@ pub fn has_class(line: &str) -> bool {
         .all(|part| is_name(part) || part == "<locals>")
 }
 
-/// Whether a line names an exception whose class has a typical name.
+/// The class has a typical name.
 pub fn is_exception(line: &str) -> bool {
     let class = line.split(':').next().unwrap_or_default();
     let ends = [
@@ -335,8 +331,8 @@ pub fn is_exception(line: &str) -> bool {
     ends.iter().any(|end| class.ends_with(end)) && has_class(line)
 }
 
-/// Converts `  File "/srv/train.py", line 97 in train` to `train (train.py:97)`. A file in a
-/// package keeps its directory: `backward (torch/_tensor.py:488)`.
+/// Turns `  File "/srv/train.py", line 97 in train` into `train (train.py:97)`. A file in a package
+/// keeps its directory: `backward (torch/_tensor.py:488)`.
 pub fn frame(line: &str) -> Option<String> {
     let (path, rest) = line.trim_start().strip_prefix("File \"")?.split_once('"')?;
     let (number, function) = rest.strip_prefix(", line ")?.split_once(" in ")?;
@@ -345,14 +341,12 @@ pub fn frame(line: &str) -> Option<String> {
     Some(format!("{function} ({}:{number})", short(path)))
 }
 
-/// Whether a frame is module-level code. It is the outermost frame of a main thread that runs its
-/// script.
+/// Module-level code is the outermost frame of a main thread that runs its script.
 pub fn is_module(frame: &str) -> bool {
     frame.starts_with("<module> (")
 }
 
-/// The path below the directory in which Python searches for packages; otherwise the name of the
-/// file.
+/// The path below the directory in which Python searches for packages; otherwise the file name.
 fn short(path: &str) -> &str {
     let below = |folder: &str| Some(path.rsplit_once(folder)?.1);
     let library = || {

@@ -36,7 +36,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Milliseconds since data was last sent or received; `None` if none ever was.
+    /// `None` if no data was ever sent or received.
     pub fn since_moved_ms(&self) -> Option<u32> {
         self.since_sent_ms
             .into_iter()

@@ -1,11 +1,11 @@
-//! Lists of processors as the kernel, taskset(1) and process records write them: `0-3,8`.
+//! Lists of processors, as the kernel, taskset(1) and process records write them: `0-3,8`.
 
 use std::collections::BTreeSet;
 
-/// More processors than a Linux kernel can be built for; a larger number is a mistake.
+/// More than a Linux kernel can be built for.
 const MOST: u32 = 8192;
 
-/// Parses a list; `None` if the text is not one, or if it is empty.
+/// `None` if the text is no list, or empty.
 pub fn parse(text: &str) -> Option<BTreeSet<u32>> {
     let range = |word: &str| {
         let (first, last) = word.split_once('-').unwrap_or((word, word));
@@ -16,7 +16,6 @@ pub fn parse(text: &str) -> Option<BTreeSet<u32>> {
     ranges.map(|ranges| ranges.into_iter().flatten().collect())
 }
 
-/// Formats a list, with ranges for consecutive numbers.
 pub fn list(cpus: impl IntoIterator<Item = u32>) -> String {
     let cpus: BTreeSet<u32> = cpus.into_iter().collect();
     let mut ranges: Vec<(u32, u32)> = Vec::new();

@@ -1,5 +1,5 @@
-//! Text that JSON cannot hold: paths, words and values that are not UTF-8 are in base64, in a field
-//! of their own.
+//! Base64 in a field of its own for text that JSON cannot hold: paths, words and values that are
+//! not UTF-8.
 
 use crate::error::Fault;
 use base64::Engine as _;
@@ -12,7 +12,7 @@ pub(crate) fn encode(text: &OsStr) -> String {
     BASE64.encode(text.as_bytes())
 }
 
-/// A path as its two fields: as text, or in base64 if it is not UTF-8.
+/// The path as text, or in base64 if it is not UTF-8.
 pub fn path_fields(path: &Path) -> (Option<String>, Option<String>) {
     match path.to_str() {
         Some(text) => (Some(text.to_owned()), None),
@@ -30,7 +30,7 @@ pub(crate) fn unbase64(record: &str, field: &str, text: &str) -> Result<OsString
     Ok(OsString::from_vec(bytes))
 }
 
-/// The fault of a record that tools do not write, so it must have been edited.
+/// Tools do not write such a record, so it was edited.
 pub(crate) fn edited(location: impl Into<String>, problem: impl Into<String>) -> Fault {
     Fault::data(location, problem)
         .fix("correct what was edited, as dgl-tools-records(5) has it, or create the stream again")

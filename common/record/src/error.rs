@@ -1,8 +1,8 @@
-//! Faults and reports. A fault knows its location and its fix, and is created where both are known;
-//! a report holds all faults that were found at once.
+//! Faults and reports. A fault knows its location and its fix; a report holds all faults that were
+//! found at once.
 //!
-//! A problem may quote hosts, files and other programs. This module makes that text harmless for a
-//! terminal when it prints a fault; records keep it unchanged.
+//! A problem may quote hosts, files and other programs. Printing makes that text harmless for a
+//! terminal; records keep it unchanged.
 
 use crate::exit::Exit;
 use crate::term::{self, plain};
@@ -74,7 +74,6 @@ impl Fault {
         }
     }
 
-    /// Suggests a similar path for a missing one.
     pub fn did_you_mean(mut self, missing: &Path) -> Fault {
         if let Some(meant) = similar::path(missing) {
             self.problem += &format!("; did you mean {}?", meant.display());
@@ -111,15 +110,13 @@ impl fmt::Display for Fault {
     }
 }
 
-/// All faults that were found. Those beyond [`Report::SHOWN`] are counted but not shown: the same
-/// line for 500 hosts helps no reader.
+/// Faults beyond [`Report::SHOWN`] are only counted: the same line for 500 hosts helps no reader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report(pub Vec<Fault>);
 
 impl Report {
     const SHOWN: usize = 40;
 
-    /// `Err(self)` if there is any fault.
     pub fn check(self) -> Result<(), Report> {
         if self.0.is_empty() { Ok(()) } else { Err(self) }
     }
@@ -132,12 +129,12 @@ impl Report {
         self.0.extend(other.0);
     }
 
-    /// Takes the value out of a result, or keeps its faults and returns `None`.
+    /// Takes the value, or keeps the faults.
     pub fn keep<T>(&mut self, result: Result<T, impl Into<Report>>) -> Option<T> {
         result.map_err(|faults| self.extend(faults.into())).ok()
     }
 
-    /// The values of all results, or the faults of all that failed.
+    /// All values, or the faults of all that failed.
     pub fn collect<T>(
         results: impl IntoIterator<Item = Result<T, impl Into<Report>>>,
     ) -> Result<Vec<T>, Report> {
@@ -149,7 +146,7 @@ impl Report {
         report.check().map(|()| values)
     }
 
-    /// The faults of a file that was read in place of stdin.
+    /// For a file that was read in place of stdin.
     pub fn in_file(mut self, name: &str) -> Report {
         for fault in &mut self.0 {
             fault.location = fault.location.replacen("stdin", name, 1);
@@ -163,13 +160,12 @@ impl Report {
             .fold(Exit::Done, |exit, fault| exit.worst(fault.exit))
     }
 
-    /// The faults that a record has; it has no more than are shown.
+    /// A record has no more faults than are shown.
     pub fn recorded(&self) -> Vec<Fault> {
         self.0.iter().take(Report::SHOWN).cloned().collect()
     }
 
-    /// Writes the report to stderr in one piece, because all stages of a pipeline write there at
-    /// once.
+    /// In one piece, because all stages of a pipeline write to stderr at once.
     pub fn print(&self, tool: &str) {
         let lines = self.lines(tool);
         if !lines.is_empty() {
@@ -177,8 +173,8 @@ impl Report {
         }
     }
 
-    /// The lines for people. A fix that several faults share is printed once, after the last of
-    /// them. On a terminal it is wrapped between words.
+    /// A fix that several faults share is printed once, after the last of them. On a terminal it is
+    /// wrapped.
     pub fn lines(&self, tool: &str) -> Vec<String> {
         let mut by_fix: IndexMap<(Option<&str>, usize), Vec<&Fault>> = IndexMap::new();
         for (index, fault) in self.0.iter().enumerate() {
@@ -215,11 +211,11 @@ impl Report {
     }
 }
 
-/// The variable with the name of the script that made the pipeline. That script has other options
-/// than the tools, so an option in a fix may be unknown to it.
+/// Names the script that made the pipeline. Its options differ from the tools', so it may not know
+/// an option in a fix.
 pub const WRAPPER: &str = "DGL_TOOLS_WRAPPER";
 
-/// A fix below its problem. Some are commands, one on each line.
+/// Some fixes are commands, one on each line.
 fn fix_line(fix: &str, columns: Option<usize>) -> String {
     let mut lines = fix.split('\n').map(plain);
     let first = format!("  fix: {}", lines.next().unwrap_or_default());

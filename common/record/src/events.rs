@@ -132,7 +132,6 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The summary of a tool that only asks hosts.
     pub fn of_questions(tool: &str, exit: Exit, elapsed_ms: u64, job: Option<String>) -> Summary {
         let cause = match exit {
             Exit::Done => None,
@@ -197,7 +196,7 @@ pub struct FirstFailure {
 }
 
 impl FirstFailure {
-    /// What happened to the process or host, in words that follow its name.
+    /// Follows the name of the process or host.
     pub fn words(&self) -> String {
         match &self.error {
             Some(error) => error.clone(),

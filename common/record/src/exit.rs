@@ -1,5 +1,4 @@
-//! How tools end, with the exit statuses that dgl-tools(7) lists, and how the processes of a job
-//! end.
+//! How tools end, with the exit statuses of dgl-tools(7), and how the processes of a job end.
 
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -7,12 +6,11 @@ use std::borrow::Cow;
 use std::fmt;
 use std::process::ExitCode;
 
-/// How a tool ends; each has one exit status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exit {
     #[default]
     Done,
-    /// An item failed: a file, a process, a host that was reached.
+    /// A file, a process or a reached host failed.
     ItemFailed,
     Usage,
     /// The input is wrong: a file's content, a record, a failed earlier stage. `EX_DATAERR` of
@@ -29,7 +27,6 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The number that the shell sees.
     pub fn code(self) -> u8 {
         match self {
             Exit::Done => 0,
@@ -107,14 +104,13 @@ impl ProcessEnd {
         self.code == Some(0)
     }
 
-    /// Whether it has done its work. A process that dgl-reap asked to end has not, even if it exits
-    /// with 0.
+    /// A process that dgl-reap asked to end has not done its work, even if it exits with 0.
     pub fn is_complete(&self) -> bool {
         self.is_success() && !self.reaped
     }
 
-    /// The exit status as shells report it: 128 + n for signal n. A process that exited with 0
-    /// because of dgl-reap counts as ended by TERM.
+    /// As shells report it: 128 + n for signal n. Exiting with 0 because of dgl-reap counts as
+    /// TERM.
     pub fn shell_code(&self) -> u8 {
         match (self.signal, self.code) {
             (Some(signal), _) => signal.shell_code(),
@@ -125,7 +121,7 @@ impl ProcessEnd {
 }
 
 impl fmt::Display for ProcessEnd {
-    /// In words that follow the name of the process.
+    /// Follows the name of the process.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.signal {
             Some(signal) if self.oom => {
@@ -150,7 +146,7 @@ impl fmt::Display for ProcessEnd {
     }
 }
 
-/// A signal; records have its name without SIG: `KILL` for 9.
+/// Records have its name without SIG: `KILL` for 9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SignalNumber(pub i32);
@@ -162,7 +158,7 @@ impl SignalNumber {
     pub const KILL: SignalNumber = SignalNumber(9);
     pub const TERM: SignalNumber = SignalNumber(15);
 
-    /// Its name without SIG. Real-time signals have none, but their number.
+    /// Its name without SIG; the number of a real-time signal.
     pub fn name(self) -> Cow<'static, str> {
         match nix::sys::signal::Signal::try_from(self.0) {
             Ok(signal) => signal.as_str().trim_start_matches("SIG").into(),
@@ -176,7 +172,7 @@ impl SignalNumber {
             .find(|signal| signal.name() == name)
     }
 
-    /// The exit status of a process that it ended, as shells report it.
+    /// As shells report it.
     fn shell_code(self) -> u8 {
         128u8.saturating_add(u8::try_from(self.0).unwrap_or(u8::MAX))
     }

@@ -9,8 +9,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// The beginning of the names of part-push's own files on a host. Files that it copies must not
-/// have such names: they would be taken for a lock, or remain after an interrupted push.
+/// Begins the names of part-push's own files on a host. Files with such names are not copied: they
+/// would be taken for a lock, or remain after an interrupted push.
 pub const RESERVED: &str = ".part-push.";
 
 /// The partitioned graph and its location on the hosts.
@@ -82,7 +82,7 @@ impl FileCopy {
         Ok(self.destination()?.as_os_str().as_bytes().ends_with(b"/"))
     }
 
-    /// The path on this machine; `None` for a file made from `content`.
+    /// `None` for a file made from `content`.
     pub fn source(&self) -> Result<Option<PathBuf>, Fault> {
         self.path_of("src", &self.src, &self.src_b64)
     }
@@ -115,7 +115,6 @@ impl FileCopy {
     }
 }
 
-/// Whether a path on a host contains a name of part-push's own files.
 pub fn is_reserved(path: &Path) -> bool {
     path.iter()
         .any(|name| name.as_bytes().starts_with(RESERVED.as_bytes()))
@@ -126,17 +125,15 @@ pub fn is_reserved(path: &Path) -> bool {
 pub struct LocalFile {
     pub path: PathBuf,
     pub bytes: u64,
-    /// When the file was last changed, in seconds since 1970.
+    /// In seconds since 1970.
     pub mtime_s: i64,
-    /// The nanoseconds of that time.
     pub mtime_nsec: u32,
     pub mode: u32,
-    /// Device and inode, which identify the file under any name.
+    /// Device and inode: the file under any name.
     pub identity: (u64, u64),
 }
 
 impl LocalFile {
-    /// The file at an absolute path, which has these attributes.
     pub fn of(path: PathBuf, meta: &Metadata) -> LocalFile {
         LocalFile {
             path,
@@ -148,7 +145,6 @@ impl LocalFile {
         }
     }
 
-    /// A file record with this file as its source.
     pub fn record(&self) -> FileCopy {
         let (src, src_b64) = path_fields(&self.path);
         FileCopy {

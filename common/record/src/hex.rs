@@ -4,7 +4,7 @@ pub fn encode(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads two digits a byte; `None` if there is anything else.
+/// Two digits a byte; `None` for anything else.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     let (digits, []) = text.as_bytes().as_chunks::<2>() else {
         return None;

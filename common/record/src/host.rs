@@ -1,4 +1,4 @@
-//! A host of the job, and the facts that host-probe finds about it.
+//! A host of the job, and what host-probe finds about it.
 
 use crate::error::Fault;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -53,7 +53,7 @@ pub enum Connect {
     Ssh,
 }
 
-/// The remaining fields of a record without `type`, which is not a field of the host.
+/// Without `type`, which is not a field of the host.
 fn unknown_fields<'de, D: Deserializer<'de>>(fields: D) -> Result<Map<String, Value>, D::Error> {
     let mut unknown = Map::deserialize(fields)?;
     unknown.shift_remove("type");
@@ -61,17 +61,16 @@ fn unknown_fields<'de, D: Deserializer<'de>>(fields: D) -> Result<Map<String, Va
 }
 
 impl Host {
-    /// The name by which ssh reaches the host: `login`, else `name`, else `ip`.
+    /// The name for ssh: `login`, else `name`, else `ip`.
     pub fn target(&self) -> String {
         self.login.clone().unwrap_or_else(|| self.name_or_ip())
     }
 
-    /// The name of the host, or its address if it has none.
     pub fn name_or_ip(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.ip.to_string())
     }
 
-    /// The host in messages: `host 2 (10.0.0.7)`.
+    /// `host 2 (10.0.0.7)`.
     pub fn location(&self) -> String {
         match &self.name {
             Some(name) => format!("host {} ({name}, {})", self.id, self.ip),
@@ -80,24 +79,23 @@ impl Host {
     }
 }
 
-/// The host with this number, in the order of numbers that a stream gives hosts.
+/// Hosts are in the order of their numbers.
 pub fn host_of(hosts: &[Host], id: u32) -> Option<&Host> {
     let index = hosts.binary_search_by_key(&id, |host| host.id).ok()?;
     Some(&hosts[index])
 }
 
-/// The host with this number in messages, even if its record is missing.
+/// For messages, even if the host's record is missing.
 pub fn location_of(hosts: &[Host], id: u32) -> String {
     host_of(hosts, id).map_or_else(|| format!("host {id}"), Host::location)
 }
 
-/// DGL's default port for the first graph server of a host.
+/// DGL's default for the first graph server of a host.
 pub const DEFAULT_PORT: u16 = 30050;
-/// The ports for programs: those that host-probe tries, and that a plan uses if host-probe did not
-/// report free ones. The first is the default of torch's rendezvous.
+/// The ports that host-probe tries, and that a plan uses if it reports no free ones. The first is
+/// the default of torch's rendezvous.
 pub const PROGRAM_PORTS: RangeInclusive<u16> = 29500..=29599;
 
-/// Why this number of partitions cannot give each host `per_host`.
 pub fn unequal_parts(parts: u64, hosts: usize, per_host: u32) -> Option<String> {
     let needed = hosts as u64 * u64::from(per_host);
     let reason = match per_host {
@@ -107,7 +105,6 @@ pub fn unequal_parts(parts: u64, hosts: usize, per_host: u32) -> Option<String> 
     (parts != needed).then(|| format!("{parts} partitions for {hosts} hosts; {reason}"))
 }
 
-/// The ip_config that DGL reads, a line for each host.
 pub fn ip_config(hosts: &[Host]) -> String {
     hosts
         .iter()
@@ -115,13 +112,12 @@ pub fn ip_config(hosts: &[Host]) -> String {
         .collect()
 }
 
-/// A line of an ip_config.
 pub fn ip_config_line(ip: Ipv4Addr, port: u16) -> String {
     format!("{ip} {port}\n")
 }
 
-/// Expands `~/x` by the hosts' home, which must be the same on all of them, because the workspace
-/// is. `location` has the path, for messages.
+/// Expands `~/x` by the hosts' home, which must be the same on all, because the workspace is.
+/// `location` has the path, for messages.
 pub fn at_home(location: &str, path: &str, hosts: &[Host]) -> Result<String, Fault> {
     let below = match path.strip_prefix('~') {
         Some(below) if below.is_empty() || below.starts_with('/') => below,
@@ -232,7 +228,6 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// The main memory in bytes that a job can use there.
     pub fn usable_mem_bytes(&self) -> Option<u64> {
         let limit = self.mem_limit_bytes.unwrap_or(u64::MAX);
         self.mem_bytes.map(|bytes| bytes.min(limit))
@@ -260,7 +255,7 @@ pub struct GpuCard {
     pub users: Vec<GpuUser>,
 }
 
-/// Whether a GPU is not divided; serde passes a reference.
+/// serde passes a reference.
 fn is_whole(parts: &u32) -> bool {
     *parts == 0
 }

@@ -1,7 +1,7 @@
-//! The stream: JSON lines in, JSON lines out, and the rules that make a pipeline of tools safe in a
-//! plain `sh`.
+//! The stream: JSON lines in and out, and the rules that make a pipeline of tools safe in a plain
+//! `sh`.
 //!
-//! 1. A tool copies every input line to its output byte for byte and adds its own lines. host-probe
+//! 1. A tool copies every input line to its output byte for byte and adds its own. host-probe
 //!    replaces the host records, part-push the pushed records.
 //! 2. A record with `id` and `of` belongs to the set of its type: ids 0..of-1, each once, in any
 //!    order. Every set must be complete and no record may have `"ok":false`, even if the tool does
@@ -9,13 +9,11 @@
 //!    same reason an empty input is a failure. A terminal as input is a usage error.
 //! 3. With `--partial` and `--host` (tools that act) sets may have holes, and a record that is not
 //!    `ok` counts as one.
-//! 4. A record that names a host names one of the set of host records.
+//! 4. A record that names a host names one of the host records.
 //! 5. A tool reads its input to the end before it does anything.
 //!
-//! A value that spans several lines, as `jq .` prints it, is accepted and passed on as one line.
-//! Windows line ends are white space.
-//!
-//! Faults are found as lines arrive. Memory holds the text and 40 bytes for each line.
+//! A value that spans several lines, as `jq .` prints it, is passed on as one line. Windows line
+//! ends are white space. Memory holds the text and 40 bytes for each line.
 
 use crate::encoded::edited;
 use crate::error::{Fault, Report};
@@ -28,8 +26,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 
-/// A record may hold the config of a graph with thousands of partitions (some 600 bytes each), but
-/// must not fill the memory.
+/// Room for the config of a graph with thousands of partitions (some 600 bytes each).
 const MAX_LINE: usize = 64 << 20;
 /// More than a job of 10,000 hosts with 100 processes each needs.
 pub const MAX_SET: u32 = 4_000_000;
@@ -40,24 +37,22 @@ const MAX_FAULTS: usize = 10;
 
 #[derive(Default)]
 pub struct Stream {
-    /// The lines one after another, each with its end. A separate allocation for each would double
-    /// the memory.
+    /// The lines with their ends. A separate allocation for each would double the memory.
     text: Vec<u8>,
     lines: Vec<StreamLine>,
 }
 
-/// The position of a line in the stream, and the fields of it that are needed again.
+/// A line's position, and the fields of it that are needed again.
 struct StreamLine {
     begin: usize,
-    /// A record has at most [`MAX_LINE`] bytes.
     length: u32,
-    /// The type of the record; empty if no tool knows it.
+    /// Empty if no tool knows it.
     r#type: &'static str,
     id: Option<u32>,
     ok: Option<bool>,
 }
 
-/// The fields that all records share. They are parsed first, then the record itself.
+/// The fields that all records share, parsed before the record itself.
 #[derive(Deserialize, Default)]
 pub struct Head {
     pub r#type: String,
@@ -86,12 +81,12 @@ impl Head {
 }
 
 impl Stream {
-    /// Reads stdin to its end and checks the rules. `partial` allows sets with holes.
+    /// Reads stdin to its end and checks the rules. `partial` allows holes.
     pub fn from_stdin(partial: bool) -> Result<Stream, Report> {
         Stream::read(stdin()?, partial)
     }
 
-    /// Reads the input to its end and checks the rules. `partial` allows sets with holes.
+    /// Like [`Stream::from_stdin`], but reads any input.
     pub fn read(input: impl Read, partial: bool) -> Result<Stream, Report> {
         let mut stream = Stream::default();
         let at_cut = &|number| Err(cut(number));
@@ -103,8 +98,7 @@ impl Stream {
         hosts.check().map(|()| stream)
     }
 
-    /// Like [`Stream::read`]; `at_cut` decides about an incomplete last line, by its number, and
-    /// `take` gets each line.
+    /// Like [`Stream::read`]; `at_cut` decides about an incomplete last line, by its number.
     pub fn read_lines(
         input: impl Read,
         partial: bool,
@@ -157,7 +151,7 @@ impl Stream {
         &self.text[line.begin..][..line.length as usize]
     }
 
-    /// All records of a type by their ids, without those with `"ok":false`.
+    /// The records of a type by id, without those with `"ok":false`.
     pub fn all<T: Record>(&self) -> Result<Vec<T>, Report> {
         self.set_of(|line| line.ok != Some(false))
     }
@@ -174,7 +168,7 @@ impl Stream {
         Ok(records.into_iter().map(|(_, record)| record).collect())
     }
 
-    /// All records of these types in input order, as `parse` reads the text of each.
+    /// In input order, as `parse` reads the text of each.
     pub fn in_order<T>(
         &self,
         types: &[&str],
@@ -184,8 +178,7 @@ impl Stream {
         Ok(records.into_iter().map(|(_, record)| record).collect())
     }
 
-    /// The wanted records with their ids, in input order. `wanted` gets each line and its position,
-    /// `parse` the type and the text of a wanted one.
+    /// The wanted records with their ids, in input order. `parse` gets the type and the text.
     fn parse<T>(
         &self,
         wanted: impl Fn(usize, &StreamLine) -> bool,
@@ -217,8 +210,7 @@ impl Stream {
         Ok(records)
     }
 
-    /// All records of a type of which at least one must be present. `from` names the tool that
-    /// writes them.
+    /// At least one record of a type. `from` names the tool that writes them.
     pub fn require<T: Record>(&self, from: &str) -> Result<Vec<T>, Report> {
         let records = self.all()?;
         if records.is_empty() {
@@ -230,7 +222,7 @@ impl Stream {
         Ok(records)
     }
 
-    /// The only record of a type; `None` if there is none, a fault if there are several.
+    /// `None` if there is no record of the type, a fault if there are several.
     pub fn one<T: Record>(&self) -> Result<Option<T>, Report> {
         let mut records = self.all()?;
         match records.len() {
@@ -244,9 +236,8 @@ impl Stream {
         }
     }
 
-    /// How the last job in the stream ended: the last summary that is not from a tool that only
-    /// asks hosts. Those tools do not name themselves in 0.2.0, but write their answers right
-    /// before the summary.
+    /// The last summary of a job. Tools that only ask hosts write summaries too; in 0.2.0 they do
+    /// not name themselves, but write their answers right before the summary.
     pub fn end(&self) -> Result<Option<Summary>, Report> {
         let answers = [Stack::TYPE, Found::TYPE, Reaped::TYPE];
         let is_of_job = |position: usize, line: &StreamLine| {
@@ -260,12 +251,11 @@ impl Stream {
         Ok(ends.pop().map(|(_, summary)| summary))
     }
 
-    /// Whether the input has a record of a type, whatever its content.
     pub fn has<T: Record>(&self) -> bool {
         self.lines.iter().any(|line| line.r#type == T::TYPE)
     }
 
-    /// All lines unchanged, except for the records of one type, and for those of these hosts.
+    /// All lines unchanged, without the records of one type, and with these host records instead.
     pub fn bytes_but(&self, left_out: &str, changed: &[Host]) -> Vec<u8> {
         let lines = self
             .lines
@@ -282,8 +272,7 @@ impl Stream {
         all
     }
 
-    /// Every line unchanged and without its end, with the id if it is a host record that is not
-    /// marked as failed.
+    /// Every line without its end, with the id of a host record that is not marked as failed.
     pub fn lines(&self) -> impl Iterator<Item = (&[u8], Option<u32>)> {
         let host = |line: &StreamLine| {
             line.id
@@ -316,27 +305,26 @@ const WHOLE: &str = "run the stage before again to its end, for all hosts (witho
     without a filter; only tools that reach hosts accept a part, with --partial";
 const PIPE: &str = "a record is a JSON object with a \"type\"; only records may go into the pipe";
 
-/// Checks the rules of the stream on each line as it arrives, so that a line that breaks them is
-/// refused before the end.
+/// Checks each line as it arrives, so that a wrong one is refused before the end.
 struct StreamRules {
     partial: bool,
     report: Report,
-    /// The first record that says that an earlier stage failed, and how many say so.
+    /// The first record of a failed stage, and how many say so.
     failed: Option<String>,
     failed_count: u64,
     sets: BTreeMap<String, Set>,
 }
 
 impl StreamRules {
-    /// `Err` if later lines cannot make it valid, or if there are too many faults already.
+    /// `Err` if later lines cannot make it valid, or at [`MAX_FAULTS`].
     fn follow(&mut self, head: &Head, text: &[u8]) -> Result<(), Report> {
         if head.r#type == Graph::TYPE
             && let Ok(Graph {
                 files: of @ 1.., ..
             }) = serde_json::from_slice(text)
         {
-            // The graph record gives the number of file records after it: a stream that was cut
-            // between them lacks a whole set.
+            // The graph record gives the number of file records, so a stream that lacks them all is
+            // found.
             self.set(FileCopy::TYPE, of);
         }
         if head.ok == Some(false) && !self.partial {
@@ -393,12 +381,10 @@ impl StreamRules {
     }
 }
 
-/// The hosts that records name, which must be among those of the stream. With `--partial` the
-/// record of a host may be missing, but its id must be below `of`. Tools that only explain a run do
-/// not check this.
+/// The hosts that records name, which must be in the stream. With `--partial` the record of a host
+/// may be missing, but its id must be below `of`. Tools that only explain a run do not check this.
 #[derive(Default)]
 struct NamedHosts {
-    /// How many hosts there are.
     of: Option<u32>,
     /// The first record that names each host.
     named: BTreeMap<u32, String>,
@@ -438,8 +424,8 @@ fn set_fault(name: &str, problem: &str) -> Fault {
     )
 }
 
-/// The ids of the records of one type, in input order, 4 bytes each. A number in a record never
-/// determines how much memory is allocated.
+/// The ids of one type in input order, 4 bytes each. A number in a record never determines how much
+/// memory is allocated.
 struct Set {
     of: u32,
     ids: Vec<u32>,
@@ -464,7 +450,7 @@ impl Set {
         self.twice().next()
     }
 
-    /// Each id that occurs more than once, in words. The ids must be sorted.
+    /// Each id that occurs more than once. The ids must be sorted.
     fn twice(&self) -> impl Iterator<Item = String> {
         self.ids
             .chunk_by(|one, other| one == other)
@@ -472,7 +458,7 @@ impl Set {
             .map(|same| format!("id {} is there twice", same[0]))
     }
 
-    /// What is missing from the set, in words. The ids must be sorted.
+    /// What is missing. The ids must be sorted.
     fn hole(&mut self, name: &str) -> Option<String> {
         self.ids.dedup();
         let missing = self.of as usize - self.ids.len();
@@ -489,8 +475,7 @@ impl Set {
     }
 }
 
-/// The next value without the white space around it; `None` at the end. A value that spans several
-/// lines is returned as one line.
+/// The next value, on one line and without the white space around it; `None` at the end.
 fn next_value(
     input: &mut impl BufRead,
     number: &mut u64,
@@ -534,7 +519,7 @@ fn next_value(
             }
             Ok(_) => return Ok(Some(compact(&text))),
             // Only an opening brace alone on its line begins a value of several lines, as jq writes
-            // it; any other incomplete line is a record that was cut.
+            // it; any other incomplete line was cut.
             Err(error)
                 if error.is_eof() && (text.starts_with(b"{\n") || text.starts_with(b"{\r\n")) => {}
             Err(error) if error.is_eof() && !is_array(&text) => {
@@ -570,7 +555,7 @@ fn is_array(text: &[u8]) -> bool {
     text.trim_ascii_start().starts_with(b"[")
 }
 
-/// With a fix for the known changes that other programs make to a stream.
+/// Its fix covers the known changes that other programs make to a stream.
 fn not_a_record(number: u64, text: &[u8], error: &serde_json::Error) -> Report {
     let error = error.to_string();
     let (problem, fix) = if is_array(text) {
@@ -623,7 +608,6 @@ fn failed(head: &Head) -> String {
     )
 }
 
-/// The fault that an earlier stage failed.
 fn before(problem: impl std::fmt::Display) -> Fault {
     Fault::data(
         "stdin",
@@ -637,7 +621,6 @@ pub fn line<T: Record>(record: &T) -> Vec<u8> {
     line
 }
 
-/// Appends a record as such a line.
 pub fn append<T: Record>(record: &T, lines: &mut Vec<u8>) {
     lines.extend_from_slice(b"{\"type\":\"");
     lines.extend_from_slice(T::TYPE.as_bytes());
@@ -655,8 +638,7 @@ pub fn append<T: Record>(record: &T, lines: &mut Vec<u8>) {
     lines.push(b'\n');
 }
 
-/// Writes the input and then the planner's own lines. If the reader has closed the pipe, it ends
-/// quietly.
+/// Writes the input, then the planner's own lines. A closed pipe is no error.
 pub fn print(
     stream: Option<&Stream>,
     own: impl IntoIterator<Item = impl AsRef<[u8]>>,
@@ -665,8 +647,7 @@ pub fn print(
     print_lines(lines.map(|(line, _)| Ok(Cow::Borrowed(line))), own)
 }
 
-/// Like [`print`], if the planner's own lines join the set of a type that the input has too, which
-/// then has `of` records.
+/// Like [`print`], if the planner's own lines join a set of the input, which then has `of` records.
 pub fn print_more<T: Record>(
     stream: &Stream,
     of: u32,
@@ -707,7 +688,7 @@ fn print_lines<'a>(
     }
 }
 
-/// A record's line with these fields changed, and everything else unchanged.
+/// Changes these fields of a record's line and nothing else.
 pub fn with_fields<'a>(
     line: &[u8],
     changed: impl IntoIterator<Item = (&'a str, Value)>,
@@ -719,8 +700,8 @@ pub fn with_fields<'a>(
     serde_json::to_vec(&fields)
 }
 
-/// The stdout of a tool that acts: every record is written as soon as it is true. If the reader
-/// closes the pipe, one warning says so and the work continues.
+/// The stdout of a tool that acts: every record is written as soon as it is true. After the reader
+/// closes the pipe, the work continues, with one warning.
 pub struct Out {
     tool: &'static str,
     open: bool,
@@ -736,12 +717,11 @@ impl Out {
         }
     }
 
-    /// Whether records are lost because a write failed for a reason other than a closed pipe.
+    /// Whether records are lost, other than by a closed pipe.
     pub fn has_failed(&self) -> bool {
         self.failed
     }
 
-    /// The fault that records, or text for people, were lost; for the report at the end.
     pub fn fault(&self) -> Option<Fault> {
         self.failed.then(|| {
             Fault::unreachable("stdout", "not all of it could be written")
@@ -749,7 +729,6 @@ impl Out {
         })
     }
 
-    /// Writes whole lines and flushes them.
     pub fn write(&mut self, lines: &[u8]) {
         if !self.open {
             return;
@@ -774,7 +753,7 @@ impl Out {
         self.pass_but(stream, "", &[]);
     }
 
-    /// Writes all input lines except records of one type, which the tool writes again.
+    /// Leaves out the records of one type, which the tool writes again.
     pub fn pass_but(&mut self, stream: &Stream, left_out: &str, changed: &[Host]) {
         self.write(&stream.bytes_but(left_out, changed));
     }

@@ -1,9 +1,8 @@
-//! Everything that all tools share, whether they reach hosts or not: the records, the stream with
-//! its rules, faults, and exit statuses. dgl-tools(7) and dgl-tools-records(5) describe it for
-//! users.
+//! What all tools share, whether they reach hosts or not: records, the stream with its rules,
+//! faults, and exit statuses. dgl-tools(7) and dgl-tools-records(5) describe it for users.
 //!
-//! Names are permanent: a field is added, never renamed or given another meaning; a changed meaning
-//! needs a new type. No integer exceeds 2^53, because jq would change it.
+//! Names are permanent: a field is added, never renamed or given another meaning; that needs a new
+//! type. No integer exceeds 2^53, because jq would change it.
 
 mod connection;
 pub mod cpus;
@@ -51,13 +50,10 @@ pub use stalled::{Culprit, Resumed, Sign, Stalled};
 /// Reading and writing are functions of each type, so that their code, which is long, is compiled
 /// here once and not in each crate that uses the record.
 pub trait Record: Sized {
-    /// The value of `type`.
     const TYPE: &'static str;
 
-    /// Reads the fields of a line.
     fn from_json(text: &[u8]) -> serde_json::Result<Self>;
 
-    /// Appends an object of the fields.
     fn append_json(&self, text: &mut Vec<u8>) -> serde_json::Result<()>;
 }
 

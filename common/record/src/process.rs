@@ -1,4 +1,4 @@
-//! A process to start: its command, its host and its environment.
+//! A process to start.
 
 use crate::IpAddr;
 use crate::cpus;
@@ -44,7 +44,7 @@ impl Role {
         }
     }
 
-    /// This many processes of the role, in words: `2 trainers`, `3 store processes`.
+    /// `2 trainers`, `3 store processes`.
     pub fn count(self, number: usize) -> String {
         match (self, number) {
             (Role::Program(name), 1) => format!("1 {} process", name.0),
@@ -53,7 +53,7 @@ impl Role {
         }
     }
 
-    /// The word before the ranks of several: `trainers`, but `store`.
+    /// The word before several ranks: `trainers`, but `store`.
     pub fn names(&self) -> String {
         match self {
             Role::Program(name) => name.0.as_str().to_owned(),
@@ -61,7 +61,7 @@ impl Role {
         }
     }
 
-    /// Whether the process is one of DGL's own, which load a partitioned graph.
+    /// DGL's own processes load a partitioned graph.
     pub fn is_dgl(self) -> bool {
         matches!(self, Role::Server | Role::Trainer)
     }
@@ -80,8 +80,7 @@ impl FromStr for Role {
     }
 }
 
-/// The longest name of a program in bytes: a longer tag before each line of output takes too much
-/// space.
+/// The limit in bytes: a longer tag before each line of output takes too much space.
 const MAX_PROGRAM_NAME: usize = 24;
 
 /// The name of a program: 1 to 24 lowercase letters, digits, dashes and underscores, beginning with
@@ -127,7 +126,7 @@ impl From<ProgramName> for String {
 /// The variable in which torch's own launcher gives the number of its restarts.
 const RESTART_COUNT: &str = "TORCHELASTIC_RESTART_COUNT";
 
-/// The usual text in a process record for the number of restarts of its job.
+/// The usual stand-in for the number of restarts of the job.
 pub const ATTEMPT: &str = "{attempt}";
 
 /// A process to start.
@@ -193,14 +192,12 @@ pub struct Process {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Words that are executed without a shell.
     Words(Vec<OsString>),
-    /// Shell text of the user.
     Shell(String),
 }
 
 impl Process {
-    /// A process with only its role, rank and host, in a set whose size is still unknown.
+    /// The size of the set is still unknown.
     pub fn new(id: u32, host: u32, ip: IpAddr, role: Role, rank: u32) -> Process {
         Process {
             id,
@@ -220,12 +217,11 @@ impl Process {
         format!("host {} {} {}", self.host, self.role.name(), self.rank)
     }
 
-    /// Whether the process serves the others: it is ended when these have ended.
+    /// Whether the process is ended when the others have ended.
     pub fn serves(&self) -> bool {
         self.service || self.role == Role::Server
     }
 
-    /// The command, from the field that holds it.
     pub fn command(&self) -> Result<Command, Fault> {
         let record = || format!("process record {}", self.id);
         match (&self.argv, &self.argv_b64, &self.shell) {
@@ -247,8 +243,8 @@ impl Process {
         }
     }
 
-    /// Checks that there is exactly one command, and that texts contain no NUL byte: the kernel
-    /// ends a word there and a shell drops it, so that another command would run.
+    /// Checks for exactly one command, and no NUL byte: the kernel ends a word there and a shell
+    /// drops it, so another command would run.
     pub fn check(&self) -> Result<(), Fault> {
         let wrong = |field: &str, problem: &str| {
             Err(edited(
@@ -293,7 +289,7 @@ impl Process {
         }
     }
 
-    /// Sets the command's words, in the field that can hold them.
+    /// Sets `argv`, or `argv_b64` if a word is not UTF-8.
     pub fn set_words(&mut self, words: &[OsString]) {
         let text: Option<Vec<String>> = words
             .iter()
@@ -306,7 +302,7 @@ impl Process {
         self.argv = text;
     }
 
-    /// A stand-in for the number of the attempt that no text of the process contains.
+    /// A stand-in for the number that no text of the process contains.
     pub fn unused_attempt_text(&self) -> Result<String, Fault> {
         let mut texts: Vec<OsString> = match self.command()? {
             Command::Words(words) => words,
@@ -326,8 +322,7 @@ impl Process {
             .unwrap_or_default())
     }
 
-    /// Sets torch's variable for this restart of the job, and replaces the text that stands for the
-    /// number.
+    /// Sets torch's variable for this restart, and replaces the stand-in for its number.
     pub fn in_attempt(mut self, attempt: u32) -> Result<Process, Fault> {
         let number = attempt.to_string();
         if self.attempt {
@@ -392,18 +387,17 @@ fn replaced(text: &OsStr, what: &str, by: &str) -> OsString {
     OsString::from_vec(whole)
 }
 
-/// Where a text begins in another; `None` for an empty text.
+/// `None` for an empty text.
 fn find(text: &[u8], what: &[u8]) -> Option<usize> {
     text.windows(what.len().max(1))
         .position(|window| window == what)
 }
 
-/// The file name of the log of a process, on the launching machine and on its host.
+/// The same on the launching machine and on the process's host.
 pub fn log_name(role: Role, rank: u32) -> String {
     format!("{}-{rank}.log", role.name())
 }
 
-/// Whether a text is a valid name of an environment variable.
 pub fn is_variable_name(text: &str) -> bool {
     !text.is_empty()
         && text
@@ -412,8 +406,7 @@ pub fn is_variable_name(text: &str) -> bool {
         && !text.as_bytes()[0].is_ascii_digit()
 }
 
-/// Whether a text is a valid name of a job: messages, paths and the environment can contain it
-/// unchanged.
+/// Messages, paths and the environment can contain such a name unchanged.
 pub fn is_job_name(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text

@@ -1,5 +1,5 @@
-//! Where the Python processes of a job spend their time: sampled stacks, counted; and the process
-//! for which the others wait, according to these counts.
+//! Where the Python processes of a job spend their time: counted stacks, and the process for which
+//! the others wait according to them.
 
 use crate::Role;
 use crate::stacks::{self, Member, Wait};
@@ -81,7 +81,6 @@ impl Profile {
             .find(|thread_stacks| thread_stacks.name.as_deref() == Some(stacks::MAIN_THREAD))
     }
 
-    /// The frames of a stack, the innermost first.
     pub fn frames_of(&self, stack: &CountedStack) -> Vec<String> {
         stack
             .frames
@@ -90,19 +89,19 @@ impl Profile {
             .collect()
     }
 
-    /// Whether it is a child of another process of the job, such as a sampler.
+    /// Whether another process of the job started it, as a sampler.
     pub fn is_child(&self) -> bool {
         let stack = self.main_thread().and_then(|main| main.stacks.first());
         self.parent.is_some()
             || stack.is_some_and(|stack| stacks::child(&self.frames_of(stack)).is_some())
     }
 
-    /// The process by its role and rank; `None` for a child, and if they are unknown.
+    /// `None` for a child, and if role or rank is unknown.
     pub fn member(&self) -> Option<Member> {
         (!self.is_child()).then_some((self.role?, self.rank?))
     }
 
-    /// Where the main thread was, the most frequent first.
+    /// Lines of the main thread, the most frequent first.
     pub fn lines(&self) -> Vec<LineCount> {
         self.lines_of(stacks::MAIN_THREAD)
     }
@@ -118,7 +117,7 @@ impl Profile {
             let frames = self.frames_of(stack);
             let line = stacks::own_frame(&frames).unwrap_or("no frame").to_owned();
             let wait = stacks::wait(&frames);
-            // in DDP's passes a process computes, and waits for the others at the end
+            // in DDP's passes a process computes, then waits for the others
             let waiting = match wait {
                 Some(Wait::Forward | Wait::Backward) => stack.samples.saturating_sub(stack.active),
                 Some(_) => stack.samples,
@@ -144,8 +143,7 @@ impl Profile {
     }
 }
 
-/// How often the main thread of a process was at a line of the script, and what it waited for
-/// there.
+/// How often the main thread was at a line of the script, and what it waited for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LineCount {
     /// The innermost frame in the user's own code.
@@ -169,7 +167,7 @@ impl LineCount {
     }
 }
 
-/// How the main thread of a process has spent its time, as shares of 1.
+/// The main thread's time, as shares of 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TimeShares {
     /// Waiting for other trainers or workers.
@@ -178,7 +176,6 @@ pub struct TimeShares {
     pub servers: f64,
     /// Waiting for samplers or data loaders.
     pub loading: f64,
-    /// All else.
     pub computing: f64,
 }
 
@@ -200,29 +197,27 @@ impl TimeShares {
     }
 }
 
-/// Processes for which the others of their role have waited repeatedly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slow {
     pub members: Vec<Member>,
-    /// The host of them all, if it is one.
+    /// If all of them are on one host.
     pub host: Option<u32>,
     /// The line at which they were more often than the others.
     pub line: String,
     /// The share of their samples at that line.
     pub share: f64,
-    /// The number of samples of each of them.
     pub samples: u32,
-    /// The others, what they wait for and where, and in which share of the samples.
+    /// The others, what they wait for, and in which share of the samples.
     pub others: Vec<Member>,
     pub others_wait: String,
     pub others_share: f64,
 }
 
-/// Fewer samples are no evidence.
+/// Fewer are no evidence.
 const FEWEST_SAMPLES: u32 = 20;
 /// The least difference between the shares of time that the slow processes and the others wait.
 const LEAST_DIFFERENCE: f64 = 0.05;
-/// A slow process waits for at most this part of the time that any other waits.
+/// Of the time that any other waits, a slow process waits at most this part.
 const MOST_OF_OTHERS: f64 = 0.75;
 /// The difference must be this many standard deviations.
 const DEVIATIONS: f64 = 3.0;
@@ -253,8 +248,8 @@ impl Vote<'_> {
         })
     }
 
-    /// The variance of the share by chance, if all have waited this often: all samples of one wait
-    /// are one observation, and all samples between two waits are another.
+    /// The variance by chance, if all have waited this often: all samples of one wait are one
+    /// observation, and all samples between two waits are another.
     fn variance(&self, waits: u32) -> f64 {
         let observations = f64::from((2 * waits + 1).min(self.profile.samples));
         let smoothed = (self.waiting * observations + 0.5) / (observations + 1.0);
@@ -272,13 +267,13 @@ impl Vote<'_> {
     }
 }
 
-/// The processes for which the others wait: those that rarely wait themselves. At most a third of a
-/// role, or one of two. `None` if chance can explain the differences.
+/// The processes that rarely wait for others, at most a third of a role, or one of two. `None` if
+/// chance can explain the differences.
 pub fn slow(profiles: &[Profile]) -> Option<Slow> {
     let mut roles: BTreeMap<Role, BTreeMap<u32, Vote<'_>>> = BTreeMap::new();
     for vote in profiles.iter().filter_map(Vote::of) {
         let (role, rank) = vote.member;
-        // the latest of several records of a process counts
+        // the latest record of a process counts
         roles.entry(role).or_default().insert(rank, vote);
     }
     roles
@@ -343,7 +338,7 @@ fn slow_of(mut votes: Vec<Vote<'_>>) -> Option<Slow> {
 }
 
 impl Slow {
-    /// The result in a sentence without its full stop; `name` names the slow processes.
+    /// Without a full stop; `name` names the slow processes.
     pub fn sentence(&self, name: impl Fn(&[Member]) -> String) -> String {
         let percent = |share: f64| (share * 100.0).round();
         format!(

@@ -1,18 +1,18 @@
-//! Versions of Python and its packages, and hosts whose versions differ from those of the others.
+//! Versions of Python and its packages, and hosts whose versions differ from the others'.
 
 use crate::majority::most_frequent;
 use crate::{Facts, Host};
 
-/// The software whose version must be the same on all hosts, because their processes work together.
-/// The version of a torch for CUDA names that: `2.2.1+cu121`.
+/// Must be the same on all hosts, because their processes work together. The version of a torch for
+/// CUDA names that: `2.2.1+cu121`.
 const MUST_AGREE: [(&str, fn(&Facts) -> Option<&str>); 3] = [
     ("python", |facts| facts.python.as_deref().map(minor)),
     ("torch", |facts| facts.torch.as_deref()),
     ("dgl", |facts| facts.dgl.as_deref()),
 ];
 
-/// The variables that activating an environment sets: a venv, or one of conda's with its name
-/// there. `path` is PATH without it.
+/// The variables that activating a venv or a conda environment with this name sets. `path` is PATH
+/// without it.
 pub fn activation(
     prefix: &str,
     conda_env: Option<&str>,
@@ -29,8 +29,8 @@ pub fn activation(
     }
 }
 
-/// How the versions of each host differ from the most frequent ones, or from the first of equally
-/// frequent ones. `must_have` says whether hosts must have what the others have.
+/// How each host differs from the most frequent versions, or from the first of equally frequent
+/// ones. If `must_have`, hosts must have what the others have.
 pub fn odd_versions(hosts: &[(&Host, &Facts)], must_have: bool) -> Vec<Option<String>> {
     let mut odd = vec![Vec::new(); hosts.len()];
     for (name, version) in MUST_AGREE {
@@ -61,7 +61,7 @@ pub fn odd_versions(hosts: &[(&Host, &Facts)], must_have: bool) -> Vec<Option<St
 /// Major, minor, patch.
 pub type Version = (u32, u32, u32);
 
-/// `3.11` of `3.11.2`: pickled or compiled data fits all patch releases.
+/// `3.11` of `3.11.2`; pickled or compiled data fits all patch releases.
 pub fn minor(version: &str) -> &str {
     version
         .match_indices('.')
@@ -70,8 +70,7 @@ pub fn minor(version: &str) -> &str {
         .map_or(version, |second| &version[..second])
 }
 
-/// Parses a version of Python or of a package: `1.0.4`, `0.6.0post1`, `1.13.0+cu117`; `None` for
-/// `unknown`.
+/// Of Python or a package: `1.0.4`, `0.6.0post1`, `1.13.0+cu117`; `None` for `unknown`.
 pub fn version(text: &str) -> Option<Version> {
     let mut numbers = text.split('.').map(|part| {
         let digits = part

@@ -1,7 +1,6 @@
 //! Quoting of words for a POSIX shell.
 
-/// The bytes as one shell word, whatever they are: in single quotes, or unchanged if no byte has a
-/// meaning to the shell.
+/// One shell word of any bytes, in single quotes if one of them has a meaning to the shell.
 pub fn sh(word: impl AsRef<[u8]>) -> Vec<u8> {
     let word = word.as_ref();
     if means_itself(word) {
@@ -26,8 +25,8 @@ fn means_itself(word: &[u8]) -> bool {
         && word[0] != b'='
 }
 
-/// Whether a word from a host may be part of a command that users are advised to paste: the shell
-/// takes it literally, and it is not an option.
+/// Whether users may be advised to paste a word from a host: the shell takes it literally, and it
+/// is not an option.
 pub fn may_be_pasted(word: &str) -> bool {
     means_itself(word.as_bytes()) && !word.starts_with('-')
 }
@@ -43,13 +42,13 @@ pub fn sh_words<W: AsRef<[u8]>>(words: impl IntoIterator<Item = W>) -> Vec<u8> {
     line
 }
 
-/// Quoted words on one line: a newline becomes `"$nl"`, a variable that the script has to define.
+/// A newline becomes `"$nl"`, a variable that the script has to define.
 pub fn one_line(words: &[u8]) -> Vec<u8> {
     let pieces: Vec<&[u8]> = words.split(|byte| *byte == b'\n').collect();
     pieces.join(&b"'\"$nl\"'"[..])
 }
 
-/// Like [`sh`], as text for messages and plans; bytes that are not UTF-8 are replaced.
+/// Like [`sh`], for messages and plans; bytes that are not UTF-8 are replaced.
 pub fn shown(word: impl AsRef<[u8]>) -> String {
     String::from_utf8_lossy(&sh(word)).into_owned()
 }

@@ -6,9 +6,9 @@ use crate::stderr;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-/// Reads stdin if `file` is absent or `-`, and gives each record to `take`. A directory, such as
-/// that of dgl-spawn's `--log-dir`, stands for its run.jsonl. Sets may have holes. An incomplete
-/// last line is left out, with a message by `tool`.
+/// Reads stdin if `file` is absent or `-`. A directory, such as that of dgl-spawn's `--log-dir`,
+/// stands for its run.jsonl. Sets may have holes. An incomplete last line is left out, with a
+/// message by `tool`.
 pub fn read(tool: &str, file: Option<&Path>, take: impl FnMut(&Head, &[u8])) -> Result<(), Report> {
     let in_directory = file
         .filter(|file| *file != "-" && file.is_dir())
@@ -17,7 +17,6 @@ pub fn read(tool: &str, file: Option<&Path>, take: impl FnMut(&Head, &[u8])) -> 
     read_input(tool, &name_of(file), open(file)?, take)
 }
 
-/// Like [`read`], of an input with this name.
 pub fn read_input(
     tool: &str,
     name: &str,
@@ -33,13 +32,12 @@ pub fn read_input(
     Stream::read_lines(input, true, &leave_out, take).map_err(|report| report.in_file(name))
 }
 
-/// The name of an input in messages.
 pub fn name_of(file: Option<&Path>) -> String {
     file.filter(|file| *file != "-")
         .map_or("stdin".to_owned(), |file| file.display().to_string())
 }
 
-/// Opens a file, or stdin if it is absent or `-`.
+/// Stdin if `file` is absent or `-`.
 pub fn open(file: Option<&Path>) -> Result<Box<dyn BufRead>, Report> {
     let Some(file) = file.filter(|file| *file != "-") else {
         return Ok(Box::new(jsonl::stdin()?));

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-/// More files in a directory would take too long to compare.
+/// More would take too long to compare.
 const MAX_FILES: usize = 10_000;
 
-/// With more different letters, names are different words: `edge_feat.dgl` is not `node_feat.dgl`.
+/// With more, names are different words: `edge_feat.dgl` is not `node_feat.dgl`.
 const MAX_SLIPS: usize = 2;
 
-/// The most similar of some names, if one differs in few enough letters to be the same word.
+/// The most similar name that differs in few enough letters to be meant.
 pub fn name(wrong: &str, names: impl IntoIterator<Item = String>) -> Option<String> {
     let most = wrong.chars().count().div_ceil(4).min(MAX_SLIPS);
     let distance =
@@ -21,7 +21,7 @@ pub fn name(wrong: &str, names: impl IntoIterator<Item = String>) -> Option<Stri
         .map(|(_, name)| name)
 }
 
-/// An existing path that differs from a missing one in the first missing name.
+/// An existing path that differs in the first missing name.
 pub fn path(missing: &Path) -> Option<PathBuf> {
     let wrong = missing
         .ancestors()

@@ -1,13 +1,13 @@
-//! The Python stacks of processes, and their comparison: what each process waits for, and which
-//! processes are elsewhere in the program than the others. A frame is `function (file.py:123)`; the
-//! innermost comes first.
+//! The Python stacks of processes, and their comparison: what each waits for, and which are
+//! elsewhere in the program than the others. A frame is `function (file.py:123)`; the innermost
+//! comes first.
 
 use crate::{Connection, Role};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 
-/// The name that Python gives the thread that runs the script.
+/// Python's name for the thread that runs the script.
 pub const MAIN_THREAD: &str = "MainThread";
 
 /// The Python stacks of one process of a job.
@@ -48,7 +48,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// The main thread, or the oldest thread if Python has no names for threads.
+    /// The oldest thread if Python has no names for threads.
     pub fn main_thread(&self) -> Option<&Thread> {
         self.threads
             .iter()
@@ -60,14 +60,13 @@ impl Stack {
         Some(&self.main_thread()?.frames)
     }
 
-    /// The process by its role and rank; `None` for a child such as a sampler, and if the role and
-    /// rank are unknown.
+    /// `None` for a child such as a sampler, and if role or rank is unknown.
     pub fn member(&self) -> Option<Member> {
         let is_child = self.parent.is_some() || child(self.main_frames()?).is_some();
         (!is_child).then_some((self.role?, self.rank?))
     }
 
-    /// Compares where the main threads of processes are, without their children.
+    /// By the main threads, without children.
     pub fn compare<'a>(stacks: impl IntoIterator<Item = &'a Stack>) -> Comparison {
         Comparison::of(
             stacks
@@ -94,30 +93,29 @@ pub struct Thread {
     pub system_call: Option<String>,
 }
 
-/// The name of a thread without its number, which would separate equal ones: `Thread-3 (run)`.
+/// The name without its number, which would separate equal threads: `Thread-3 (run)`.
 pub fn name_without_number(name: &str) -> &str {
     let end = name.find(|c: char| c.is_ascii_digit());
     name[..end.unwrap_or(name.len())].trim_end_matches(['-', '_', ' '])
 }
 
-/// What a process waits for, according to its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Wait {
-    /// DGL's barrier at the end of a client, at which it waits until all others end.
+    /// DGL's barrier at the end of a client, until all others end.
     ExitBarrier,
     Barrier,
-    /// A collective operation of torch.distributed, such as all_reduce.
+    /// An operation of torch.distributed, such as all_reduce.
     Collective,
-    /// A message of one other process, by torch.distributed.
+    /// A message by torch.distributed.
     Message,
     /// The answer to a call of torch.distributed.rpc.
     RemoteCall,
-    /// The forward pass, in which torch's DDP synchronizes the buffers of all.
+    /// In this pass torch's DDP synchronizes the buffers of all.
     Forward,
-    /// The backward pass, in which torch's DDP waits for all others.
+    /// In this pass torch's DDP waits for all others.
     Backward,
     Rendezvous,
-    /// The samplers of DGL or the processes of torch's data loader, which are its children.
+    /// The samplers of DGL or processes of torch's data loader, which are its children.
     Samplers,
     ServersStart,
     Servers,
@@ -127,7 +125,7 @@ pub enum Wait {
 }
 
 impl Wait {
-    /// What the process does, in words that follow its name: `waits in a barrier for all others`.
+    /// Follows the process's name.
     pub fn words(self) -> &'static str {
         match self {
             Wait::ExitBarrier => "waits at DGL's exit barrier for all others to end",
@@ -146,28 +144,28 @@ impl Wait {
         }
     }
 
-    /// Whether a process that computes there may be working instead of waiting.
+    /// Whether a process that computes there may be working.
     pub fn may_be_work(self) -> bool {
         matches!(self, Wait::Backward | Wait::Threads)
     }
 
-    /// Whether the process waits for other trainers or workers.
+    /// Other trainers or workers.
     pub fn is_for_others(self) -> bool {
         use Wait::{Requests, Samplers, Servers, ServersStart, Threads};
         !matches!(self, Samplers | ServersStart | Servers | Requests | Threads)
     }
 }
 
-/// Turns the words about one process into the plural: `wait for their samplers or data loader`.
+/// `waits for its samplers` becomes `wait for their samplers`.
 pub fn plural(words: &str) -> String {
     words
         .replacen("waits", "wait", 1)
         .replace(" its ", " their ")
 }
 
-/// What a stack waits for; `None` if it may be computing. The names are those of DGL 0.5 to 2.4,
-/// GLT 0.2, and torch 1 and 2. They count in functions that the script calls, and for the script's
-/// own functions only if they are unambiguous.
+/// `None` if the process may be computing. The names are those of DGL 0.5 to 2.4, GLT 0.2, and
+/// torch 1 and 2. They count in functions that the script calls; in the script's own functions only
+/// if they are unambiguous.
 pub fn wait(frames: &[String]) -> Option<Wait> {
     let own = own_position(frames);
     let called = &frames[..own.unwrap_or(frames.len())];
@@ -239,19 +237,18 @@ const COLLECTIVES: &[&str] = &[
     "broadcast_object_list",
     "reduce_scatter",
 ];
-/// Names of collective operations that a script may use for its own functions.
+/// A script may use these names for its own functions.
 const AMBIGUOUS_COLLECTIVES: &[&str] = &["broadcast", "gather", "reduce", "scatter"];
 
-/// What a child process of a trainer does. It writes to the trainer's streams.
+/// A child process of a trainer; it writes to the trainer's streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Child {
-    /// It takes samples for the trainer.
     Sampler,
-    /// It does what multiprocessing needs, such as tracking resources.
+    /// For multiprocessing, such as tracking resources.
     Helper,
 }
 
-/// The kind of child process to which a stack belongs; `None` for a trainer itself.
+/// `None` for a trainer itself.
 pub fn child(frames: &[String]) -> Option<Child> {
     let has = |begin: &str| frames.iter().any(|frame| frame.starts_with(begin));
     if has("spawn_main (") || has("_bootstrap (multiprocessing/process.py") {
@@ -262,16 +259,16 @@ pub fn child(frames: &[String]) -> Option<Child> {
     is_helper.then_some(Child::Helper)
 }
 
-/// The innermost frame in the user's own code: one whose file is neither in a package nor part of
-/// Python. If no frame has its directory, the innermost one in the file of `<module>`; without
-/// that, the innermost frame of all.
+/// The innermost frame whose file is neither in a package nor part of Python. If no frame has its
+/// directory, it is the innermost one in the file of `<module>`; without that, the innermost of
+/// all.
 pub fn own_frame(frames: &[String]) -> Option<&str> {
     let position = own_position(frames).unwrap_or(0);
     frames.get(position).map(String::as_str)
 }
 
 fn own_position(frames: &[String]) -> Option<usize> {
-    /// Files of Python itself in which a script waits.
+    /// A script waits in these files of Python.
     const PYTHONS: [&str; 9] = [
         "contextlib.py",
         "queue.py",
@@ -299,28 +296,25 @@ fn own_position(frames: &[String]) -> Option<usize> {
     files.iter().position(|file| *file == files[script])
 }
 
-/// The remark about a process that computes at one line of its script all the time.
+/// The remark about a process that computes at one line all the time.
 pub const LONG_CALL: &str = ", perhaps in one long call";
 
-/// A process by its role and rank.
 pub type Member = (Role, u32);
 
-/// Processes at the same line of their script that wait for the same thing.
+/// Processes at one line of their script that wait for the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// The line of the script: its innermost frame in the user's own code.
     line: String,
     pub wait: Option<Wait>,
-    /// The frame below that line, if it is the same for all of them.
+    /// The frame below that line, if all have the same.
     inner: Option<String>,
-    /// The frames of the first of them, the innermost first.
+    /// The frames of the first member, the innermost first.
     pub frames: Vec<String>,
     pub members: Vec<Member>,
 }
 
 impl Group {
-    /// What the group does, in words that follow its name: `waits for its samplers [train
-    /// (train.py:93)]`.
+    /// Follows the group's name: `waits for its samplers [train (train.py:93)]`.
     pub fn words(&self) -> String {
         let (line, is_one) = (&self.line, self.members.len() == 1);
         match (self.wait, &self.inner) {
@@ -340,27 +334,23 @@ impl Group {
         self.wait.is_some_and(Wait::is_for_others)
     }
 
-    /// Whether both wait for the same. Workers move from DDP's forward into its backward pass one
-    /// after the other, so if all wait for one of them, either pass may contain any of the others.
+    /// Workers move from DDP's forward into its backward pass one after the other, so if all wait
+    /// for one of them, either pass may contain any of the others.
     fn waits_with(&self, other: &Group) -> bool {
         let is_of_ddp = |group: &Group| matches!(group.wait, Some(Wait::Forward | Wait::Backward));
         is_of_ddp(self) && is_of_ddp(other) || (self.wait, &self.line) == (other.wait, &other.line)
     }
 }
 
-/// Where the processes of a job are, and which of them are elsewhere than the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// The outliers first.
     groups: Vec<Group>,
-    /// How many of the groups are outliers.
     outliers: usize,
 }
 
 impl Comparison {
-    /// Compares the stacks of trainers and workers; those of servers only if there are no others,
-    /// because servers wait for the others. Each program has its own code and is compared
-    /// separately.
+    /// Compares trainers and workers; servers only if there are no others, because servers wait for
+    /// the others. Each program has its own code and is compared separately.
     pub fn of(stacks: impl IntoIterator<Item = (Member, Vec<String>)>) -> Comparison {
         let (servers, clients): (Vec<_>, Vec<_>) = stacks
             .into_iter()
@@ -383,12 +373,12 @@ impl Comparison {
         &self.groups
     }
 
-    /// The groups for which the others wait; none if no group is an outlier.
+    /// The groups for which the others wait.
     pub fn outliers(&self) -> &[Group] {
         &self.groups[..self.outliers]
     }
 
-    /// The process for which all others wait, if it is a single one.
+    /// The process for which all others wait, if it is one.
     pub fn culprit(&self) -> Option<Member> {
         match self.outliers() {
             [group] if group.members.len() == 1 => group.members.first().copied(),
@@ -396,7 +386,7 @@ impl Comparison {
         }
     }
 
-    /// A sentence without its full stop; `note` is a remark about the outliers.
+    /// Without a full stop; `note` is a remark about the outliers.
     pub fn sentence(&self, name: impl Fn(&[Member]) -> String, note: &str) -> String {
         match self.groups.split_at(self.outliers) {
             ([], all) => describe(all, name),
@@ -407,7 +397,6 @@ impl Comparison {
         }
     }
 
-    /// The outliers in a sentence without its full stop.
     pub fn describe_outliers(&self, name: impl Fn(&[Member]) -> String) -> String {
         describe(self.outliers(), name)
     }
@@ -428,9 +417,8 @@ impl Comparison {
     }
 }
 
-/// The members in words: `trainers 0, 2 and 3`; if there are many, only the number.
+/// `trainers 0, 2 and 3`; if there are many, only their number.
 pub fn names(members: &[Member]) -> String {
-    /// More ranks than this are not listed.
     const NAMED: usize = 6;
     let name = |(role, rank): &(Role, u32)| format!("{} {rank}", role.name());
     let role = members.first().map(|member| member.0);
@@ -458,7 +446,7 @@ fn describe(groups: &[Group], name: impl Fn(&[Member]) -> String) -> String {
         .join("; ")
 }
 
-/// Groups stacks by the line of the script and the kind of wait, in the order of the input.
+/// By the line of the script and the wait, in input order.
 fn groups(stacks: Vec<(Member, Vec<String>)>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for (member, frames) in stacks {
@@ -483,7 +471,7 @@ fn groups(stacks: Vec<(Member, Vec<String>)>) -> Vec<Group> {
     groups
 }
 
-/// The members of each group for which the others wait, if the stacks show it.
+/// The members of each group for which the others wait.
 fn outliers(groups: &[Group]) -> Vec<Vec<Member>> {
     let count = |of: &dyn Fn(&Group) -> bool| -> usize {
         groups
@@ -507,7 +495,7 @@ fn outliers(groups: &[Group]) -> Vec<Vec<Member>> {
         busy if busy < all && busy * 2 <= all => return members(&is_busy),
         _ => return Vec::new(),
     }
-    // All wait for others: the few at one place are missing at the other, where most are.
+    // All wait for others: the few at one place are missing where most are.
     let Some(most) = groups
         .iter()
         .max_by_key(|one| count(&|group| group.waits_with(one)))

@@ -61,7 +61,7 @@ pub enum Sign {
 }
 
 impl Sign {
-    /// What the process did, in words that follow its name.
+    /// Follows the process's name.
     pub fn words(self) -> &'static str {
         match self {
             Sign::Started => "was started",
@@ -91,7 +91,6 @@ pub struct Culprit {
 }
 
 impl Culprit {
-    /// A process as records name it.
     pub fn of(process: &Process) -> Culprit {
         Culprit {
             host: process.host,
@@ -101,7 +100,6 @@ impl Culprit {
         }
     }
 
-    /// A host as a whole.
     pub fn of_host(host: u32) -> Culprit {
         Culprit {
             host,

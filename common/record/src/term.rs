@@ -1,5 +1,4 @@
-//! Text for people: numbers with units, colours if wanted, and foreign text without control
-//! sequences.
+//! Text for people: numbers with units, colours, and foreign text without control sequences.
 
 use nix::time::{ClockId, clock_gettime};
 use std::borrow::Cow;
@@ -8,7 +7,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 use terminal_size::{Width, terminal_size_of};
 
-/// Bytes with a decimal unit and at most three digits before the point.
+/// With a decimal unit and at most three digits before the point.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["B", "kB", "MB", "GB", "TB", "PB"];
     let mut value = count as f64;
@@ -24,7 +23,7 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-/// A rate: `118 MB/s`.
+/// `118 MB/s`.
 pub fn rate(count: u64, time: Duration) -> String {
     format!(
         "{}/s",
@@ -32,7 +31,7 @@ pub fn rate(count: u64, time: Duration) -> String {
     )
 }
 
-/// A span of time in words: `2 min 5 s`.
+/// `2 min 5 s`.
 pub fn seconds(time: Duration) -> String {
     match time.as_secs() {
         0..60 => format!("{:.1} s", time.as_secs_f64()),
@@ -41,7 +40,6 @@ pub fn seconds(time: Duration) -> String {
     }
 }
 
-/// A span of time in milliseconds, as records hold it.
 pub fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
@@ -57,18 +55,17 @@ pub fn uptime() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Whether stdout should be coloured: it is a terminal, and NO_COLOR (no-color.org) is not set.
+/// Whether stdout is a terminal and NO_COLOR (no-color.org) is not set.
 pub fn colours() -> bool {
     std::io::stdout().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// The number of columns of a terminal; `None` if the stream is not a terminal.
+/// Columns; `None` if the stream is not a terminal.
 pub fn width(stream: impl AsFd) -> Option<usize> {
     terminal_size_of(stream).map(|(Width(columns), _)| columns.into())
 }
 
-/// The text, truncated to a number of columns.
 pub fn cut(text: &str, columns: usize) -> String {
     match text.char_indices().nth(columns.saturating_sub(1)) {
         Some((offset, last)) if offset + last.len_utf8() < text.len() => {
@@ -78,8 +75,7 @@ pub fn cut(text: &str, columns: usize) -> String {
     }
 }
 
-/// The text wrapped between words into lines of at most this many columns; all lines but the first
-/// are indented.
+/// Wraps between words into lines of at most this many columns; all but the first are indented.
 pub fn wrapped(text: &str, columns: usize, indent: &str) -> String {
     let mut lines = String::new();
     let mut line = 0;
@@ -97,7 +93,7 @@ pub fn wrapped(text: &str, columns: usize, indent: &str) -> String {
     lines
 }
 
-/// The text in one of six colours, or unchanged if colours are not wanted.
+/// One of six colours.
 pub fn colour(text: &str, number: usize, wanted: bool) -> String {
     if wanted {
         format!("\x1b[3{}m{text}\x1b[0m", number % 6 + 1)
@@ -106,8 +102,8 @@ pub fn colour(text: &str, number: usize, wanted: bool) -> String {
     }
 }
 
-/// Text of a host, a file or a user, made safe for one of our lines. Whatever would move the
-/// cursor, set a title, query the terminal, begin another line or reverse the direction of text is
+/// Makes text of a host, a file or a user safe for one of our lines. Whatever would move the
+/// cursor, set a title, query the terminal, begin a line or reverse the direction of text is
 /// escaped, as `\x1b`.
 pub fn plain(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
@@ -129,22 +125,22 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Makes each of our lines [`plain`]. Everything that writes lines calls this, so that no control
-/// sequence from a host or a file reaches the terminal, whatever code built the line.
+/// Makes each line [`plain`]. Everything that writes lines calls this, so that no control sequence
+/// of a host or a file reaches the terminal.
 pub fn plain_lines(text: &str) -> String {
     let lines: Vec<Cow<'_, str>> = text.split('\n').map(plain).collect();
     lines.join("\n")
 }
 
-/// Whether a character is an ASCII control character, one of the upper half (which begins sequences
-/// too), or an invisible one of Unicode.
+/// ASCII control characters, those of the upper half (which begin sequences too), and invisible
+/// ones of Unicode.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
         || matches!(c, '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }
 
-/// A line of a process for a terminal: keeps its colours and removes all other control sequences.
+/// Keeps a line's colours and removes all other control sequences.
 pub fn coloured(line: &[u8]) -> Vec<u8> {
     let mut clean = Vec::with_capacity(line.len());
     for chunk in line.utf8_chunks() {
@@ -187,8 +183,7 @@ pub fn coloured(line: &[u8]) -> Vec<u8> {
     shown
 }
 
-/// The length of a control sequence after its ESC (ECMA-48, 5.3 to 5.6). A sequence without an end
-/// includes all of the text.
+/// After its ESC (ECMA-48, 5.3 to 5.6). A sequence without an end includes all of the text.
 fn sequence(text: &[u8]) -> usize {
     let until = |from: usize, is_last: fn(u8) -> bool| {
         let last = text.iter().skip(from).position(|byte| is_last(*byte));
@@ -196,7 +191,7 @@ fn sequence(text: &[u8]) -> usize {
     };
     match text.first() {
         Some(b'[') => until(1, |byte| (0x40..0x7f).contains(&byte)),
-        // a string: ended by BEL, or by ESC with a backslash, which is another sequence
+        // a string ends with BEL, or ESC and a backslash, which is another sequence
         Some(b']' | b'P' | b'X' | b'^' | b'_') => {
             match text.iter().position(|byte| [0x07, 0x1b].contains(byte)) {
                 Some(end) if text[end] == 0x1b => end,
@@ -208,7 +203,7 @@ fn sequence(text: &[u8]) -> usize {
     }
 }
 
-/// At most this many of the names: `a, b and 3 more`.
+/// `a, b and 3 more`.
 pub fn first_few(names: impl IntoIterator<Item = impl AsRef<str>>, most: usize) -> String {
     let mut names = names.into_iter();
     let mut text = String::new();
@@ -223,7 +218,7 @@ pub fn first_few(names: impl IntoIterator<Item = impl AsRef<str>>, most: usize) 
     }
 }
 
-/// A number with its noun: `1 file`, `2 files`, `2 processes`.
+/// `1 file`, `2 files`, `2 processes`.
 pub fn count(number: u64, noun: &str) -> String {
     match number {
         1 => format!("1 {noun}"),

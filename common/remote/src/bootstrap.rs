@@ -1,4 +1,4 @@
-//! The script that a host runs first, and the agents that can be copied to it.
+//! The script that a host runs first, and the agents to copy there.
 
 #![expect(
     clippy::disallowed_methods,
@@ -18,14 +18,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 /// The only command line that a connector runs on a host. It skips the line [`TAKEOVER`] and runs
-/// [`BOOTSTRAP_SH`] from the next line, after its first character. `read` leaves everything after
-/// the line. It contains no quotes, backslashes or newlines that csh or fish would change.
+/// [`BOOTSTRAP_SH`] from the next line, after its first character. `read` leaves the rest of stdin.
+/// It has no quotes, backslashes or newlines that csh or fish would change.
 pub const COMMAND: &str = r#"IFS= read -r s; IFS= read -r s; eval "${s#?}""#;
 
 /// The first line on stdin, followed by the token. The shell that runs [`COMMAND`] skips it. If a
 /// start-up file has replaced that shell (`exec zsh -l` in ~/.bashrc), the other one never sees the
 /// command and reads stdin as its script: this line then starts the required sh and names the other
-/// shell. The line after it is a comment in any shell. A connector that joins the words `sh -c
+/// shell. The next line is a comment in any shell. A connector that joins the words `sh -c
 /// COMMAND`, as `ssh HOST sh -c COMMAND` does, loses the first `read` and runs this line too.
 const TAKEOVER: &str = concat!(
     " /bin/sh -c 'echo; read -r c </proc/$PPID/comm; ",
@@ -34,12 +34,12 @@ const TAKEOVER: &str = concat!(
 
 const BOOTSTRAP_SH: &str = include_str!("bootstrap.sh");
 
-/// [`COMMAND`] for a login shell of any kind.
+/// For a login shell of any kind.
 pub fn login_command() -> String {
     format!("/bin/sh -c {}", record::quote::shown(COMMAND))
 }
 
-/// Names a directory with agents, searched before those beside the tools.
+/// A directory with agents, searched before those beside the tools.
 const AGENTS_VARIABLE: &str = "DGL_TOOLS_AGENTS";
 
 pub struct AgentFile {
@@ -66,7 +66,7 @@ impl AgentFile {
         folder.join(format!("host-agent-{}", self.hash))
     }
 
-    /// Whether the file is complete and protected from other users.
+    /// Complete, and protected from other users.
     fn is_at(&self, path: &Path) -> io::Result<bool> {
         let mut file = OpenOptions::new()
             .read(true)
@@ -111,11 +111,11 @@ impl AgentFile {
     }
 }
 
-/// The agents that this machine can send, by machine type as `uname -m` names it.
+/// By machine type, as `uname -m` names it.
 pub struct Agents(BTreeMap<String, AgentFile>);
 
 impl Agents {
-    /// Searches once in a process.
+    /// Searches once.
     pub fn found() -> Result<&'static Agents, HostFault> {
         static AGENTS: OnceLock<Result<Agents, HostFault>> = OnceLock::new();
         AGENTS
@@ -191,7 +191,7 @@ impl Agents {
         Ok(paths)
     }
 
-    /// A file with the name of an agent that belongs to another user.
+    /// Has the name of an agent, but belongs to another user.
     pub fn foreign_file(&self, folder: &Path) -> Option<PathBuf> {
         let mut paths = self.0.values().map(|agent| agent.path_in(folder));
         paths.find(|path| {
@@ -211,7 +211,7 @@ impl Agents {
 }
 
 pub fn no_agent(machine: &str) -> HostFault {
-    // uname -s precedes the machine type if the system is not Linux
+    // uname -s precedes the machine type outside of Linux
     let machine: String = machine
         .chars()
         .filter(|c| c.is_ascii_alphanumeric() || "_-".contains(*c))
@@ -220,7 +220,7 @@ pub fn no_agent(machine: &str) -> HostFault {
     if let Some((system, _)) = machine.split_once('-') {
         return HostFault::unreachable(format!("the host runs {system}, but jobs need Linux"));
     }
-    // Rust's names for machine types of `uname -m`; packaging/agent.sh has the inverse
+    // Rust's names for those of `uname -m`; packaging/agent.sh has the inverse
     let target = match machine.as_str() {
         "armv7l" => "armv7-unknown-linux-gnueabihf",
         "ppc64le" => "powerpc64le-unknown-linux-gnu",
@@ -253,7 +253,7 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// From a file name such as `host-agent-aarch64`. `host-agent` alone is for this machine.
+/// From a name such as `host-agent-aarch64`. `host-agent` alone is for this machine.
 fn machine_type<'a>(name: &'a str, this_machine: &'a str) -> Option<&'a str> {
     let rest = name.strip_prefix("host-agent")?;
     if rest.is_empty() {

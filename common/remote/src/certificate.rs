@@ -1,4 +1,4 @@
-//! The expiry of OpenSSH's certificates, read from their files (PROTOCOL.certkeys of OpenSSH).
+//! The expiry of OpenSSH's certificates (PROTOCOL.certkeys of OpenSSH).
 
 use base64::Engine as _;
 use std::path::{Path, PathBuf};

@@ -1,23 +1,22 @@
-//! Which connector logs in to a host: libssh2 or OpenSSH's program.
+//! Decides whether libssh2 or OpenSSH's program logs in to a host.
 //!
 //! libssh2 costs a tenth of what the program costs, so it is used if it can do what ssh_config asks
 //! for. The first of these decides:
 //!
-//! 1. `--connect ssh2` or `--connect ssh`; otherwise the `connect` field of the host record, which
-//!    an earlier tool of the pipeline has written, or an earlier login of this tool to the host.
-//! 2. [`why_not_libssh2`], a function of the host's settings alone. Settings that are common but
-//!    rarely needed (GSSAPI, host-based logins, security keys) do not count.
+//! 1. `--connect ssh2` or `--connect ssh`; otherwise the `connect` field of the host record, by an
+//!    earlier tool of the pipeline, or an earlier login of this tool to the host.
+//! 2. [`why_not_libssh2`], by the host's settings alone. Settings that are common but rarely needed
+//!    (GSSAPI, host-based logins, security keys) do not count.
 //! 3. libssh2. If it fails for a reason that may not concern OpenSSH ([`HostFault::ssh_may_do`]),
 //!    `ssh` gets one attempt. A refused host key or an unreachable host is no such reason.
-//! 4. If `ssh` was refused too and the user is at a terminal, `ssh` may ask its questions on it,
-//!    for one host at a time and without a time limit.
+//! 4. If `ssh` was refused too and the user is at a terminal, `ssh` may ask there, for one host at
+//!    a time and without a time limit.
 //!
 //! The result of 3 and 4 applies to all hosts with the same user, port and keys. If `ssh` logged
 //! in, the others begin with `ssh`; if it had to ask, they ask at once; if it asked in vain, they
-//! do not ask; if it was refused by [`MOST_REFUSED`] hosts, the others only try libssh2; if the
-//! jump host of all refused, they are not tried. They wait for the first host, but not for one that
-//! is silent: programs such as fail2ban count refused logins, and a refusal takes less than
-//! [`FIRST_HOST`].
+//! do not ask; if [`MOST_REFUSED`] hosts refused it, the others only try libssh2; if the jump host
+//! of all refused, they are not tried. They wait for the first host, but not for a silent one:
+//! programs such as fail2ban count refused logins, and a refusal takes less than [`FIRST_HOST`].
 
 use super::master::Master;
 use super::options::RemoteOptions;
@@ -34,13 +33,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// How long hosts wait for the first that `ssh` logs in to.
+/// Hosts wait this long for the first that `ssh` logs in to.
 const FIRST_HOST: Duration = Duration::from_secs(2);
 /// One host may refuse for a reason of its own.
 const MOST_REFUSED: usize = 3;
 
-/// Why OpenSSH's program must log in to a host with these settings; `None` if libssh2 can. `lacks`
-/// names a kind of algorithm for which the settings allow none of libssh2's.
+/// `None` if libssh2 can log in with these settings. `lacks` names a kind of algorithm for which
+/// they allow none of libssh2's.
 pub fn why_not_libssh2(
     settings: &SshSettings,
     lacks: impl Fn(&SshSettings) -> Option<&'static str>,
@@ -54,7 +53,7 @@ pub fn why_not_libssh2(
     Some(format!("no {} that libssh2 knows", lacks(settings)?))
 }
 
-/// What logs in to hosts with the same user, port and keys.
+/// For hosts with the same user, port and keys.
 #[derive(Clone, Debug, Default)]
 enum LoginVerdict {
     #[default]
@@ -72,9 +71,8 @@ enum LoginVerdict {
 #[derive(Default)]
 struct SharedVerdict {
     verdict: Mutex<LoginVerdict>,
-    /// Locked by the first host while it is unknown.
+    /// Locked by the first host while the verdict is unknown.
     first: Mutex<()>,
-    /// How many hosts have refused `ssh`.
     refused: AtomicUsize,
 }
 
@@ -98,10 +96,9 @@ pub struct Logins {
     asking: Mutex<()>,
 }
 
-/// The choice of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoginChoice {
-    /// The first that can log in; `follows_records` tries the one in the host record first.
+    /// `follows_records` tries the one in the host record first.
     Any {
         follows_records: bool,
     },
@@ -192,7 +189,7 @@ impl LoginAttempt<'_> {
         greeting::start_agent(channel, self.options)
     }
 
-    /// Logs in by OpenSSH's program; `first` is the fault of libssh2.
+    /// `first` is the fault of libssh2.
     fn by_ssh(&self, first: Option<HostFault>) -> Result<Session, HostFault> {
         let shared = self.logins.verdict(self.settings);
         let known = || shared.verdict.lock().clone();
@@ -259,7 +256,7 @@ impl LoginAttempt<'_> {
         greeting::start_agent(channel, self.options).map_err(|fault| self.explain(fault))
     }
 
-    /// Adds the unknown key, which `ssh` does not print.
+    /// `ssh` does not print the unknown key.
     fn explain(&self, fault: HostFault) -> HostFault {
         let is_unknown = fault.problem.contains("Host key verification failed")
             && !fault.problem.contains("revoked")
@@ -276,7 +273,6 @@ fn both(first: Option<HostFault>, second: HostFault) -> HostFault {
     let Some(first) = first else {
         return second;
     };
-    // ssh's own message
     let problem = second.problem.as_str();
     let message = problem
         .split_once(": ")

@@ -1,4 +1,4 @@
-//! Sends a few requests to the agents of all hosts at the same time and collects the answers.
+//! Asks the agents of all hosts at the same time.
 
 pub use session::ANSWER_LIMIT;
 
@@ -9,19 +9,19 @@ use record::error::{Fault, Report};
 use std::time::Duration;
 use wire::{Event, Request};
 
-/// How many threads wait for answers at once. They only wait, so they may outnumber the cores.
+/// These threads only wait, so they may outnumber the cores.
 pub(crate) const AT_ONCE: usize = 256;
 /// More than a host can have processes. An answer takes up to 2 KB, so a hostile host could fill
 /// this machine's memory.
 const MOST_ANSWERS: usize = 10_000;
 
-/// Reads an event of the host with this id as an answer; `None` if it is not one.
+/// Reads an event of the host with this id; `None` if it is no answer.
 pub type ReadAnswer<'r, A> = &'r (dyn Fn(u32, Event) -> Option<A> + Sync);
 
 pub struct HostAnswers<'a, A> {
     pub host: &'a Host,
     pub answers: Vec<A>,
-    /// Then no answers follow.
+    /// After a fault no answers follow.
     pub fault: Option<Fault>,
     pub session: Session,
 }
@@ -50,7 +50,7 @@ impl<'a, A: Send> HostAnswers<'a, A> {
     }
 }
 
-/// Sends each host its requests, one after another; `limit` is the time to answer one.
+/// Each host gets its requests one after another; `limit` is the time for one answer.
 pub fn ask<A: Send>(
     hosts: &mut [HostAnswers<'_, A>],
     requests: impl Fn(&Host) -> Vec<Request>,
@@ -63,7 +63,7 @@ pub fn ask<A: Send>(
     for round in 0..rounds {
         for (asked, requests) in hosts.iter_mut().zip(&requests) {
             if let (None, Some(request)) = (&asked.fault, requests.get(round)) {
-                // what the connection does not accept at once is sent while waiting for the answer
+                // the rest is sent while waiting for the answer
                 asked.session.send(request);
                 asked.session.flush();
             }

@@ -1,30 +1,27 @@
-//! Whether bulk data goes over a TLS connection to a host's agent beside the login, which both
-//! sides used to exchange their keys. It costs half as much per byte as the login.
+//! Whether bulk data goes over a TLS connection to a host's agent. Both sides exchanged their keys
+//! over the login. It costs half as much per byte as that.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// How long `--wire auto` waits for a host's port. A port that can be reached answers within a
-/// millisecond on a cluster, and within half a second from anywhere.
+/// The limit of `--wire auto`. A port that can be reached answers within a millisecond on a
+/// cluster, and within half a second from anywhere.
 const AUTO_LIMIT: Duration = Duration::from_secs(1);
-/// Fewer bytes than this arrive sooner over the login than a port can be opened.
+/// Fewer bytes arrive sooner over the login than a port is opened.
 const WORTH: u64 = 4 << 20;
 
-/// The connections that carry bulk data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
-    /// Direct connections if possible, otherwise as with `Ssh`.
+    /// Direct if possible, otherwise as with `Ssh`.
     Auto,
     /// The logins, whatever the connector.
     Ssh,
-    /// Direct connections only; fails if they are not possible.
+    /// Fails if direct connections are not possible.
     Direct,
 }
 
-/// How bulk data is carried, for all hosts.
 #[derive(Clone, Copy, Debug)]
 pub struct WireOptions {
-    /// The choice of the command line.
     pub wire: Wire,
     /// The port on which hosts listen; 0 for any.
     pub data_port: u16,
@@ -33,8 +30,8 @@ pub struct WireOptions {
 }
 
 impl WireOptions {
-    /// Whether a direct connection to a host is worth a try for this many bytes. `is_local` is
-    /// whether pipes lead to its agent, which need no cipher.
+    /// Whether a direct connection is worth a try for this many bytes. `is_local` means that pipes
+    /// lead to the agent, which need no cipher.
     pub fn is_worth(&self, host: Ipv4Addr, is_local: bool, bytes: u64) -> bool {
         match self.wire {
             Wire::Ssh => false,
@@ -44,8 +41,8 @@ impl WireOptions {
         }
     }
 
-    /// Whether this many bytes for one host may have to go through its login. Then OpenSSH costs
-    /// less, because its cipher is cheaper.
+    /// Whether this many bytes may have to go through a login. Then OpenSSH costs less, because its
+    /// cipher is cheaper.
     pub fn may_burden_logins(&self, bytes: u64) -> bool {
         match self.wire {
             Wire::Ssh => true,

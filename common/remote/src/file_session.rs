@@ -1,4 +1,4 @@
-//! A conversation with a host about files over one connection, and why it ended.
+//! A conversation about files over one connection, and why it ended.
 
 use crate::{Body, HostFault, Session, SessionEvent};
 use std::collections::VecDeque;
@@ -7,26 +7,24 @@ use transfer::{beat_interval, silence};
 use wire::files::{FileEvent, FileRequest};
 use wire::{Event, Request};
 
-/// The most bytes of events that may wait to be handled. An honest agent never sends more.
+/// How many bytes of events may wait. An honest agent never sends more.
 const MOST_HELD: u64 = 32 << 20;
 
-/// A connection with its own session about files.
 pub(crate) struct FileSession {
     pub(crate) session: Session,
-    /// The events that wait to be handled.
+    /// Events that wait to be handled.
     events: VecDeque<(FileEvent, Vec<u8>)>,
-    /// How many bytes had been received when all events were last handled.
+    /// The bytes received when all events were last handled.
     dealt_with: u64,
-    /// Why nothing more arrives; every further call returns it.
+    /// Every further call returns it.
     over: Option<HostFault>,
-    /// How many bytes waited to be sent when data was last transferred, and when that was.
+    /// The bytes waiting to be sent when data was last transferred, and when that was.
     moved: (u64, Instant),
-    /// When the last heartbeat was sent to the host.
+    /// When the last heartbeat was sent.
     pub(crate) beaten: Instant,
-    /// Whether an earlier connection has received the facts about the directory.
+    /// An earlier connection has received the facts about the directory.
     is_second: bool,
-    /// Whether events about files that hosts pass on are handled; otherwise they are ignored as
-    /// late.
+    /// Handles events about files that hosts pass on; otherwise these are late.
     hears_of_chains: bool,
     /// How many syncs were sent, and up to which number their answers are ignored.
     syncs: u64,
@@ -50,7 +48,6 @@ impl FileSession {
         }
     }
 
-    /// Queues a request with bytes behind it.
     pub(crate) fn send(&mut self, step: FileRequest, body: Body) {
         // a host that had nothing to do counts as silent from now on
         if self.session.pending() == 0 {
@@ -59,8 +56,7 @@ impl FileSession {
         self.session.send_with(&Request::File(step), body);
     }
 
-    /// Sends a request whose answer shows that everything before it was handled; returns its
-    /// number.
+    /// Its answer shows that everything before it was handled. Returns its number.
     pub(crate) fn sync(&mut self) -> u64 {
         self.syncs += 1;
         let number = self.syncs;
@@ -68,8 +64,8 @@ impl FileSession {
         number
     }
 
-    /// Sets whether a chain begins or ends. At its end, the events about it that have not arrived
-    /// yet are ignored as late.
+    /// A chain begins or ends. At its end, events about it that are still to come are ignored as
+    /// late.
     pub(crate) fn hear_of_chains(&mut self, hears: bool) {
         self.hears_of_chains = hears;
         self.forgotten = self.syncs;
@@ -87,13 +83,13 @@ impl FileSession {
         match event {
             FileEvent::Synced { number } => *number <= self.forgotten,
             FileEvent::Arrived { .. } | FileEvent::NotHandedOn { .. } => !self.hears_of_chains,
-            // the first connection has reported the facts about the directory
+            // the first connection has reported these facts
             FileEvent::Ready(_) => self.is_second,
             _ => false,
         }
     }
 
-    /// Sends a heartbeat to the host if one is due after [`beat_interval`].
+    /// Sends a heartbeat if one is due after [`beat_interval`].
     pub(crate) fn beat(&mut self) {
         if self.beaten.elapsed() >= beat_interval() {
             self.beaten = Instant::now();
@@ -101,19 +97,17 @@ impl FileSession {
         }
     }
 
-    /// Counts the host's silence from now on, because nobody read from it or it had nothing to do.
+    /// Counts silence from now on: nobody read from the host, or it had nothing to do.
     pub(crate) fn wakes(&mut self) {
         self.moved.1 = Instant::now();
     }
 
-    /// Forgets all earlier events.
     pub(crate) fn begin_again(&mut self) {
         self.events.clear();
         self.dealt_with = self.session.received();
         self.moved = (self.session.pending(), Instant::now());
     }
 
-    /// The next received event that was not taken yet.
     pub(crate) fn take_event(&mut self) -> Option<(FileEvent, Vec<u8>)> {
         let event = self.events.pop_front();
         if self.events.is_empty() {
@@ -122,24 +116,23 @@ impl FileSession {
         event
     }
 
-    /// Why nothing more arrives.
     pub(crate) fn over(&self) -> Option<&HostFault> {
         self.over.as_ref()
     }
 
-    /// Ends the conversation; the first reason is kept, because later ones follow from it.
+    /// The first reason is kept, because later ones follow from it.
     pub(crate) fn end_with(&mut self, broken: HostFault) {
         self.over.get_or_insert(broken);
     }
 
-    /// The same, and drops events that the host has sent before.
+    /// Like [`FileSession::end_with`], and drops what the host has sent before.
     pub(crate) fn end_at_once(&mut self, broken: HostFault) {
         self.events.clear();
         self.end_with(broken);
     }
 
-    /// Sends and receives for at most `limit`, and gives up a host that neither accepts nor sends
-    /// anything. Fails when nothing more can arrive and all events were taken.
+    /// Gives up a host that neither accepts nor sends anything. Fails when nothing more can arrive
+    /// and all events were taken.
     pub(crate) fn exchange(&mut self, limit: Duration) -> Result<(), HostFault> {
         if self.over.is_none() {
             self.receive(limit);

@@ -34,7 +34,6 @@ pub fn start_agent(
     greet(channel, token, agents, options)
 }
 
-/// Runs the agent of this machine.
 pub fn start_local_agent(options: &RemoteOptions) -> Result<Session, HostFault> {
     let token = session_token()?;
     let agents = Agents::found()?;
@@ -42,7 +41,7 @@ pub fn start_local_agent(options: &RemoteOptions) -> Result<Session, HostFault> 
     greet(BufferedChannel::new(channel), token, agents, options).map(Session::with_child)
 }
 
-/// Waits for an agent that has dialed in and was asked to serve.
+/// The agent has dialed in and was asked to serve.
 pub fn greet_dialed(
     channel: Box<dyn Channel>,
     token: String,
@@ -75,7 +74,7 @@ fn greet(
     };
     match greeting.wait_for_agent(agents, options) {
         Ok(rest) => {
-            // the output of the login shell does not explain later failures
+            // the login shell's output does not explain later failures
             greeting.channel.forget_stderr();
             Ok(Session::resumed(greeting.channel, &rest))
         }
@@ -86,11 +85,10 @@ fn greet(
     }
 }
 
-/// What was received before the agent runs.
+/// What arrived before the agent runs.
 struct Greeting {
     channel: BufferedChannel,
     token: String,
-    /// Incomplete.
     line: Vec<u8>,
     /// The last line that is not the bootstrap's: a shell such as nologin writes why it ends.
     shell_output: String,
@@ -98,7 +96,7 @@ struct Greeting {
     received: usize,
     deliveries: usize,
     delivery: Option<AgentDelivery>,
-    /// The shell that has replaced the login shell, and the login shell.
+    /// The shell that has replaced the login shell, and that one.
     instead: Option<(String, String)>,
     /// When the greeting began, or the host last requested the agent or confirmed a piece of it.
     last_progress: Instant,
@@ -107,18 +105,17 @@ struct Greeting {
 /// An agent that is sent in pieces, which the host confirms: the connector may buffer many bytes.
 struct AgentDelivery {
     agent: Arc<[u8]>,
-    /// In bytes.
     queued: usize,
-    /// The size of the last one.
+    /// The size of the last piece.
     piece: usize,
     since: Instant,
 }
 
-/// How long a shell may take to print its name after the end of its stdin.
+/// The time for a shell to print its name after the end of its stdin.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 impl Greeting {
-    /// Returns the bytes after the agent's first line.
+    /// Returns what follows the agent's first line.
     fn wait_for_agent(
         &mut self,
         agents: &Agents,
@@ -134,14 +131,14 @@ impl Greeting {
             if options.is_stopped() {
                 return Err(HostFault::stopped());
             }
-            // what had arrived by then was read, and may have been progress
+            // what had arrived was read, and may have been progress
             if left.is_zero() && self.last_progress.elapsed() >= limit {
                 return Err(self.silent(limit, agents));
             }
         }
     }
 
-    /// Sends and receives once, or waits for that; returns the bytes after the agent's first line.
+    /// Sends, receives or waits once; returns what follows the agent's first line.
     fn turn(
         &mut self,
         agents: &Agents,
@@ -164,7 +161,7 @@ impl Greeting {
         Ok(None)
     }
 
-    /// Returns the bytes after the agent's first line.
+    /// Returns what follows the agent's first line.
     fn handle(
         &mut self,
         bytes: &[u8],
@@ -208,7 +205,7 @@ impl Greeting {
         Ok(None)
     }
 
-    /// An honest host receives an agent completely before it asks for the next.
+    /// An honest host receives an agent completely before it asks for another.
     fn start_delivery(&mut self, agent: Arc<[u8]>) -> Result<(), HostFault> {
         self.deliveries += 1;
         if self.delivery.is_some() || self.channel.pending() > 0 {
@@ -223,7 +220,6 @@ impl Greeting {
         Ok(())
     }
 
-    /// The host has confirmed the previous piece.
     fn continue_delivery(&mut self, limit: Duration) -> Result<(), HostFault> {
         let delivery = self.delivery.take();
         let Some(delivery) = delivery.filter(|_| self.channel.pending() == 0) else {
@@ -279,7 +275,7 @@ impl Greeting {
         }
     }
 
-    /// The fault of a login shell that a start-up file ends or replaces by another program.
+    /// The fault of a start-up file that ends the login shell or replaces it.
     fn startup_file_fault(&mut self) -> Option<HostFault> {
         if self.channel.channel.command().is_some() {
             return None;
@@ -309,7 +305,7 @@ impl Greeting {
         )))
     }
 
-    /// A shell that reads its stdin completely before it runs any of it prints its name afterwards.
+    /// A shell that first reads all of its stdin prints its name afterwards.
     fn silent(&mut self, limit: Duration, agents: &Agents) -> HostFault {
         let mut stderr = self.channel.command_stderr();
         if self.channel.channel.command().is_none() {
@@ -360,7 +356,7 @@ fn startup_file_starts(program: &str, login_shell: &str) -> HostFault {
     HostFault::unreachable(problem).fix(RETURN_EARLY)
 }
 
-/// The command joins its arguments to one command line, which another shell splits.
+/// The command joins its arguments to one line, which another shell splits.
 fn joined(command: &str) -> HostFault {
     let fix = match command.rsplit('/').next() {
         Some("ssh") => "use --connect ssh, which takes its options from ssh_config".to_owned(),
@@ -384,7 +380,6 @@ fn next_piece(piece: usize, elapsed: Duration, limit: Duration) -> usize {
         .clamp(LEAST_PIECE, most)
 }
 
-/// The bootstrap could not start an agent.
 fn refused(why: &str) -> HostFault {
     match why.split_once(' ').unwrap_or((why, "")) {
         ("machine", machine) => no_agent(machine),

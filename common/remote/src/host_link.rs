@@ -1,14 +1,14 @@
 //! Chooses the connection for files to and from a host.
 //!
-//! Each connection has a session of its own. That of the login lasts until the end. If the port of
-//! the host's agent can be reached, a direct connection is opened beside it, with the same first
-//! request. This is tried once, as soon as the amount of data is known. From then on the login
-//! carries only heartbeats, and the reason if the agent ends. If the direct connection breaks, the
-//! agent records what has arrived over it, and the rest is requested over the login.
+//! Each connection has its own session. That of the login lasts until the end. As soon as the
+//! amount of data is known, this tool tries once to open a direct connection to the port of the
+//! host's agent, with the same first request. From then on the login carries only heartbeats, and
+//! the reason if the agent ends. If the direct connection breaks, the agent records what has
+//! arrived over it, and the rest is requested over the login.
 //!
 //! A host that receives nothing considers this tool lost and puts away unfinished files. The
-//! threads that send files may wait for a disk for minutes, if memory is short or a file server
-//! does not answer, so a separate thread sends heartbeats to each host.
+//! threads that send files may wait minutes for a disk, if memory is short or a file server does
+//! not answer, so a separate thread sends heartbeats to each host.
 
 use crate::direct::{Wire, WireOptions};
 use crate::file_session::FileSession;
@@ -26,45 +26,42 @@ use std::time::{Duration, Instant};
 use tls::{Identity, PublicKey, TlsConnection};
 use wire::files::{FileEvent, FileRequest, FolderReport, Listen};
 
-/// How long a host has to put away partial files.
+/// The time for a host to put away partial files.
 const LEAVE: Duration = Duration::from_secs(5);
-/// How often the login is checked while files use a direct connection: it reports the end of the
-/// agent, and breaks with the network.
+/// While files use a direct connection, the login reports the end of the agent, and breaks with the
+/// network.
 const LOGIN_CHECK: Duration = Duration::from_millis(200);
-/// How long the host may take to end its direct connections: it may have to write a block.
+/// The host may have to write a block before it ends its direct connections.
 const DIRECT_END: Duration = Duration::from_secs(20);
-/// How often bytes are sent that a rate limit has admitted while others wait for it.
+/// How often bytes that a rate limit has admitted are sent while others wait for it.
 const PACE: Duration = Duration::from_millis(20);
 /// How often to check whether a heartbeat is due.
 const BEAT_CHECK: Duration = Duration::from_secs(1);
 /// The stack of a heartbeat thread, in bytes: there may be hundreds of them.
 const STACK: usize = 256 << 10;
-/// How long to wait for an answer before checking for a signal again.
+/// How long to wait for an answer before checking for a signal.
 const TURN: Duration = Duration::from_millis(200);
 
-/// A host that sends or receives files.
 pub struct HostLink {
     sessions: Arc<Mutex<Sessions>>,
-    /// The first request on a direct connection.
+    /// Also the first on a direct connection.
     first: FileRequest,
     /// The number of a signal that ends everything.
     stop: Arc<AtomicUsize>,
-    /// The rate limit that all hosts share.
+    /// Shared by all hosts.
     limit: Option<Arc<RateLimit>>,
     /// The port and key of the agent, for this tool and for hosts that pass files on.
     listens: Option<(u16, PublicKey)>,
 }
 
-/// The connections to a host.
 struct Sessions {
     login: FileSession,
-    /// The direct connection, which carries files while it exists.
+    /// It carries files while it exists.
     direct: Option<FileSession>,
     looked_at_login: Instant,
 }
 
 impl Sessions {
-    /// The connection that carries files.
     fn carrier(&mut self) -> &mut FileSession {
         self.direct.as_mut().unwrap_or(&mut self.login)
     }
@@ -76,7 +73,7 @@ impl Sessions {
         }
     }
 
-    /// Why the agent has ended, as the login reports it while files use a direct connection.
+    /// While files use a direct connection, the login reports why the agent has ended.
     fn look_at_login(&mut self) {
         let Some(direct) = &mut self.direct else {
             return;
@@ -106,8 +103,7 @@ fn beat(sessions: &Weak<Mutex<Sessions>>) -> bool {
 }
 
 impl HostLink {
-    /// Sends the first request and waits until the host is ready. `stop` becomes the number of a
-    /// signal that ends everything.
+    /// Waits until the host is ready. `stop` becomes the number of a signal that ends everything.
     pub fn begin(
         login: Session,
         stop: Arc<AtomicUsize>,
@@ -115,8 +111,8 @@ impl HostLink {
     ) -> Result<(HostLink, FolderReport), HostFault> {
         let mut link = HostLink::new(login, stop, &first);
         let weak = Arc::downgrade(&link.sessions);
-        // a thread for each host, because sending may block on a file; without a thread, heartbeats
-        // are still sent whenever the owner sends or receives
+        // one for each host, because sending may block on a file; without it, heartbeats are still
+        // sent whenever the owner sends or receives
         let _ = std::thread::Builder::new()
             .stack_size(STACK)
             .spawn(move || while beat(&weak) {});
@@ -147,7 +143,6 @@ impl HostLink {
         self.sessions.lock()
     }
 
-    /// Waits for the host's report about its directory.
     pub fn ready(&mut self) -> Result<FolderReport, HostFault> {
         match self.next_event()?.0 {
             FileEvent::Ready(ready) => Ok(ready),
@@ -160,7 +155,6 @@ impl HostLink {
         self.limit = limit;
     }
 
-    /// Waits until the rate limit admits this many bytes.
     fn pace(&mut self, bytes: usize) {
         let Some(limit) = self.limit.as_ref().filter(|_| bytes > 0) else {
             return;
@@ -171,13 +165,13 @@ impl HostLink {
             self.sessions().beat_and_flush();
             std::thread::sleep(PACE.min(until.saturating_duration_since(Instant::now())));
         }
-        // nothing was read from the host in the meantime
+        // nothing was read from the host meanwhile
         self.sessions().carrier().wakes();
     }
 
-    /// Opens a direct connection for files if it is wanted, possible and worthwhile for `bytes`.
-    /// Called once, while no transfer is in progress. Agents with the keys `hosts` may pass files
-    /// on to this host. Returns a warning if a direct connection was wanted but is not possible.
+    /// Opens a direct connection if it is wanted, possible and worthwhile for `bytes`. Called once,
+    /// while no transfer is in progress. Agents with the keys `hosts` may pass files on to this
+    /// host. May return a warning.
     pub fn choose_wire(
         &mut self,
         address: Ipv4Addr,
@@ -203,8 +197,7 @@ impl HostLink {
             .then(|| format!("{why}: nothing was sent there; its login is used instead")))
     }
 
-    /// Opens a direct connection; returns why there is none, and whether the port answers with
-    /// another key.
+    /// Returns why there is none, and whether the port answers with another key.
     fn go_direct(
         &mut self,
         address: Ipv4Addr,
@@ -230,7 +223,7 @@ impl HostLink {
         };
         self.listens = Some((port, key));
         let location = SocketAddr::from((address, port));
-        // the host's first event shows that it has accepted this tool's key
+        // the first event shows that the host has accepted this tool's key
         let (link, plain) = match TlsConnection::open(location, &identity, key, wire.limit(), true)
         {
             Ok(opened) => opened,
@@ -246,35 +239,32 @@ impl HostLink {
         Ok(None)
     }
 
-    /// Whether files go over a direct connection.
     pub fn is_direct(&self) -> bool {
         self.sessions().direct.is_some()
     }
 
-    /// The port and public key of the agent for hosts that pass files on.
+    /// The port and key of the agent, for hosts that pass files on.
     pub fn listens(&self) -> Option<(u16, String)> {
         self.listens.map(|(port, key)| (port, key.to_string()))
     }
 
-    /// Sets whether a chain begins or ends. At its end, the events about it that have not arrived
-    /// yet are ignored as late.
+    /// As `FileSession::hear_of_chains` does.
     pub fn hear_of_chains(&mut self, hears: bool) {
         self.sessions().carrier().hear_of_chains(hears);
     }
 
-    /// In bytes.
     pub fn pending(&self) -> u64 {
         self.sessions().carrier().session.pending()
     }
 
-    /// The number of the signal that ends everything; 0 if there was none.
+    /// 0 if there was none.
     fn signal(&self) -> usize {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Falls back to the login if a direct connection broke, and returns a message for the user.
-    /// Transfers in progress must be requested and sent again. If there was no direct connection,
-    /// returns the cause of the break as an error, if the host or the login reports it.
+    /// Falls back to the login if a direct connection broke, with a message for the user. Transfers
+    /// in progress must be requested and sent again. If there was none, fails with the cause, as
+    /// the host or the login reports it.
     pub fn fall_back(&mut self, broken: HostFault, wire: Wire) -> Result<&'static str, HostFault> {
         let mut sessions = self.sessions();
         if sessions.direct.is_none() || wire == Wire::Direct {
@@ -306,39 +296,33 @@ impl HostLink {
         ))
     }
 
-    /// Queues a request.
     pub fn send(&mut self, step: FileRequest) {
         self.send_with(step, Body::Bytes(Vec::new()));
     }
 
-    /// Queues a request with bytes behind it.
     pub fn send_with(&mut self, step: FileRequest, body: Body) {
         self.pace(body.length());
         self.sessions().carrier().send(step, body);
     }
 
-    /// An empty buffer, reused if possible.
+    /// Reused if possible.
     pub fn buffer(&mut self) -> Vec<u8> {
         self.sessions().carrier().session.buffer()
     }
 
-    /// Whether bytes in memory are sent at less cost than those of a file.
+    /// Whether sending from memory costs less than from a file.
     pub fn copies_files(&self) -> bool {
         self.sessions().carrier().session.is_direct()
     }
 
-    /// Sends a request whose answer shows that everything before it was handled; returns its
-    /// number.
     pub fn sync(&mut self) -> u64 {
         self.sessions().carrier().sync()
     }
 
-    /// The next received event that was not taken yet.
     pub fn take_event(&mut self) -> Option<(FileEvent, Vec<u8>)> {
         self.sessions().carrier().take_event()
     }
 
-    /// Waits for the next event.
     pub fn next_event(&mut self) -> Result<(FileEvent, Vec<u8>), HostFault> {
         loop {
             if let Some(event) = self.take_event() {
@@ -350,7 +334,7 @@ impl HostLink {
         }
     }
 
-    /// Sends until at most `most` bytes are waiting.
+    /// Sends until at most `most` bytes wait.
     pub fn drain(&mut self, most: u64) -> Result<(), HostFault> {
         while self.pending() > most {
             if let Some(broken) = self.sessions().carrier().over() {
@@ -361,14 +345,12 @@ impl HostLink {
         Ok(())
     }
 
-    /// The error of reading a file that was sent.
     pub fn source_fault(&mut self) -> Option<io::Error> {
         self.sessions().carrier().session.source_fault()
     }
 
-    /// Does work that takes time on this machine, such as a checksum, while heartbeats keep the
-    /// connection. The work gets a flag that asks it to stop once its result is not needed, because
-    /// this function waits for it.
+    /// Does work such as a checksum while heartbeats keep the connection. This function waits for
+    /// it, so a flag asks it to stop once its result is not needed.
     pub fn keep_alive_during<T: Send>(
         &mut self,
         work: impl FnOnce(&AtomicBool) -> T + Send,
@@ -399,8 +381,8 @@ impl HostLink {
         }
     }
 
-    /// Sends and receives for at most `limit`. Fails when nothing more can arrive and all events
-    /// were taken.
+    /// Exchanges data for at most `limit`. Fails when nothing more can arrive and all events were
+    /// taken.
     pub fn exchange(&mut self, limit: Duration) -> Result<(), HostFault> {
         let mut sessions = self.sessions();
         sessions.look_at_login();
@@ -417,7 +399,7 @@ impl HostLink {
         Err(interrupted)
     }
 
-    /// Ends the conversation and waits briefly until the host has cleaned up.
+    /// Waits briefly until the host has cleaned up.
     pub fn end(self) {
         let mut sessions = self.sessions();
         if let Some(mut direct) = sessions.direct.take() {

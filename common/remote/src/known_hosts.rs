@@ -1,5 +1,5 @@
-//! Checks host keys. `ssh-keygen -F` looks them up in known_hosts, because libssh2 does not support
-//! hashed wildcards, all forms of `[host]:port` and @revoked.
+//! Checks host keys. `ssh-keygen -F` looks them up, because libssh2 does not support hashed
+//! wildcards, all forms of `[host]:port` and @revoked.
 
 #![expect(clippy::disallowed_methods, reason = "the user's own file of keys")]
 
@@ -18,18 +18,16 @@ use std::path::Path;
 use std::process::Command;
 
 const DEFAULT_PORT: u16 = 22;
-/// The exit status of `ssh-keygen -F` if the file has no key for a host; others mean that it could
-/// not read the file.
+/// If the file has no key for a host; other statuses mean that it could not be read.
 const KEYGEN_FOUND_NONE: i32 = 1;
 
-/// A line of known_hosts.
 #[derive(Debug, PartialEq, Eq)]
 pub struct KnownHost {
     is_revoked: bool,
     is_authority: bool,
     pub kind: String,
     key: String,
-    /// Whether the line is for the host's port 22, and not for the port that is used.
+    /// It is for the host's port 22, not for the port that is used.
     is_without_port: bool,
     place: KnownHostsLine,
 }
@@ -40,7 +38,7 @@ pub struct KnownHostsLine {
     pub line: String,
 }
 
-/// The name of a host in known_hosts. A HostKeyAlias is used unchanged, whatever the port.
+/// In known_hosts. A HostKeyAlias is used unchanged, whatever the port.
 pub fn name(settings: &SshSettings) -> String {
     let host = settings.hostname.to_lowercase();
     match (&settings.host_key_alias, settings.port) {
@@ -50,18 +48,16 @@ pub fn name(settings: &SshSettings) -> String {
     }
 }
 
-/// What known_hosts has for a host.
 #[derive(Debug, Default)]
 pub struct KnownKeys {
     pub keys: Vec<KnownHost>,
-    /// A file that could not be read, and why. It may have a key that is missing in `keys`.
+    /// A file that could not be read, and why. It may have a key that `keys` lacks.
     unreadable: Option<String>,
 }
 
-/// Looks up a host in its known_hosts files.
 pub fn known_keys(options: &RemoteOptions, settings: &SshSettings) -> Result<KnownKeys, HostFault> {
     let mut names = vec![(name(settings), false)];
-    // OpenSSH accepts the key of the host's port 22, too
+    // OpenSSH accepts the key of port 22, too
     if settings.host_key_alias.is_none() && settings.port != DEFAULT_PORT {
         names.push((settings.hostname.to_lowercase(), true));
     }
@@ -107,7 +103,6 @@ pub fn known_keys(options: &RemoteOptions, settings: &SshSettings) -> Result<Kno
     Ok(known)
 }
 
-/// The keys in the output of `ssh-keygen -F`.
 fn found_keys(text: &str, file: &Path, is_without_port: bool) -> Vec<KnownHost> {
     let mut found = Vec::new();
     let mut place = KnownHostsLine {
@@ -163,7 +158,7 @@ pub fn check(settings: &SshSettings, known: &KnownKeys, blob: &[u8]) -> Result<b
     if is_known {
         return Ok(true);
     }
-    // also beside an old key: OpenSSH accepts a certificate of the authority then
+    // also beside an old key: OpenSSH then accepts a certificate of the authority
     if has_authority {
         let problem =
             "known_hosts trusts it by a certificate authority, which libssh2 cannot check";
@@ -185,7 +180,6 @@ pub fn check(settings: &SshSettings, known: &KnownKeys, blob: &[u8]) -> Result<b
     }
 }
 
-/// The places in known_hosts that have a key for this host, for one whose key was refused.
 pub fn fault_of_other_key(options: &RemoteOptions, settings: &SshSettings) -> Option<HostFault> {
     let known = known_keys(options, settings).ok()?;
     let own = known.keys.iter().filter(|line| !line.is_without_port);
@@ -193,7 +187,6 @@ pub fn fault_of_other_key(options: &RemoteOptions, settings: &SshSettings) -> Op
     (!places.is_empty()).then(|| other_key(&name(settings), &places))
 }
 
-/// The host's key differs from that in these lines.
 pub fn other_key(name: &str, places: &[&KnownHostsLine]) -> HostFault {
     let mut lines: Vec<String> = Vec::new();
     let mut commands = BTreeSet::new();
@@ -221,13 +214,12 @@ pub fn unknown_key(settings: &SshSettings, blob: &[u8], fingerprint: String) -> 
     }
 }
 
-/// For known_hosts.
 fn line(settings: &SshSettings, blob: &[u8]) -> Option<String> {
     let kind = key_type(blob)?;
     Some(format!("{} {kind} {}", name(settings), BASE64.encode(blob)))
 }
 
-/// The type of a key follows its length in the key itself (RFC 4253, 6.6).
+/// The type follows its length in the key itself (RFC 4253, 6.6).
 fn key_type(blob: &[u8]) -> Option<String> {
     let (length, rest) = blob.split_first_chunk::<4>()?;
     let kind = rest.get(..u32::from_be_bytes(*length) as usize)?;
@@ -237,7 +229,7 @@ fn key_type(blob: &[u8]) -> Option<String> {
 
 const BY_HAND: &str = "write its key into a known_hosts file by hand";
 
-/// Writes a new host's key into the user's known_hosts, as OpenSSH's accept-new does.
+/// Writes a new host's key, as OpenSSH's accept-new does.
 pub fn remember(settings: &SshSettings, blob: &[u8]) -> Result<(), HostFault> {
     let file = settings.new_keys.as_ref().ok_or_else(|| {
         HostFault::unreachable("there is no known_hosts file to write its key to").fix(BY_HAND)
@@ -260,14 +252,13 @@ pub fn remember(settings: &SshSettings, blob: &[u8]) -> Result<(), HostFault> {
         .mode(0o600)
         .open(file)
         .map_err(failed)?;
-    // one write, because ssh appends to the same file without a lock
+    // one write, because ssh appends without a lock
     append_line(known_hosts, &format!("{line}\n")).map_err(failed)
 }
 
-/// Ends the last line of known_hosts before `ssh` writes a key: OpenSSH 9.2 would append it to a
-/// last line without a newline.
+/// OpenSSH 9.2 would append a key to a last line without a newline.
 pub fn end_last_line(settings: &SshSettings) {
-    // if the file cannot be written, ssh fails in the same way and reports it
+    // if the file cannot be written, ssh reports it
     if let Some(file) = &settings.new_keys
         && let Ok(file) = OpenOptions::new().read(true).append(true).open(file)
     {
@@ -275,8 +266,8 @@ pub fn end_last_line(settings: &SshSettings) {
     }
 }
 
-/// Appends a line (or nothing), after a newline if the last line has none; otherwise both keys
-/// would be lost. Other logins may do the same at the same moment.
+/// Appends a line after a newline if the last line has none; otherwise both keys would be lost.
+/// Other logins may do the same at the same moment.
 fn append_line(file: fs::File, line: &str) -> std::io::Result<()> {
     match Flock::lock(file, FlockArg::LockExclusive) {
         Ok(mut locked) => append_to_last_line(&mut locked, line),

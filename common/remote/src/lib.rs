@@ -1,5 +1,5 @@
-//! The only way to a host. `host-agent` runs there, found or copied by a bootstrap in sh, and
-//! accepts requests. Hosts need no installation, and the remote command line is a constant.
+//! The only way to a host. `host-agent` runs there, found or copied by a bootstrap in sh. Hosts
+//! need no installation, and the remote command line is a constant.
 //!
 //! - [`choice`] decides between `ssh2` and `ssh` for each host.
 //! - [`ssh2`]: libssh2 in this process. A connection costs a tenth of what a program costs.
@@ -8,9 +8,9 @@
 //!   exec, docker exec); the agent itself on this machine.
 //! - [`dial`]: one command starts the agents of all hosts, and they connect to this tool.
 //!
-//! [`Session`] is the same over all of them. Only the answer of the agent proves that a request was
-//! carried out. The exit status of a connector does not: libssh2 returns 0 after a lost connection,
-//! and srun after a lost node.
+//! [`Session`] is the same over all of them. Only the agent's answer proves that a request was
+//! carried out. A connector's exit status does not: libssh2 returns 0 after a lost connection, and
+//! srun after a lost node.
 
 mod bootstrap;
 mod certificate;
@@ -53,11 +53,9 @@ use std::sync::OnceLock;
 use wire::{Event, Request};
 
 enum Connector {
-    /// libssh2 or OpenSSH's program.
     Login(LoginChoice),
-    /// This machine.
     Local,
-    /// The user's command, a template.
+    /// A template of the user's.
     Command(String),
     /// One command starts agents, which dial in.
     Dial(Box<dial::Dial>),
@@ -101,7 +99,7 @@ impl Remote {
         })
     }
 
-    /// Starts host-agent on each host, with several logins at once.
+    /// Several logins run at once.
     pub fn open_agents(&self, hosts: &[Host]) -> Vec<Result<Session, HostFault>> {
         if let Connector::Dial(dial) = &self.connector {
             return dial.open_all(hosts);
@@ -141,7 +139,7 @@ impl Remote {
         self
     }
 
-    /// The records of hosts whose connector this tool has found, with the connector.
+    /// The records of hosts whose connector this tool has found.
     pub fn newly_found<'a>(&self, hosts: impl IntoIterator<Item = &'a Host>) -> Vec<Host> {
         let hosts = hosts.into_iter();
         let found = hosts.filter_map(|host| {
@@ -151,7 +149,7 @@ impl Remote {
         found.collect()
     }
 
-    /// The host record with the connector that reached the host, for later tools.
+    /// The record with the connector that reached the host, for later tools.
     pub fn with_connector(&self, host: &Host) -> Host {
         Host {
             connect: self.logins.found(host).or(host.connect),
@@ -159,7 +157,7 @@ impl Remote {
         }
     }
 
-    /// The hosts on which host-agent runs, and the faults of the others.
+    /// The hosts that were reached, and the faults of the others.
     pub fn open_reachable<'a>(&self, hosts: &'a [Host]) -> (Vec<(&'a Host, Session)>, Report) {
         let opened = self.open_agents(hosts);
         let report = report(hosts, &opened);
@@ -168,7 +166,6 @@ impl Remote {
         (reached.collect(), report)
     }
 
-    /// Sends each host one request.
     pub fn ask_all(
         &self,
         hosts: &[Host],
@@ -183,7 +180,7 @@ impl Remote {
             .install(|| pairs.into_par_iter().map(ask).collect()))
     }
 
-    /// Adds a fix to a fault that only quotes a connector: how to run that connector by hand.
+    /// For a fault that only quotes a connector: how to run that by hand.
     fn with_fix(&self, host: &Host, fault: HostFault) -> HostFault {
         const NEEDS: &str = "the host needs a POSIX sh with head, chmod and mv";
         let is_outside_lab = !local_addresses().iter().any(is_of_host_lab);
@@ -238,7 +235,7 @@ fn is_of_host_lab(address: &Ipv4Addr) -> bool {
 const DIAL_FIX: &str = "as in 'dial srun --overlap -N{count} -w {names} --ntasks-per-node=1'";
 
 /// The command of `--connect 'dial COMMAND'`, and what identifies an agent's host. Refuses
-/// placeholders for one host, because the command runs once for all hosts.
+/// placeholders for one host, because the command runs once for all.
 fn parse_dial(how: &str) -> Result<Option<(dial::HostEvidence, &str)>, Report> {
     let (word, command) = how.split_once(' ').unwrap_or((how, ""));
     let evidence = match word {
@@ -258,7 +255,7 @@ fn parse_dial(how: &str) -> Result<Option<(dial::HostEvidence, &str)>, Report> {
     Err(Fault::usage("--connect", problem).fix(DIAL_FIX).report())
 }
 
-/// A pool of threads that mostly wait for hosts, so there may be more than cores.
+/// These threads mostly wait for hosts, so they may outnumber the cores.
 pub fn threads(count: usize) -> Result<rayon::ThreadPool, Report> {
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(count.max(1))

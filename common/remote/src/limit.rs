@@ -1,13 +1,12 @@
-//! A rate limit that all hosts share, for users who share an uplink with others.
+//! A rate limit of all hosts together, for users who share an uplink.
 
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
-/// After a pause, the bytes of this time may be sent at once, so that a block waits only for its
-/// own bytes.
+/// The bytes of this time may be sent at once after a pause, so that a block waits only for its
+/// own.
 const BURST: Duration = Duration::from_millis(100);
 
-/// A limit of bytes a second over all connections.
 #[derive(Debug)]
 pub struct RateLimit {
     bytes_per_second: u64,
@@ -23,12 +22,11 @@ impl RateLimit {
         }
     }
 
-    /// How long this many bytes take at that rate.
     pub fn takes(&self, bytes: u64) -> Duration {
         Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64)
     }
 
-    /// Admits this many bytes; returns how long they have to wait.
+    /// Returns how long these bytes have to wait.
     pub(crate) fn let_through(&self, bytes: u64, now: Instant) -> Duration {
         let mut gone = self.gone.lock();
         let earliest = now.checked_sub(BURST).unwrap_or(now);

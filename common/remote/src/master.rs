@@ -1,9 +1,9 @@
 //! Masters of ssh (ControlMaster of ssh_config(5)): connections that all logins of a pipeline to a
 //! host share.
 //!
-//! If the user has a master, it is used. Otherwise the tools start one, with its socket in a
-//! directory that only the user can enter. Without such a directory, each login has its own
-//! connection, as it has if a master refuses another session (MaxSessions); `ssh` does that itself.
+//! The tools use the user's master, or start one with its socket in a directory that only the user
+//! can enter. Without such a directory, each login has its own connection. `ssh` does the same if a
+//! master refuses another session (MaxSessions).
 
 #![expect(
     clippy::disallowed_methods,
@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// Seconds that a master remains without use.
+/// The seconds that a master remains without use.
 const PERSIST: &str = "ControlPersist=60";
 /// The longest path of a Unix socket.
 const SOCKET_PATH: usize = 108;
@@ -37,23 +37,21 @@ const SOCKET_PATH: usize = 108;
 const SSH_SUFFIX: usize = 17;
 /// The length of the names of sockets.
 const NAME: usize = 24;
-/// How often to try to lock a file that another tool has locked.
+/// The pause before another try to lock a file that another tool has locked.
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
-/// How long a child that did not become a master may take to end.
+/// The time for a child that did not become a master to end.
 const LEAVE: Duration = Duration::from_millis(100);
 
 pub enum Master {
-    /// The user's, at the ControlPath of ssh_config.
+    /// At the ControlPath of ssh_config.
     Users,
-    /// One of the tools.
     Ours(PathBuf),
     /// Each session has its own connection.
     None,
 }
 
 impl Master {
-    /// Finds a connection to a host, or opens one. If `asks`, `ssh` may ask the user questions,
-    /// without a time limit.
+    /// If `asks`, `ssh` may ask the user questions, without a time limit.
     pub fn find_or_open(
         options: &RemoteOptions,
         host: &Host,
@@ -145,8 +143,8 @@ impl Master {
     }
 }
 
-/// Locks a file, also while another tool holds the lock, which may wait for the user's password.
-/// `None` at the limit, after a signal, or if the file system has no locks.
+/// Another tool that holds the lock may wait for the user's password. `None` at the limit, after a
+/// signal, or if the file system has no locks.
 fn locked(mut file: File, limit: Option<Duration>, options: &RemoteOptions) -> Option<Flock<File>> {
     let until = limit.map(|limit| Instant::now() + limit);
     loop {
@@ -162,7 +160,7 @@ fn locked(mut file: File, limit: Option<Duration>, options: &RemoteOptions) -> O
     }
 }
 
-/// Waits until the child has become a master in the background, or has failed. Returns whether it
+/// Until the child has become a master in the background, or has failed. Returns whether it
 /// succeeded, and its messages.
 fn wait(
     mut child: Child,
@@ -207,7 +205,7 @@ fn is_alive(socket: &Path) -> bool {
     UnixStream::connect(socket).is_ok()
 }
 
-/// The name of a master's socket: a hash of everything that decides how the host is reached.
+/// A hash of everything that decides how the host is reached.
 fn name(options: &RemoteOptions, host: &Host, settings: &SshSettings) -> String {
     let accepts = settings.accepts_new_keys;
     let words = super::ssh_config::ssh_options(options);
@@ -235,7 +233,7 @@ fn fits(folder: &Path) -> bool {
     folder.as_os_str().as_bytes().len() + "/".len() + NAME + SSH_SUFFIX < SOCKET_PATH
 }
 
-/// Whether only this user can enter the directory; creates it if it is missing.
+/// Creates the directory if it is missing.
 fn is_private(folder: &Path) -> bool {
     let _ = DirBuilder::new().mode(0o700).create(folder);
     let user = nix::unistd::geteuid().as_raw();
@@ -244,14 +242,14 @@ fn is_private(folder: &Path) -> bool {
         && owner::exposed(folder).is_none()
 }
 
-/// Whether the user can be asked: stderr is a terminal, and this process is in its foreground.
+/// stderr is a terminal, and this process is in its foreground.
 pub fn may_ask() -> bool {
     use std::io::IsTerminal as _;
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     std::io::stderr().is_terminal() && is_in_foreground(&stat)
 }
 
-/// Whether the process of this line of /proc/PID/stat is in the foreground of its terminal.
+/// `stat` is a line of /proc/PID/stat.
 fn is_in_foreground(stat: &str) -> bool {
     // after the name, which may contain anything: state, ppid, pgrp, session, tty_nr, tpgid
     let Some((_, fields)) = stat.rsplit_once(") ") else {

@@ -1,4 +1,4 @@
-//! Turns the messages of OpenSSH's program about a failed login into a fault with its fix.
+//! Turns OpenSSH's messages about a failed login into a fault with its fix.
 
 use super::certificate;
 use super::known_hosts;
@@ -12,10 +12,10 @@ use session::HostFault;
 enum LoginFailure {
     /// ssh did not begin to connect, because of its configuration or options.
     Local,
-    /// The jump host or ProxyCommand failed to reach the host, or refused the user.
+    /// The jump host or ProxyCommand did not reach the host, or refused the user.
     Proxy,
-    /// The key of the host is not the one in known_hosts. A banner may say so, too, so known_hosts
-    /// itself is asked which it has.
+    /// The host's key is not the one in known_hosts. A banner may say so, too, so known_hosts
+    /// itself is asked.
     OtherKey,
     /// By known_hosts or RevokedHostKeys.
     Revoked,
@@ -25,18 +25,17 @@ enum LoginFailure {
     },
     /// The host closed the connection, as a busy sshd or PAM may do.
     HungUp,
-    /// No common algorithm: the setting, and the word with which `ssh -Q` lists what it knows. What
-    /// the host offers is no advice, because anybody on the way can word it.
+    /// No common algorithm: the setting, and the word for `ssh -Q`. What the host offers is no
+    /// advice, because anybody on the way can word it.
     NothingInCommon {
         setting: &'static str,
         query: &'static str,
     },
-    /// Nothing answers at its address.
     Unreachable,
     Other,
 }
 
-/// Messages of ssh about this machine only.
+/// They concern this machine only.
 const HERE: [&str; 8] = [
     "command-line line 0:",
     "command-line: line 0:",
@@ -48,7 +47,7 @@ const HERE: [&str; 8] = [
     "usage: ssh ",
 ];
 
-/// ssh's messages about a host that closes the connection during the login.
+/// The host closes the connection during the login.
 const HUNG_UP: [&str; 4] = [
     "Connection closed by",
     "Connection reset by",
@@ -56,7 +55,7 @@ const HUNG_UP: [&str; 4] = [
     "Received disconnect from",
 ];
 
-/// Whether the connection was dropped, so that another attempt may succeed.
+/// Whether another attempt may succeed after a dropped connection.
 pub fn hung_up(words: &str) -> bool {
     // after too many keys, ssh would offer the same ones again
     HUNG_UP.iter().any(|sign| words.contains(sign)) && !words.contains("Too many authentication")
@@ -129,7 +128,6 @@ fn refused(
     fault.fix(fix_of_refusal(methods, &by_hand(host, options)))
 }
 
-/// By the methods that the host offers.
 pub fn fix_of_refusal(methods: &str, by_hand: &str) -> String {
     let offers = |method: &str| methods.split(',').any(|offered| offered == method);
     let mut fix = format!(
@@ -146,7 +144,7 @@ pub fn fix_of_refusal(methods: &str, by_hand: &str) -> String {
     fix
 }
 
-/// For an `ssh` command that users can run.
+/// The options and the host of an `ssh` command that users can run.
 pub fn by_hand(host: &Host, options: &RemoteOptions) -> String {
     use std::os::unix::ffi::OsStringExt as _;
     let words = super::ssh_config::ssh_options(options)
@@ -156,13 +154,13 @@ pub fn by_hand(host: &Host, options: &RemoteOptions) -> String {
     String::from_utf8_lossy(&words).into_owned()
 }
 
-/// Whether the jump host or ProxyCommand failed to reach the host.
+/// Whether the jump host or ProxyCommand did not reach the host.
 pub fn is_proxy_failure(words: &str) -> bool {
     words.contains("UNKNOWN port 65535")
 }
 
-/// The fault of a host that is behind another; `problem` is what to show of what ssh printed. If a
-/// jump host refuses the user or its key is refused, another attempt is refused, too.
+/// For a host behind another; `problem` quotes ssh. If a jump host refuses the user or its key is
+/// refused, another attempt is refused, too.
 pub fn proxy_fault(stderr: &str, problem: &str) -> HostFault {
     let refusals = [
         "Permission denied (",
@@ -179,7 +177,7 @@ pub fn proxy_fault(stderr: &str, problem: &str) -> HostFault {
     }
 }
 
-/// The last lines of ssh's output as one line, without decoration and advice.
+/// On one line, without decoration and advice.
 fn last_lines(stderr: &str) -> String {
     const NOISE: [&str; 3] = [
         "@",

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How often a thread that waits checks for a signal.
+/// A waiting thread checks for a signal this often.
 pub(crate) const STOP_CHECKED: Duration = Duration::from_millis(100);
 
-/// Options of the connectors. For ssh, `None` means the setting of ssh's own configuration.
+/// For ssh, `None` means the setting of ssh's own configuration.
 #[derive(Clone, Debug)]
 pub struct RemoteOptions {
-    /// `auto`, `ssh2`, `ssh`, `local`, a template of a command, or `dial` and a command; `None` for
-    /// the connector of the host record, or `auto`.
+    /// `auto`, `ssh2`, `ssh`, `local`, a command template, or `dial` and a command; `None` for the
+    /// connector of the host record, or `auto`.
     pub connect: Option<String>,
     pub ssh_port: Option<u16>,
     pub ssh_username: Option<String>,
@@ -21,18 +21,16 @@ pub struct RemoteOptions {
     pub identity: Option<PathBuf>,
     /// An ssh_config file in place of the user's.
     pub ssh_config: Option<PathBuf>,
-    /// How an unknown host key is handled.
     pub host_key: Option<HostKey>,
     /// The limit for connecting and logging in together.
     pub connect_timeout: Duration,
-    /// The address of this machine to which hosts dial in; `None` for the one from which they are
-    /// reached.
+    /// The address to which hosts dial in; `None` for the one from which they are reached.
     pub dial_address: Option<Ipv4Addr>,
     /// 0 for any.
     pub dial_port: u16,
     pub notice: fn(&str),
-    /// The number of a signal that ends the tool, or 0. After a signal no more logins begin, and
-    /// the tool does not wait for hosts that have not answered.
+    /// The number of a signal that ends the tool, or 0. Then no more logins begin, and the tool
+    /// does not wait for hosts that have not answered.
     pub stop: Arc<AtomicUsize>,
 }
 
@@ -42,10 +40,10 @@ impl RemoteOptions {
     }
 }
 
-/// Whether to trust a host key that known_hosts does not have.
+/// For a key that known_hosts does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostKey {
     Strict,
-    /// Adds it to known_hosts; a changed key is refused nevertheless.
+    /// Adds the key to known_hosts; a changed key is still refused.
     AcceptNew,
 }

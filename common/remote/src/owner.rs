@@ -7,12 +7,11 @@ use std::path::{Path, PathBuf};
 /// In a directory with this bit, users cannot remove or rename files of others.
 const STICKY: u32 = 0o1000;
 
-/// Why another user can change the content of a directory.
 #[derive(Debug, PartialEq)]
 pub enum Exposure {
     /// The directory, or a link to it, belongs to another user.
     Owned,
-    /// The mode of the directory lets others write.
+    /// Its mode lets others write.
     Writable,
 }
 
@@ -31,7 +30,7 @@ pub fn others_write(meta: &Metadata) -> bool {
 /// user's home, as in sshd's StrictModes.
 pub fn exposed(folder: &Path) -> Option<(PathBuf, Exposure)> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    // the path may contain links, which could be replaced, too
+    // links in the path could be replaced, too
     [std::path::absolute, Path::canonicalize]
         .into_iter()
         .find_map(|resolve| {

@@ -1,9 +1,9 @@
-//! Logs in to many hosts, with as many logins at once as this machine can handle.
+//! Logs in to many hosts, as many at once as this machine can handle.
 //!
 //! A login costs both sides a key exchange and a shell. On a busy machine (120 sshds and two busy
-//! loops on 2 cores), 16 logins at once took 8 s each, and some 27 s, a single one 0.3 s. So after
-//! a slow login, fewer run at once. A login that timed out while others were slow is tried again
-//! after all others; if the others were quick, the host itself is the cause. A login that sshd
+//! loops on 2 cores), 16 logins at once took 8 s each, and some 27 s; a single one took 0.3 s. So
+//! after a slow login, fewer run at once. A login that timed out while others were slow is tried
+//! again after all others; if they were quick, the host itself is the cause. A login that sshd
 //! dropped, as it does at random beyond MaxStartups, is tried again after a pause.
 
 use super::HostFault;
@@ -11,19 +11,18 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// More logins at once would only wait for this machine's cores, and the sshd of a bastion drops
-/// them (MaxStartups 10:30:100).
+/// More would only wait for this machine's cores, and the sshd of a bastion drops them (MaxStartups
+/// 10:30:100).
 const MOST_AT_ONCE: usize = 16;
 /// How many timeouts show that a host is not merely slow.
 const MOST_TRIES: u32 = 5;
 
 #[derive(Clone, Debug)]
 struct Pace {
-    /// How many logins may run at once.
     allowed: usize,
     /// How long a login may take.
     limit: Duration,
-    /// The longest time that a successful login took.
+    /// The longest time of a successful login.
     slowest: Duration,
 }
 
@@ -31,7 +30,7 @@ struct Pace {
 enum LoginEnd {
     Open,
     TimedOut,
-    /// It failed, and more time would not help.
+    /// More time would not help.
     Failed,
 }
 
@@ -44,7 +43,7 @@ impl Pace {
         }
     }
 
-    /// Adapts to the end of a login; returns whether to try it again.
+    /// Returns whether to try the login again.
     fn learn(&mut self, end: LoginEnd, took: Duration, tries: u32) -> bool {
         let fewer = (self.allowed / 2).max(1);
         match end {
@@ -65,7 +64,7 @@ impl Pace {
 }
 
 struct PacingState<T> {
-    /// Positions, and how often each was tried.
+    /// Positions, and the number of the try.
     waiting: VecDeque<(usize, u32)>,
     under_way: usize,
     pace: Pace,
@@ -102,7 +101,7 @@ pub fn open_each<T: Send>(
         .collect()
 }
 
-/// Logs in to one host after another while a host waits or a running login may have to be repeated.
+/// Logs in to hosts while one waits or a running login may have to be repeated.
 fn work<T: Send>(
     state: &Mutex<PacingState<T>>,
     changed: &Condvar,
@@ -128,7 +127,7 @@ fn work<T: Send>(
     }
 }
 
-/// Logs in to a host, and again if sshd drops the login.
+/// Tries again if sshd drops the login.
 fn open_again<T>(
     host_index: usize,
     limit: Duration,

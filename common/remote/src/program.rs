@@ -23,18 +23,18 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// The size of a pipe to or from a program once it was full: the most that an ordinary user may
-/// set, so that neither side has to wait while the other has no processor. With half of it, copying
-/// used 6 % more CPU time; with the kernel's default, pulling files took 30 % longer.
+/// The size of a pipe that was full: the most that an ordinary user may set, so that neither side
+/// waits while the other has no processor. With half of it, copying used 6 % more CPU time; with
+/// the kernel's default, pulling files took 30 % longer.
 const PIPE_BYTES: i32 = 1 << 20;
 /// Up to this sum pipes get that size: all pipes of a user share 64 MiB (pipe-user-pages-soft).
 const LARGE_PIPES: usize = 24 << 20;
-/// Up to this sum they get [`SMALL_PIPE_BYTES`]: with many hosts, each gets less of the link.
+/// Up to this sum pipes get [`SMALL_PIPE_BYTES`]: with many hosts, each gets less of the link.
 const ALL_PIPES: usize = 32 << 20;
 const SMALL_PIPE_BYTES: i32 = 256 << 10;
 const DEFAULT_PIPE_BYTES: usize = 64 << 10;
-/// The pause after a pipe was full, until about half of it is empty with the fastest cipher: ssh
-/// reads 32 KiB at a time, and would wake this tool each time.
+/// The pause after a pipe was full, until the fastest cipher has emptied about half: ssh reads 32
+/// KiB at a time, and would wake this tool each time.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(200);
 /// So that a link that has become fast again is noticed.
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
@@ -45,10 +45,10 @@ const LEAVE_COMMAND: Duration = Duration::from_secs(2);
 /// From TERM to KILL.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Overrides settings of the user that are meant for interactive use. A port can be forwarded only
-/// once, and a second connection would fail with ExitOnForwardFailure. UpdateHostKeys would add
-/// keys that the user has not verified, and hundreds of ssh at once would rewrite known_hosts.
-/// OpenSSH 7.4 supports all of these.
+/// Overrides settings for interactive use. A port can be forwarded only once, and a second
+/// connection would fail with ExitOnForwardFailure. UpdateHostKeys would add keys that the user has
+/// not verified, and hundreds of ssh would rewrite known_hosts at once. OpenSSH 7.4 supports all of
+/// these.
 const NOT_FOR_TOOLS: [&str; 7] = [
     "ForwardAgent=no",
     "ForwardX11=no",
@@ -137,7 +137,7 @@ pub fn run(program: &Path, args: &[&str]) -> Result<Box<dyn Channel>, HostFault>
     start(command, "host-agent", None)
 }
 
-/// Runs a template such as `kubectl exec -i {login} --`, followed by the shell's command line.
+/// A template such as `kubectl exec -i {login} --`, followed by the shell's command line.
 pub fn run_template(
     options: &RemoteOptions,
     host: &Host,
@@ -165,8 +165,8 @@ pub fn fill(options: &RemoteOptions, host: &Host, template: &str) -> Result<Stri
     fill_in(template, &values)
 }
 
-/// Fills in placeholders such as `{name}`. Values become part of the user's shell text, so they
-/// must be plain words, perhaps with commas between them.
+/// Values become part of the user's shell text, so they must be plain words, perhaps with commas
+/// between them.
 pub fn fill_in(template: &str, values: &[(&str, String)]) -> Result<String, HostFault> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-:@,".contains(c);
     let mut text = template.to_owned();
@@ -184,11 +184,11 @@ pub fn fill_in(template: &str, values: &[(&str, String)]) -> Result<String, Host
 }
 
 struct ProgramChannel {
-    /// If it is the user's.
+    /// A command of the user's.
     command: Option<String>,
     /// Drop waits for it, so that no zombie remains.
     child: Option<Child>,
-    /// Whether no agent will run.
+    /// No agent will run.
     is_given_up: bool,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
@@ -213,7 +213,7 @@ fn enlarge_pipe(pipe: BorrowedFd<'_>) -> Option<usize> {
 
 struct WriteBackoff {
     pipe_bytes: usize,
-    /// Since it was last full.
+    /// Since the pipe was last full.
     written: usize,
     pause: Duration,
     until: Option<Instant>,
@@ -237,7 +237,7 @@ impl WriteBackoff {
     }
 }
 
-/// `own_name` is the name of a command of the user's.
+/// `own_name` is for a command of the user's.
 fn start(
     mut command: Command,
     name: &str,
@@ -283,7 +283,7 @@ fn start(
 
 pub fn end_within(child: &mut Child, limit: Duration) {
     if !ends_within(child, limit) {
-        // a program that runs as another user cannot be killed, and must not block the tool
+        // a program of another user cannot be killed, and must not block the tool
         let _ = child.kill();
         ends_within(child, LEAVE);
     }
@@ -299,8 +299,8 @@ fn ends_within(child: &mut Child, limit: Duration) -> bool {
     }
 }
 
-/// Ends processes at the same time, by TERM and then KILL. An srun that is killed without TERM
-/// leaves its entry in Slurm's queue behind.
+/// By TERM and then KILL, all at the same time. An srun that is killed without TERM leaves its
+/// entry in Slurm's queue.
 fn end<'a>(children: impl IntoIterator<Item = &'a mut Child>, grace: Duration) {
     let mut ending = Vec::new();
     for child in children {
@@ -461,8 +461,7 @@ impl Drop for ProgramChannel {
 /// With their streams.
 static LEFT_PROGRAMS: Mutex<Vec<(Child, [io::Result<OwnedFd>; 2])>> = Mutex::new(Vec::new());
 
-/// Ends the user's commands that have not ended by themselves. Each tool calls this before it
-/// exits.
+/// Each tool calls this before it exits, for commands of the user's that have not ended.
 pub fn end_connectors() {
     let mut left = std::mem::take(&mut *LEFT_PROGRAMS.lock());
     end(left.iter_mut().map(|(child, _)| child), GRACE);

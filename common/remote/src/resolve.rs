@@ -8,14 +8,14 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The addresses of a name, within a limit. A look-up that takes longer is left to its thread.
+/// A look-up that takes longer than the limit is left to its thread.
 pub fn addresses(
     name: &str,
     port: u16,
     limit: Duration,
     is_stopped: impl Fn() -> bool,
 ) -> io::Result<Vec<SocketAddr>> {
-    // an address needs no name server, and no thread
+    // an address needs no name server
     if let Ok(ip) = name.parse() {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }

@@ -27,7 +27,7 @@ use std::time::Instant;
 const MAX_KEYS: usize = 5;
 /// So that firewalls keep idle connections open.
 const KEEPALIVE_S: u32 = 15;
-/// Host key algorithms in the order in which OpenSSH prefers them; those of known keys go first.
+/// Host key algorithms in OpenSSH's order; those of known keys go first.
 const HOST_KEYS: [&str; 6] = [
     "ssh-ed25519",
     "ecdsa-sha2-nistp256",
@@ -36,10 +36,9 @@ const HOST_KEYS: [&str; 6] = [
     "rsa-sha2-512",
     "rsa-sha2-256",
 ];
-/// Used only if ssh_config allows it, as in OpenSSH, because it signs with SHA-1.
+/// Only if ssh_config allows it, as in OpenSSH, because it signs with SHA-1.
 const SHA1: &str = "ssh-rsa";
 
-/// Logs in and runs the bootstrap.
 pub fn open(
     options: &RemoteOptions,
     settings: &SshSettings,
@@ -57,7 +56,7 @@ pub fn open(
     };
     let mut channel = session.channel_session().map_err(failed)?;
     for (name, value) in &settings.set_env {
-        // sshd accepts only those in its AcceptEnv, and ssh ignores refusals, too
+        // sshd accepts only its AcceptEnv, and ssh ignores refusals, too
         let _ = channel.setenv(name, value);
     }
     channel
@@ -88,7 +87,7 @@ fn check_key(
     Err(unknown_key_fault(settings, &blob, fingerprint))
 }
 
-/// Writes the key of a new host into known_hosts, for an OpenSSH without accept-new.
+/// Accepts a new host's key for an OpenSSH without accept-new.
 pub fn accept_key(options: &RemoteOptions, settings: &SshSettings) -> Result<(), HostFault> {
     let known = known_hosts::known_keys(options, settings)?;
     if !known.keys.is_empty() {
@@ -98,7 +97,7 @@ pub fn accept_key(options: &RemoteOptions, settings: &SshSettings) -> Result<(),
     check_key(&session, settings, &known)
 }
 
-/// The key of a host that OpenSSH's program refused without showing it.
+/// OpenSSH's program refused the key without showing it.
 pub fn refused_key(options: &RemoteOptions, settings: &SshSettings) -> Option<HostFault> {
     let known = known_hosts::known_keys(options, settings).ok()?;
     let (session, _socket) = handshake(options, settings, &known).ok()?;
@@ -110,7 +109,7 @@ pub fn refused_key(options: &RemoteOptions, settings: &SshSettings) -> Option<Ho
     }
 }
 
-/// A kind of algorithm for which the settings allow none of libssh2's.
+/// Names a kind of algorithm for which the settings allow none of libssh2's.
 pub fn lacks(settings: &SshSettings) -> Option<&'static str> {
     let allowed = &settings.algorithms;
     let lists = [
@@ -168,8 +167,8 @@ fn handshake(
         }
     }
     session.handshake().map_err(|error| {
-        // LIBSSH2_ERROR_KEX_FAILURE and LIBSSH2_ERROR_METHOD_NONE of libssh2.h: the host and
-        // libssh2 may have no algorithm in common
+        // LIBSSH2_ERROR_KEX_FAILURE and LIBSSH2_ERROR_METHOD_NONE of libssh2.h: perhaps no
+        // algorithm in common
         let is_in_vain = matches!(error.code(), ssh2::ErrorCode::Session(-5 | -17));
         let reason = reasons::explain_libssh2(error.message());
         let fault = HostFault::unreachable(format!("{location}: no SSH handshake: {reason}"));
@@ -308,8 +307,8 @@ fn log_in(session: &Session, settings: &SshSettings) -> Result<(), HostFault> {
     Err(attempt.refused())
 }
 
-/// LIBSSH2_ERROR_PUBLICKEY_UNVERIFIED of libssh2.h: the host accepts the key and has received a
-/// signature, but does not admit the user.
+/// LIBSSH2_ERROR_PUBLICKEY_UNVERIFIED of libssh2.h: the host accepts the key and a signature, but
+/// does not admit the user.
 const KEY_IS_NOT_ENOUGH: ssh2::ErrorCode = ssh2::ErrorCode::Session(-19);
 /// LIBSSH2_ERROR_SOCKET_SEND, _SOCKET_DISCONNECT and _SOCKET_RECV.
 const HUNG_UP: [i32; 3] = [-7, -13, -43];
@@ -323,7 +322,6 @@ struct KeyAttempt<'a> {
 }
 
 impl KeyAttempt<'_> {
-    /// Tries keys until one logs in.
     fn try_keys(&mut self) -> Result<bool, HostFault> {
         let settings = self.settings;
         let named: Option<Vec<Vec<u8>>> = settings.identities_only.then(|| {
@@ -407,8 +405,8 @@ impl KeyAttempt<'_> {
         Ok(false)
     }
 
-    /// The fault of a host that closes the connection during the login, as sshd does for PAM.
-    /// OpenSSH shows what the host sends before that.
+    /// The host closed the connection during the login, as sshd does for PAM. OpenSSH shows what
+    /// the host sends before that.
     fn hung_up(&self) -> HostFault {
         let (user, banner) = (&self.settings.user, self.banner());
         let problem = format!("the host closed the connection while {user} logged in{banner}");
@@ -440,12 +438,11 @@ impl KeyAttempt<'_> {
         }
     }
 
-    /// The login as a word of a command line.
     fn destination(&self) -> String {
         record::quote::shown(format!("{}@{}", self.settings.user, self.settings.hostname))
     }
 
-    /// The banner that sshd sends before a login, as the end of a message.
+    /// The banner of sshd as the end of a message.
     fn banner(&self) -> String {
         let banner = self.session.userauth_banner().ok().flatten();
         let words: Vec<&str> = banner.unwrap_or_default().split_whitespace().collect();
@@ -500,8 +497,7 @@ impl KeyAttempt<'_> {
     }
 }
 
-/// The public half of a key, from the file beside it; or from the file itself if only an agent has
-/// the private half.
+/// From the file beside the key; or from the key file itself if only an agent has the private half.
 fn public_half(file: &Path) -> Option<Vec<u8>> {
     let beside = [file.as_os_str().as_bytes(), b".pub"].concat();
     let files = [Path::new(OsStr::from_bytes(&beside)), file];
@@ -515,7 +511,7 @@ struct Ssh2Channel {
     session: Session,
     channel: ssh2::Channel,
     socket: TcpStream,
-    /// Whether the socket accepts no more bytes now.
+    /// The socket accepts no more bytes now.
     is_full: bool,
 }
 

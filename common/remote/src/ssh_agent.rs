@@ -8,14 +8,13 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// An agent that must first ask its user does so for a signature, not for the list of its keys.
+/// An agent asks its user for a signature, not for the list of keys.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 /// SSH_AGENTC_REQUEST_IDENTITIES of draft-miller-ssh-agent, after its length.
 const LIST_KEYS: [u8; 5] = [0, 0, 0, 1, 11];
 /// The length of an answer, and its type.
 const ANSWER_BYTES: usize = 5;
 
-/// Whether there is an agent that answers, as found once.
 pub fn is_usable() -> bool {
     matches!(state(), Ok(true))
 }
@@ -25,7 +24,6 @@ pub fn problem() -> Option<&'static str> {
     state().as_ref().err().map(String::as_str)
 }
 
-/// Whether there is an agent.
 fn state() -> &'static Result<bool, String> {
     static STATE: OnceLock<Result<bool, String>> = OnceLock::new();
     STATE.get_or_init(|| {

@@ -1,6 +1,6 @@
-//! The settings that the user's OpenSSH would use for a host, as `ssh -G` reports them, because
-//! libssh2 does not read ssh_config. `ssh -G` evaluates Include and Match, including `Match exec`.
-//! The table in dgl-tools-connect(7) describes the effect of each setting.
+//! The settings that the user's OpenSSH would use for a host, by `ssh -G`, because libssh2 does not
+//! read ssh_config. `ssh -G` evaluates Include and Match, including `Match exec`.
+//! dgl-tools-connect(7) has a table of the effect of each setting.
 
 use super::options::{HostKey, RemoteOptions};
 use host::command;
@@ -13,7 +13,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// How long `ssh -G` may take without configuration: it reads no file then.
+/// For `ssh -G` without configuration: it reads no file then.
 const OWN_LIMIT: Duration = Duration::from_secs(10);
 /// The most that is read of what `ssh` and `ssh-keygen` print; `ssh -G` prints about 4 KiB.
 pub const PRINTED_BYTES: usize = 1 << 20;
@@ -27,11 +27,10 @@ pub struct SshSettings {
     pub identities: Vec<PathBuf>,
     /// Even if an agent holds others.
     pub identities_only: bool,
-    /// Whether to ask no agent for keys.
+    /// Asks no agent for keys.
     pub no_agent: bool,
     /// The user's own first.
     pub known_hosts: Vec<PathBuf>,
-    /// The known_hosts file for new keys.
     pub new_keys: Option<PathBuf>,
     /// The name in known_hosts, if it is not `hostname`.
     pub host_key_alias: Option<String>,
@@ -39,23 +38,23 @@ pub struct SshSettings {
     pub accepts_new_keys: bool,
     /// The algorithms that differ from OpenSSH's defaults.
     pub algorithms: Algorithms,
-    /// OpenSSH's default ciphers in their order, if the configuration has no others.
+    /// OpenSSH's defaults in their order, if the configuration has no others.
     pub default_ciphers: Vec<String>,
     pub certificates: Vec<PathBuf>,
     pub set_env: Vec<(String, String)>,
-    /// Whether the user's settings detect a dead link.
+    /// The user's settings detect a dead link.
     pub is_kept_alive: bool,
     /// The socket of the user's own master.
     pub control_path: Option<PathBuf>,
-    /// The options without which ssh would not run the given command.
+    /// Without these options, ssh would not run the given command.
     pub to_run_commands: Vec<&'static str>,
-    /// A setting that only OpenSSH itself supports.
+    /// Only OpenSSH itself supports this setting.
     pub beyond_us: Option<String>,
-    /// The whole output of `ssh -G`.
+    /// The output of `ssh -G`.
     pub text: String,
 }
 
-/// The allowed algorithms, the preferred ones first. An empty list means OpenSSH's default.
+/// The preferred ones first. An empty list means OpenSSH's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Algorithms {
     pub ciphers: Vec<String>,
@@ -72,7 +71,7 @@ pub struct OpenSsh {
     pub knows_accept_new: bool,
 }
 
-/// Asks `ssh` once for its behaviour without configuration; `None` if there is no ssh.
+/// Asks `ssh` once, without configuration; `None` if there is no ssh.
 pub fn openssh() -> Option<&'static OpenSsh> {
     static OPENSSH: OnceLock<Option<OpenSsh>> = OnceLock::new();
     let ask = |options: &[&str]| {
@@ -111,7 +110,7 @@ fn algorithms(text: &str) -> Algorithms {
 }
 
 impl Algorithms {
-    /// Keeps only the lists that differ from the defaults.
+    /// Empties lists that equal the defaults.
     fn without(mut self, defaults: &Algorithms) -> Algorithms {
         for (list, default) in [
             (&mut self.ciphers, &defaults.ciphers),
@@ -127,7 +126,7 @@ impl Algorithms {
     }
 }
 
-/// Those that correspond to the tool's.
+/// The options of `ssh` that correspond to the tool's.
 pub fn ssh_options(options: &RemoteOptions) -> Vec<OsString> {
     let mut words: Vec<OsString> = Vec::new();
     let mut add = |name: &str, value: OsString| words.extend([name.into(), value]);
@@ -185,8 +184,8 @@ pub fn printed_settings(options: &RemoteOptions, target: &str) -> Result<String,
     }
 }
 
-/// The fault if this user has no name, as in a container that runs with any number: then no program
-/// of OpenSSH works.
+/// The fault of a user without a name, as in a container that runs with any number: no program of
+/// OpenSSH works then.
 fn without_user() -> Option<HostFault> {
     let user = nix::unistd::getuid();
     if !matches!(nix::unistd::User::from_uid(user), Ok(None)) {
@@ -257,7 +256,7 @@ fn is_none(value: &str) -> bool {
     value.eq_ignore_ascii_case("none")
 }
 
-/// Versions of ssh print either of these.
+/// Versions of ssh print either.
 fn is_no(value: &str) -> bool {
     ["no", "false"].contains(&value)
 }
@@ -276,8 +275,8 @@ fn is_beyond_us(key: &str, value: &str) -> bool {
     }
 }
 
-/// The option that replaces a setting with which ssh would not run the given command. Versions that
-/// print none of these settings do not support the options either.
+/// Replaces a setting with which ssh would not run the given command. Versions that print none of
+/// these settings do not support the options either.
 fn replaced(key: &str, value: &str) -> Option<&'static str> {
     match key {
         "remotecommand" if !is_none(value) => Some("RemoteCommand=none"),
@@ -287,7 +286,7 @@ fn replaced(key: &str, value: &str) -> Option<&'static str> {
     }
 }
 
-/// Reads what `ssh -G` printed; `given` is the key of the command line.
+/// `given` is the key of the command line.
 fn parse(text: &str, home: &Path, given: Option<&Path>) -> SshSettings {
     let path = |value: &str| match value.strip_prefix("~/") {
         Some(below) => home.join(below),
@@ -346,8 +345,8 @@ fn parse(text: &str, home: &Path, given: Option<&Path>) -> SshSettings {
     settings
 }
 
-/// The value of IdentityFile with its tokens and variables replaced, which `ssh -G` does not do
-/// (ssh_config(5), TOKENS and ENVIRONMENT VARIABLES); `None` if one of them is unknown.
+/// IdentityFile with its tokens and variables replaced, which `ssh -G` does not do (ssh_config(5),
+/// TOKENS and ENVIRONMENT VARIABLES); `None` for an unknown one.
 fn expanded(value: &str, settings: &SshSettings, home: &Path) -> Option<String> {
     let mut text = String::new();
     let mut rest = value;

@@ -1,4 +1,4 @@
-//! A channel with a queue of bytes to send, what it received, and why it ended.
+//! A channel with a queue of bytes to send, the last lines of stderr, and why it ended.
 
 use super::channel::{Channel, ChannelStream, Unsent};
 use super::reasons;
@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// How much of stderr is kept; enough for its last lines.
+/// Enough for the last lines of stderr.
 const STDERR_KEPT: usize = 8 << 10;
 
 /// The exit status of `ssh` whose connection failed.
@@ -39,23 +39,21 @@ impl Body {
 pub struct BufferedChannel {
     pub channel: Box<dyn Channel>,
     outbox: VecDeque<Body>,
-    /// How much of the first entry of the outbox was sent.
+    /// How much of the first entry was sent.
     sent: usize,
     /// How many bytes of the outbox wait.
     pending: u64,
     source_fault: Option<io::Error>,
     is_closing: bool,
     stderr: Vec<u8>,
-    /// Whether more may arrive on stdout and on stderr.
+    /// Whether more may arrive on stdout and stderr.
     open: [bool; 2],
     last_received: Instant,
-    /// The bytes that [`BufferedChannel::receive`] read last.
     pub buffer: Vec<u8>,
-    /// Large buffers whose bytes were sent, for reuse: new ones cost page faults.
+    /// Large buffers for reuse: new ones cost page faults.
     pub spare: Vec<Vec<u8>>,
 }
 
-/// Buffers of at least [`SPARE_BYTES`].
 const SPARE: usize = 4;
 const SPARE_BYTES: usize = 256 << 10;
 
@@ -83,7 +81,6 @@ impl BufferedChannel {
         }
     }
 
-    /// Why a file that was sent could not be read completely.
     pub fn source_fault(&mut self) -> Option<io::Error> {
         self.source_fault.take()
     }
@@ -92,7 +89,7 @@ impl BufferedChannel {
         self.pending
     }
 
-    /// Ends the program's stdin after everything is sent.
+    /// Ends the program's stdin once everything is sent.
     pub fn close_stdin(&mut self) {
         self.is_closing = true;
     }
@@ -146,7 +143,7 @@ impl BufferedChannel {
         Ok(progress)
     }
 
-    /// Why the connection ended, where no call has failed.
+    /// Why the connection ended, if no call has failed.
     pub fn why_ended(&mut self) -> String {
         let Some(meaning) = self.channel.meaning_of_end() else {
             return self.why_lost("the connection ended unexpectedly");
@@ -161,7 +158,7 @@ impl BufferedChannel {
         }
     }
 
-    /// Why the connection is lost: the last lines of the program that carries it, or else `error`.
+    /// The last lines of the program that carries the connection, or else `error`.
     pub fn why_lost(&mut self, error: &str) -> String {
         let reason = reasons::explain_libssh2(error);
         let stderr_tail = self.command_stderr();
@@ -177,7 +174,6 @@ impl BufferedChannel {
         }
     }
 
-    /// Returns whether anything was written.
     pub fn write_some(&mut self) -> bool {
         let mut progress = false;
         loop {
@@ -215,8 +211,8 @@ impl BufferedChannel {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return progress,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The other side no longer reads. The last lines of the program, still unread, give
-                // the reason.
+                // The other side no longer reads. The program's last lines, still unread, give the
+                // reason.
                 Err(_) => {
                     self.outbox.clear();
                     (self.pending, self.sent) = (0, 0);
@@ -261,7 +257,7 @@ impl BufferedChannel {
     }
 
     pub fn wait(&mut self, wake: Option<&Waker>, limit: Duration) -> bool {
-        // the channel sends keep-alives every few seconds, when they are due
+        // the channel sends keep-alives that are due
         let limit = limit.min(Duration::from_secs(5));
         let writing = !self.outbox.is_empty() || self.is_closing;
         // asked before the descriptors, because the pause may end in between
@@ -288,8 +284,8 @@ impl BufferedChannel {
     }
 }
 
-/// The last lines of stderr as one line, without repetitions. Open MPI frames its messages with
-/// lines of dashes; the first line in a frame says what is wrong.
+/// The last lines of stderr on one line, without repetitions. Open MPI frames its messages with
+/// lines of dashes; the first line in a frame has the problem.
 pub fn last_words(stderr: &[u8]) -> String {
     const FRAME: &str = "--------------------";
     let text = String::from_utf8_lossy(stderr);

@@ -1,4 +1,4 @@
-//! The interface of a connector: three non-blocking streams of a program on a host.
+//! The interface of a connector.
 
 use nix::poll::PollFlags;
 use std::fs::File;
@@ -17,21 +17,21 @@ pub enum ChannelStream {
     Stderr,
 }
 
-/// What carries the three streams of a program on a host. They never block: `WouldBlock` means that
-/// the caller must wait, 0 the end.
+/// The three non-blocking streams of a program on a host. `WouldBlock` means that the caller must
+/// wait, 0 the end.
 pub trait Channel: Send {
     fn read(&mut self, stream: ChannelStream, buffer: &mut [u8]) -> io::Result<usize>;
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
-    /// Writes bytes that more follow at once, so that a channel may delay them.
+    /// More bytes follow at once, so a channel may delay these.
     fn write_beginning(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write(bytes)
     }
-    /// Writes at most `length` bytes of a file from `offset` on, without a copy through memory if
-    /// it can; returns 0 at the end of the file.
+    /// Writes at most `length` bytes of a file from `offset`, without a copy through memory if it
+    /// can; 0 at the end of the file.
     fn write_file(&mut self, file: &File, offset: u64, length: u64) -> Result<usize, Unsent> {
         copy_file(self, file, offset, length)
     }
-    /// `WouldBlock` while that cannot be sent.
+    /// `WouldBlock` until the end is sent.
     fn close_stdin(&mut self) -> io::Result<()>;
     /// What to wait for until a stream may continue.
     fn poll_fds(&self, reading: [bool; 2], writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)>;
@@ -53,12 +53,10 @@ pub trait Channel: Send {
     }
     /// No agent will run, so nothing on the host needs time to end.
     fn give_up(&mut self) {}
-    /// Whether every byte of a file is copied in any case, so that the caller should read it only
-    /// once.
+    /// If every byte of a file is copied in any case, the caller should read it only once.
     fn is_direct(&self) -> bool {
         false
     }
-    /// Called from time to time.
     fn keep_alive(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -79,7 +77,6 @@ pub fn copy_file<C: Channel + ?Sized>(
     }
 }
 
-/// Why nothing of a file was written: the file or the channel failed.
 pub enum Unsent {
     Unreadable(io::Error),
     Unwritable(io::Error),

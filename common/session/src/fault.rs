@@ -11,35 +11,31 @@ use wire::files::FileEvent;
 
 #[derive(Clone, Debug)]
 pub struct HostFault {
-    /// In one line.
+    /// One line.
     pub problem: String,
     pub fix: Option<String>,
     pub unknown_key: Option<Box<UnknownKey>>,
-    /// Then it is reported once.
+    /// The fault is then reported once.
     pub affects_all: bool,
-    /// Whether the host cannot be reached, or was lost; otherwise the host or this tool found the
-    /// fault.
+    /// The host cannot be reached, or was lost; otherwise the host or this tool found the fault.
     pub is_unreachable: bool,
-    /// The connection was dropped before the login; another attempt may succeed.
+    /// The connection was dropped before the login, so another attempt may succeed.
     pub again: bool,
-    /// Perhaps because the host is busy.
     pub timed_out: bool,
-    /// The host refused the user.
     pub is_refused: bool,
-    /// Although libssh2 failed.
+    /// Although libssh2 failed, OpenSSH may log in.
     pub ssh_may_do: bool,
 }
 
-/// A key that known_hosts does not have.
 #[derive(Clone, Debug)]
 pub struct UnknownKey {
-    /// The name for known_hosts: `10.0.0.1`, `[10.0.0.1]:2222`.
+    /// For known_hosts: `10.0.0.1`, `[10.0.0.1]:2222`.
     pub name: String,
     /// `ssh-ed25519`.
     pub kind: String,
     /// As ssh-keygen -l shows it: `SHA256:…`.
     pub fingerprint: String,
-    /// The known_hosts file to which ssh adds new keys, and the line for this key.
+    /// The known_hosts file for new keys, and the line for this one.
     pub entry: Option<(PathBuf, String)>,
 }
 
@@ -72,7 +68,7 @@ impl HostFault {
         }
     }
 
-    /// `last_words` are those of the program that connects to the host.
+    /// `last_words` are those of the program that connects.
     pub fn silent(limit: Duration, last_words: &str) -> HostFault {
         let colon = if last_words.is_empty() { "" } else { ": " };
         let seconds = limit.as_secs_f32();
@@ -84,13 +80,12 @@ impl HostFault {
         fault.fix("check that the host is up, or allow more time with DGL_TOOLS_CONNECT_TIMEOUT")
     }
 
-    /// An event that does not match the request.
+    /// Does not match the request.
     pub fn unexpected(event: &FileEvent) -> HostFault {
         let text: String = format!("{event:?}").chars().take(100).collect();
         HostFault::reported(format!("protocol error: unexpected answer: {text}"))
     }
 
-    /// A signal ended the tool before the host answered.
     pub fn stopped() -> HostFault {
         HostFault::unreachable("no answer before a signal arrived").fix("run this again")
     }
@@ -106,7 +101,7 @@ impl HostFault {
         }
     }
 
-    /// The fault to report, with the host as its place.
+    /// Its location is the host.
     pub fn fault(&self, host: &Host) -> Fault {
         let (location, problem) = (host.location(), self.problem.clone());
         let fault = if self.is_unreachable {
@@ -128,8 +123,7 @@ impl HostFault {
     }
 }
 
-/// The faults among the results of hosts. All unknown keys are in one fault, with one command that
-/// accepts them.
+/// All unknown keys are in one fault, with one command that accepts them.
 pub fn report<T>(hosts: &[Host], results: &[Result<T, HostFault>]) -> Report {
     let mut report = Report::default();
     let mut unknown = Vec::new();
@@ -176,7 +170,7 @@ fn unknown_keys(unknown: &[(&Host, &UnknownKey)]) -> Fault {
     for (file, line) in unknown.iter().filter_map(|(_, key)| key.entry.as_ref()) {
         lines.entry(file).or_default().insert(line);
     }
-    // an empty line first, because the file may not end with a newline
+    // the file may not end with a newline
     let adding = lines.iter().map(|(file, lines)| {
         let lines: Vec<String> = lines.iter().map(quote::shown).collect();
         format!(

@@ -1,5 +1,5 @@
-//! A session with the agent of a host. A [`channel::Channel`] carries its bytes: a login, which the
-//! crate `remote` makes, or a connection that the agent made itself.
+//! A session with the agent of a host. A [`channel::Channel`] carries its bytes: a login of the
+//! crate `remote`, or a connection that the agent made itself.
 
 pub mod buffered_channel;
 pub mod channel;
@@ -18,6 +18,5 @@ pub use token::{random_token, session_token};
 
 use std::time::Duration;
 
-/// How long a tool waits for an answer: longer than any working agent needs, but not for ever: a
-/// file system of the host may hang.
+/// Longer than any working agent needs, but a host's file system may hang.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(60);

@@ -1,5 +1,5 @@
-//! What libssh2, shells and srun say about the end of a connection, in words for users. Unknown
-//! messages stay unchanged.
+//! The messages of libssh2, shells and srun about the end of a connection, in words for users.
+//! Unknown messages stay unchanged.
 
 pub const CLOSED: &str = "the connection was closed, by the host or on the way to it";
 const LATE: &str = "it did not answer in time";
@@ -55,7 +55,7 @@ pub fn explain_shell(line: &str) -> &str {
     }
 }
 
-/// For a message about an allocation that does not give these nodes (a list with commas).
+/// The fix if an allocation does not give these nodes (a list with commas).
 pub fn fix_of_srun(message: &str, nodes: &str) -> Option<String> {
     if !message.contains("srun: ") {
         return None;
@@ -89,7 +89,6 @@ pub fn fix_of_srun(message: &str, nodes: &str) -> Option<String> {
     }
 }
 
-/// The program that ends so without a terminal.
 pub fn wants_a_terminal(message: &str) -> Option<&'static str> {
     let programs = [
         ("open terminal failed: not a terminal", "tmux"),

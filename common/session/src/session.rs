@@ -8,41 +8,37 @@ use std::time::{Duration, Instant};
 use wire::codec::{self, Decoder};
 use wire::{Event, Failure, Request};
 
-/// While this many events wait, no more are read, so that a host that never stops sending blocks
-/// itself.
+/// While this many wait, no more are read, so a host that never stops sending blocks itself.
 const MAX_EVENTS: usize = 256;
-/// The same in bytes; part of one more message may be held.
+/// Part of one more message may be held.
 const MAX_EVENT_BYTES: u64 = 2 << 20;
-/// The largest answer: many times the stacks of all threads of a host. It takes up to seven times
-/// as much memory.
+/// Many times the stacks of all threads of a host. An answer takes up to seven times as much
+/// memory.
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
 
 #[derive(Debug, PartialEq)]
 pub enum SessionEvent {
-    /// An event, and the bytes behind it.
     Event(Event, Vec<u8>),
-    /// Why nothing follows: the connection broke, or the host sent something other than an event.
+    /// The connection broke, or the host sent something other than an event.
     Lost(String),
 }
 
-/// A `host-agent` that runs on a host and waits for requests. Dropping it ends the agent and
-/// everything that it holds.
+/// A `host-agent` that waits for requests. Dropping it ends the agent and everything that it holds.
 pub struct Session {
     transport: BufferedChannel,
     decoder: Decoder,
-    /// In bytes of events.
+    /// In bytes.
     received: u64,
     is_over: bool,
     is_local: bool,
 }
 
 impl Session {
-    /// A session over a channel on which an agent already runs.
+    /// An agent already runs on the channel.
     pub fn new(channel: Box<dyn Channel>) -> Session {
         Session::resumed(BufferedChannel::new(channel), &[])
     }
 
-    /// Continues a channel from which some bytes were already received.
     pub fn resumed(transport: BufferedChannel, received: &[u8]) -> Session {
         let mut decoder = Decoder::default();
         decoder.push(received);
@@ -66,14 +62,13 @@ impl Session {
         self.send_with(request, Body::Bytes(Vec::new()));
     }
 
-    /// Queues a request with bytes behind it, at most [`codec::MAX_BODY`].
+    /// At most [`codec::MAX_BODY`] bytes follow the request.
     pub fn send_with(&mut self, request: &Request, body: Body) {
         let head = codec::encode_head(request, body.length());
         self.transport.send(Body::Bytes(head));
         self.transport.send(body);
     }
 
-    /// An empty buffer, reused if possible.
     pub fn buffer(&mut self) -> Vec<u8> {
         self.transport.spare.pop().unwrap_or_default()
     }
@@ -99,12 +94,12 @@ impl Session {
         self.transport.write_some();
     }
 
-    /// Announces that no request follows. The agent answers those that were sent, then ends.
+    /// The agent answers the requests that were sent, then ends.
     pub fn close_stdin(&mut self) {
         self.transport.close_stdin();
     }
 
-    /// In bytes of events.
+    /// In bytes.
     pub fn received(&self) -> u64 {
         self.received
     }
@@ -117,8 +112,8 @@ impl Session {
         self.transport.last_words()
     }
 
-    /// Sends and receives until an event has arrived, all pending bytes are sent, or `wake` is
-    /// woken, for at most `limit`.
+    /// Exchanges until an event has arrived, all pending bytes are sent, or `wake` is woken, for at
+    /// most `limit`.
     pub fn step(&mut self, wake: Option<&Waker>, limit: Duration) -> Vec<SessionEvent> {
         let until = Instant::now() + limit;
         let mut events = Vec::new();
@@ -145,8 +140,8 @@ impl Session {
         Ok(events)
     }
 
-    /// Passes each event that answers a request to `handle`, which returns an error for an
-    /// unexpected one. The whole answer must arrive within `limit`.
+    /// Passes each event of an answer to `handle`, which fails for an unexpected one. The whole
+    /// answer must arrive within `limit`.
     pub fn read_answer(
         &mut self,
         limit: Duration,
@@ -192,7 +187,6 @@ impl Session {
         }
     }
 
-    /// Writes and reads what is possible now; returns whether anything was transferred.
     fn exchange(&mut self, events: &mut Vec<SessionEvent>) -> bool {
         if self.is_over {
             return false;

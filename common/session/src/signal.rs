@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The signals that end a job: Ctrl-C, kill, a terminal that closes. One that was ignored when the
-/// tool started (nohup) stays ignored and is left out.
+/// Ctrl-C, kill and a terminal that closes end a job. A signal that was ignored when the tool
+/// started (nohup) stays ignored.
 pub fn ending() -> io::Result<Vec<i32>> {
     let ignored = ignored_at_start()?;
     Ok([SIGINT, SIGTERM, SIGHUP]
@@ -22,13 +22,12 @@ pub fn ending() -> io::Result<Vec<i32>> {
         .collect())
 }
 
-/// Signals that arrive within this time of the first are the same request: a terminal that closes
-/// is announced by the shell and by the kernel, and wrappers pass Ctrl-C on to a process that has
-/// already had it.
+/// Signals within this time of the first are the same request: both the shell and the kernel
+/// announce a terminal that closes, and wrappers pass on a Ctrl-C that a process already had.
 const ONE_REQUEST: Duration = Duration::from_millis(200);
 
-/// A shared number: that of the signal that asked for the end, or 0. The first request ends a tool
-/// in order, a second one at once.
+/// The number of the signal that asked for the end, or 0. The first request ends a tool in order, a
+/// second one at once.
 pub fn stop() -> Result<Arc<AtomicUsize>, Fault> {
     register_stop().map_err(|error| {
         Fault::unreachable("signals", error.to_string())

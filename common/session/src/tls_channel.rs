@@ -1,4 +1,4 @@
-//! A TLS connection to the agent of a host, as a channel.
+//! A TLS connection to an agent, as a channel.
 
 use super::channel::{Channel, ChannelStream};
 use nix::poll::PollFlags;
@@ -10,15 +10,13 @@ use tls::TlsConnection;
 /// It has no stderr.
 pub struct TlsChannel {
     connection: TlsConnection,
-    /// Not returned yet.
     received: VecDeque<u8>,
     is_open: bool,
-    /// Whether the agent has connected to this side.
     is_dialed: bool,
 }
 
 impl TlsChannel {
-    /// The connection of an agent that has connected to this side.
+    /// The agent has connected to this side.
     pub fn dialed(connection: TlsConnection) -> TlsChannel {
         TlsChannel {
             is_dialed: true,
@@ -26,7 +24,7 @@ impl TlsChannel {
         }
     }
 
-    /// Continues a connection from which some bytes were already received.
+    /// Some bytes were already received.
     pub fn new(connection: TlsConnection, received: Vec<u8>) -> TlsChannel {
         TlsChannel {
             connection: connection.with_large_buffer(),
@@ -46,7 +44,7 @@ impl Channel for TlsChannel {
         if stream == ChannelStream::Stderr {
             return Ok(0);
         }
-        // also sends queued bytes, because write is only called with new ones
+        // write is only called with new bytes, so this also sends queued ones
         self.connection.flush()?;
         if self.received.is_empty() && self.is_open {
             self.is_open = match self.connection.receive(&mut self.received) {

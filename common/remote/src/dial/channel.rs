@@ -18,7 +18,7 @@ use wire::dial::DialMessage;
 pub struct DialedChannel {
     tls: TlsChannel,
     engine: Arc<Engine>,
-    /// How much the command had written before; that does not explain the end.
+    /// Written by the command before, so it does not explain the end.
     written_before: u64,
     is_explained: bool,
 }

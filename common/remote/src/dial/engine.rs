@@ -1,4 +1,4 @@
-//! The command that starts agents on all hosts: its command line, its output and its end.
+//! The command that starts agents on all hosts.
 
 use super::ticket::TicketFolder;
 use crate::bootstrap::Agents;
@@ -14,14 +14,14 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How much of its stderr is kept; enough for its last lines.
+/// Enough for the last lines of stderr.
 const KEPT: usize = 8 << 10;
-/// The command ends by itself after its agents. The process that watches it waits this long
-/// (dial/engine.rs of host-agent); this tool waits a little longer.
+/// The command ends by itself after its agents. Its watcher waits this long (dial/engine.rs of
+/// host-agent), this tool a little longer.
 const LEAVE: Duration = Duration::from_secs(10);
 const AT_MOST: Duration = Duration::from_secs(20);
 
-/// The kernel accepts 128 KiB in one word (MAX_ARG_STRLEN), including the text around the command.
+/// The kernel accepts 128 KiB in one word (MAX_ARG_STRLEN), with the text around the command.
 const MAX_COMMAND: usize = (128 << 10) - 64;
 
 /// A command for all hosts cannot use these.
@@ -71,7 +71,6 @@ pub fn fill(command: &str, folder: &TicketFolder, hosts: &[&Host]) -> Result<Fil
     })
 }
 
-/// For `{names}`.
 pub fn names(hosts: &[&Host]) -> String {
     list(hosts, Host::name_or_ip)
 }
@@ -158,7 +157,7 @@ impl Engine {
         last_words(&self.output.lock().stderr_tail)
     }
 
-    /// The message says "before `event`" or "`missing` within".
+    /// Either "before `event`" or "`missing` within".
     pub fn why_absent(&self, event: &str, missing: &str, limit: Duration) -> String {
         let (name, output) = (&self.name, self.output.lock());
         let late = format!("{missing} within {} s", limit.as_secs_f32());
@@ -191,7 +190,7 @@ impl Engine {
     }
 }
 
-/// Runs the command by the agent of this machine, which ends it if this tool is killed.
+/// The agent of this machine ends the command if this tool is killed.
 fn watch(agent: &Path, folder: &Path, filled: &Filled) -> Command {
     let mut watcher = Command::new(agent);
     watcher

@@ -1,25 +1,24 @@
-//! Decides which host an agent that has dialed in belongs to. All agents have the same secret, so
-//! an agent's report about itself proves nothing: a compromised host could report the names of all
-//! others and receive their data. So an agent belongs to the host whose address it connects from.
-//! If hosts share an address, as on this machine, the reported name decides. The numbers of an
-//! engine do not count, because it orders the nodes differently.
+//! Decides which host an agent that has dialed in belongs to. All agents have the same secret, so a
+//! report proves nothing: a compromised host could report the names of all others and receive their
+//! data. So an agent belongs to the host whose address it connects from. If hosts share an address,
+//! as on this machine, the reported name decides. The numbers of an engine do not count, because it
+//! orders the nodes differently.
 
 use record::Host;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use wire::dial::Hello;
 
-/// What decides which host an agent belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostEvidence {
     /// The address from which it connects.
     Source,
-    /// Its report: the addresses of its network interfaces, or else its names. For agents whose
-    /// address differs from that of their host, for instance behind address translation.
+    /// The addresses of its network interfaces, or else its names. For agents whose address differs
+    /// from their host's, for instance behind address translation.
     Report,
 }
 
-/// The expected hosts by everything that identifies an agent. A host is an index into their list.
+/// The hosts by everything that identifies an agent. A host is an index into the list.
 pub struct HostIndex {
     evidence: HostEvidence,
     addresses: Vec<Ipv4Addr>,
@@ -88,7 +87,6 @@ impl HostIndex {
         found
     }
 
-    /// Whether an agent that connects from there is on this host.
     fn proves(&self, from: IpAddr, host: usize) -> bool {
         let address = self.addresses[host];
         let is_local = |address: Ipv4Addr| address.is_loopback() || crate::is_local(address);

@@ -1,5 +1,5 @@
-//! Hosts that dial in: one command of the user's starts an agent on each host, and each agent
-//! connects to this tool. From then on its connection serves as a login.
+//! Hosts that dial in: one command of the user's starts an agent on each host, which connects to
+//! this tool. This connection then serves as a login.
 //!
 //!     this tool ── COMMAND (srun, mpirun, …) ──> host-agent dial, on every host
 //!          ^                                            ║
@@ -32,9 +32,9 @@ use server::{AgentId, DialServer, DialedHost};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Their threads only wait.
+/// These threads only wait.
 const GREETED_AT_ONCE: usize = 64;
-/// How long a command that has failed may take to write its reason.
+/// The time for a command that has failed to write its reason.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
 /// `--connect 'dial COMMAND'`.
@@ -49,15 +49,14 @@ pub struct Dial {
 struct DialState {
     server: Option<Arc<DialServer>>,
     engines: Vec<Arc<Engine>>,
-    /// Until when to wait for the agents of a command that was started.
+    /// Until when to wait for a started command's agents.
     until: Option<Instant>,
-    /// Made from the hosts of the first command.
+    /// From the hosts of the first command.
     index: Option<HostIndex>,
 }
 
 impl DialState {
-    /// Prints the notices about unexpected agents. If several commands were started, further agents
-    /// of the same host are expected and not mentioned.
+    /// After several commands, further agents of the same host are expected and not mentioned.
     fn print_notices(&self, notice: fn(&str)) {
         if let ([_], Some(server), Some(index)) = (&self.engines[..], &self.server, &self.index) {
             let lines = server.notices(index);
@@ -76,7 +75,7 @@ impl Dial {
         }
     }
 
-    /// One command starts the agents that are missing.
+    /// One command starts all missing agents.
     pub fn open_all(&self, hosts: &[Host]) -> Vec<Result<Session, HostFault>> {
         let opened = self.server(hosts).and_then(|server| {
             let agents = self.gather(&server, hosts)?;
@@ -139,8 +138,8 @@ impl Dial {
             .collect())
     }
 
-    /// The command that starts the missing agents: the running one or a new one. Returns until when
-    /// to wait for it, and whether it is the first.
+    /// The command that starts the missing agents, running or new; until when to wait for it, and
+    /// whether it is the first.
     fn engine(
         &self,
         server: &DialServer,
@@ -194,7 +193,6 @@ impl Dial {
         Ok(server)
     }
 
-    /// Opens a session over the waiting connection of an agent.
     fn open_one(
         &self,
         server: &DialServer,

@@ -1,9 +1,7 @@
-//! The port on which agents dial in: it authenticates connections, and keeps those that are
-//! admitted.
+//! The port on which agents dial in.
 //!
-//! One thread accepts all connections. Only agents with the key of this run are admitted. An
-//! admitted agent waits on one connection at a time; when a session takes it, the agent dials
-//! again.
+//! One thread accepts all connections, and admits only agents with the key of this run. An admitted
+//! agent waits on one connection at a time; when a session takes it, the agent dials again.
 
 use super::host_index::HostIndex;
 use super::ticket::TicketFolder;
@@ -22,36 +20,34 @@ use tls::{Entrance, Guests, Identity, Limits, PeerGreeting, ServedPort, TlsConne
 use wire::codec::{self, Decoder};
 use wire::dial::{DialMessage, Hello, Ticket};
 
-/// The largest report of an agent about itself: its names, and 16 bytes for each address. A node of
-/// Kubernetes has an address in each of its networks, some hundreds.
+/// An agent reports its names, and 16 bytes for each address. A node of Kubernetes has an address
+/// in each of its networks, some hundreds.
 const MAX_HELLO: usize = 16 << 10;
-/// Agents of one host in a message.
 const MOST_SHOWN: usize = 3;
-/// Unexpected agents in a message.
 const MOST_NAMED: usize = 5;
-/// How often to check for agents. With thousands of them, a check takes a few milliseconds.
+/// With thousands of agents, a check takes a few milliseconds.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 /// To dial again takes milliseconds.
 const REDIAL_CHECKED: Duration = Duration::from_millis(5);
 /// The most waiting connections of an agent: one, and another if one broke unnoticed.
 const MOST_PARKED: usize = 4;
-/// For all agents, expected or not: a host with the secret could invent agents without end. 65,536
-/// honest agents report 20 MB.
+/// The limit for all agents, expected or not: a host with the secret could invent agents without
+/// end. 65,536 honest agents report 20 MB.
 const IN_ALL: Budget = Budget {
     agents: 65_536,
     bytes: 64 << 20,
 };
-/// From one address, twice as many agents as there are hosts may dial in, plus this many: a restart
-/// starts new agents before the first ones have ended.
+/// From one address, twice as many agents as hosts may dial in, plus this many: a restart starts
+/// new agents before the first ones have ended.
 const SPARE_AGENTS: usize = 64;
-/// How much the agents of one address may report, per agent. An honest agent reports 300 bytes, and
-/// one with hundreds of addresses some KB.
+/// What the agents of one address may report, per agent. An honest one reports 300 bytes, and one
+/// with hundreds of addresses some KB.
 const BYTES_OF_AGENT: usize = 1 << 10;
-/// How often to search for disconnected agents, at the cost of a system call for each.
+/// A search for disconnected agents costs a system call for each.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
 /// An agent whose connection was taken dials again within this time, or never.
 const REDIAL_LIMIT: Duration = Duration::from_secs(20);
-/// The most addresses to listen on; few network interfaces of this machine lead to hosts.
+/// Few network interfaces of this machine lead to hosts.
 const MOST_ADDRESSES: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +59,7 @@ pub enum DialedHost {
     Agent(AgentId),
     /// At most one of them can be right.
     Several(Vec<String>),
-    /// An agent that claims to be this host but connects from another address.
+    /// It claims to be this host but connects from another address.
     Foreign(String),
 }
 
@@ -72,7 +68,6 @@ impl DialedHost {
         matches!(self, DialedHost::Missing | DialedHost::Foreign(_))
     }
 
-    /// `absence` is the fault if none connected.
     pub fn agent(self, absence: &dyn Fn() -> HostFault) -> Result<AgentId, HostFault> {
         match self {
             DialedHost::Agent(id) => Ok(id),
@@ -101,13 +96,12 @@ impl DialedHost {
 struct DialedAgent {
     hello: Hello,
     from: IpAddr,
-    /// The size of its report about itself.
+    /// The size of its report, in bytes.
     bytes: usize,
     parked: VecDeque<TlsConnection>,
-    /// When its last connection was taken.
     taken: Instant,
     has_served: bool,
-    /// Whether it has ended or does not answer.
+    /// It has ended or does not answer.
     gone: bool,
     /// As unexpected, to the user.
     is_mentioned: bool,
@@ -187,9 +181,8 @@ struct WaitingAgents {
     of_source: Budget,
     used: Budget,
     used_by_source: HashMap<IpAddr, Budget>,
-    /// The last search for disconnected agents.
     tidied: Option<Instant>,
-    /// How many connections were closed for lack of room since the last notice.
+    /// Connections closed for lack of room since the last notice.
     turned_away: u64,
     last_turned_away: Option<IpAddr>,
     /// Without the key of this run, since the last notice.
@@ -214,8 +207,7 @@ impl WaitingAgents {
         has_room(self)
     }
 
-    /// Removes agents that have disconnected, except those that have served: their reports about
-    /// their engine still count.
+    /// Keeps agents that have served: their reports about their engine still count.
     fn forget_those_gone(&mut self) {
         self.tidied = Some(Instant::now());
         self.agents
@@ -311,7 +303,6 @@ fn decode_hello(received: &[u8]) -> Option<Hello> {
     Some(decoder.next_message().ok()??.head)
 }
 
-/// Listens for agents, and writes the tickets that tell them where.
 pub struct DialServer {
     waiting: Arc<Mutex<WaitingAgents>>,
     port: Mutex<Option<ServedPort>>,
@@ -408,7 +399,7 @@ impl DialServer {
         }
     }
 
-    /// Notices about unexpected agents, once for each agent.
+    /// Notices about unexpected agents, once for each.
     pub fn notices(&self, index: &HostIndex) -> Vec<String> {
         let mut waiting = self.waiting.lock();
         let mut is_served = vec![false; index.count()];
@@ -479,7 +470,7 @@ impl DialServer {
     }
 }
 
-/// Listens where the hosts can reach this machine, or on the address that the user named.
+/// Listens on the address that the user named, or where hosts can reach this machine.
 fn listen(
     options: &RemoteOptions,
     hosts: &[Host],
@@ -514,7 +505,7 @@ fn listen(
     Ok((listeners, addresses))
 }
 
-/// The addresses of this machine as the hosts see it, by the kernel's routes to them.
+/// The addresses of this machine as the hosts see them, by the kernel's routes.
 fn addresses_toward(hosts: &[Host]) -> Result<Vec<Ipv4Addr>, HostFault> {
     let mut addresses: Vec<Ipv4Addr> = Vec::new();
     let mut fault = None;

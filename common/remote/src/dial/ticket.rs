@@ -1,9 +1,9 @@
-//! The files that agents need on their hosts: the program and a ticket. Both are in a directory of
-//! the user's that the hosts share; the program may also be in one of root's. Only the user can
-//! read the ticket.
+//! The program and the ticket that agents need on their hosts. Both are in a directory of the
+//! user's that the hosts share; the program may also be in one of root's. Only the user can read
+//! the ticket.
 //!
-//! The secret is in a file, because a command line is visible to every user of a host, and engines
-//! pass the environment to every process, store it with a job and send it unencrypted.
+//! The secret is in a file, because every user of a host sees command lines, and engines pass the
+//! environment to every process, store it with a job and send it unencrypted.
 
 #![expect(
     clippy::disallowed_methods,
@@ -26,7 +26,7 @@ use wire::dial::Ticket;
 /// After this time, directories of tools that did not end normally are removed.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The files for the agents of this run, which are removed on drop.
+/// Removed on drop.
 #[derive(Debug)]
 pub struct TicketFolder {
     path: PathBuf,
@@ -112,7 +112,6 @@ impl TicketFolder {
         &self.path
     }
 
-    /// The script that starts the agent of a host.
     pub fn agent(&self) -> PathBuf {
         self.path.join(run_folder::AGENT)
     }
@@ -193,7 +192,6 @@ fn script(agents: &[(String, PathBuf)], ticket: &Path) -> Vec<u8> {
     text
 }
 
-/// Removes directories that are no longer used.
 fn tidy(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let age = entry.metadata().and_then(|meta| meta.modified());
