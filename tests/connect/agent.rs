@@ -571,7 +571,7 @@ fn a_host_that_has_next_to_nothing() {
     ));
 }
 
-/// Only where one was built: `make build`.
+/// Nothing but /proc. Only where one was built: `make build`.
 #[test]
 fn the_static_agent_runs_where_there_is_nothing_at_all() {
     let agent = tools().with_file_name("release").join("host-agent");
@@ -587,8 +587,8 @@ fn the_static_agent_runs_where_there_is_nothing_at_all() {
     std::fs::copy(&agent, folder.join("host-agent")).unwrap();
     sh(
         &folder,
-        "echo '{\"do\":\"list_jobs\"}' | PATH=$PATH:/usr/sbin:/sbin unshare --user \
-         --map-root-user chroot . /host-agent",
+        "mkdir proc; echo '{\"do\":\"list_jobs\"}' | PATH=$PATH:/usr/sbin:/sbin unshare --user \
+         --map-root-user --mount sh -c 'mount --rbind /proc proc && exec chroot . /host-agent'",
     )
     .gives(0, "{\"event\":\"done\"}\n");
 }

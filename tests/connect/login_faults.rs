@@ -172,7 +172,7 @@ fn what_a_setup_leaves_in_the_background_is_ended() {
 
 /// As below daemons, below `trap '' CHLD` and below Python with SIG_IGN.
 #[test]
-fn tools_whose_caller_ignores_the_end_of_children_notice_it_nevertheless() {
+fn slow_tools_whose_caller_ignores_the_end_of_children_notice_it_nevertheless() {
     let folder = scratch();
     write(&folder, "names", "127.0.0.1\n");
     let job = "trap '' CHLD; ipconf-check names | host-probe --connect local |
