@@ -436,8 +436,14 @@ impl ConnectArgs {
 
 /// `10s`, `2m`, `1h 30m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|_| "is not a length of time; write it as 10s, 500ms or 2m".to_owned())
+    /// So that a time can be added to any other.
+    const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+    let time = humantime::parse_duration(text)
+        .map_err(|_| "is not a length of time; write it as 10s, 500ms or 2m".to_owned())?;
+    if time > LONGEST {
+        return Err("is longer than 100 years".to_owned());
+    }
+    Ok(time)
 }
 
 pub fn record_time(text: &str) -> Result<Duration, String> {

@@ -138,6 +138,11 @@ fn facts_problems(facts: &Facts) -> Vec<String> {
     ] {
         problems.extend(is_zero.then(|| format!("{name} is 0")));
     }
+    // host-probe leaves these out
+    let mut nodes = facts.numa_cores.iter();
+    if nodes.any(|cores| cores.is_empty() || cores.iter().any(Vec::is_empty)) {
+        problems.push("numa_cores has a node without cores, or a core without numbers".to_owned());
+    }
     if let Some(iface) = facts.iface.as_deref().filter(|name| !is_iface(name)) {
         problems.push(format!("iface {iface:?} is not a network interface's name"));
     }

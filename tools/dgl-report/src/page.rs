@@ -51,7 +51,8 @@ pub fn page(run: &RunReport) -> String {
 fn title(run: &RunReport) -> String {
     let job = run.summary.and_then(|summary| summary.job.as_deref());
     let recorded = run.profiles.first().map(|profile| profile.job.as_str());
-    let job = job.or(recorded).unwrap_or("a job");
+    // a browser shows a title as it is, with what changes the direction of text
+    let job = term::plain(job.or(recorded).unwrap_or("a job"));
     match run.summary {
         None if run.began_ms.is_none() && recorded.is_some() => {
             format!("{job}: where its time goes")

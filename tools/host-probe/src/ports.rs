@@ -53,7 +53,9 @@ fn fix(servers: &[HostServers<'_>], count: u16) -> String {
     };
     let has_default = safe
         .iter()
-        .any(|(first, last)| *first <= DEFAULT_PORT && DEFAULT_PORT + (count - 1) <= *last);
+        .filter(|(first, _)| *first <= DEFAULT_PORT)
+        .filter_map(|(_, last)| last.checked_sub(DEFAULT_PORT))
+        .any(|beyond| beyond >= count - 1);
     let example = if has_default { DEFAULT_PORT } else { *lowest };
     let shown = safe
         .iter()
