@@ -17,7 +17,8 @@ use transfer::room::free_bytes;
 use wire::probe::{Interface, Occupancy, Probe, Probed, Python, SERVER_PORTS};
 use wire::{Failure, Text};
 
-/// Free ports to report besides that of the rendezvous; each program of a job uses some.
+/// How many free ports to report besides the port of the rendezvous. Each program of a job may
+/// use some.
 const MORE_PORTS: usize = 16;
 
 pub fn probe(request: &Probe) -> Probed {

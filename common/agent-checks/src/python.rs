@@ -18,7 +18,7 @@ pub const ASK: &str = "import os; exec(os.environ[\"DGL_TOOLS_QUESTION\"])";
 /// How many characters of the line are shown that explains why a Python does not run.
 const WHY_SHOWN: usize = 300;
 
-/// The versions of dgl and torch are those that it would import.
+/// The facts about a Python; it would import dgl and torch in these versions.
 #[derive(Debug, Default, PartialEq)]
 pub struct PythonFacts {
     pub version: Option<String>,

@@ -254,14 +254,14 @@ impl SourceFile for &GivenFile<'_> {
     fn check(&self, source: &File, read: io::Result<()>) -> Result<Option<Sum>, FileFault> {
         read.map_err(|error| fault(&error))?;
         let (folder, name) = self.place.as_ref().map_err(Clone::clone)?;
-        // its name, or that of what its link led to, must still stand for it
+        // the name, or the name of the file to which a link led, must still belong to this file
         let now = [source.metadata(), folder.stat(name)];
         let now = now.map(|meta| meta.as_ref().map(source::meta).unwrap_or_default());
         let listed = &self.wanted.meta;
         if now.iter().all(|meta| meta.is_same_version(listed)) {
             return Ok(None);
         }
-        // a log of a running job, of which the beginning is the same
+        // the log of a running job: its beginning is still the same
         let has_grown = |meta: &Meta| meta.inode == listed.inode && meta.bytes > listed.bytes;
         if !now.iter().all(has_grown) {
             return Err(FileFault::Changed);

@@ -180,7 +180,7 @@ pub fn read_known(job: &str, known: &Known) -> ProcessStacks {
     stack(job, known, reader::read(known.process))
 }
 
-/// The stacks with any parent, of which [`keep_python_parents`] keeps some.
+/// The stacks, with its parent whatever that is; see [`keep_python_parents`].
 fn stack(job: &str, known: &Known, reading: Reading) -> ProcessStacks {
     let record = record::Stack {
         job: job.to_owned(),
@@ -214,17 +214,36 @@ pub fn add_connections(stacks: &mut [ProcessStacks]) {
     }
 }
 
-/// Keeps only a parent that is a Python of the same role and rank, such as that of a sampler.
+/// Keeps a parent only if it is a Python of the same role and rank: a sampler's trainer, and not
+/// the shell that started a trainer.
 pub fn keep_python_parents(stacks: &mut [ProcessStacks]) {
-    let pythons: Vec<_> = stacks
+    let records = stacks.iter_mut().map(|stacks| &mut stacks.record);
+    let children = records.map(|record| Child {
+        pid: record.pid,
+        program: (record.role, record.rank),
+        is_python: !record.threads.is_empty(),
+        parent: &mut record.parent,
+    });
+    keep_parents(children.collect());
+}
+
+/// A process in the list of which its parent has to be a part.
+struct Child<'a> {
+    pid: u32,
+    program: (Option<Role>, Option<u32>),
+    is_python: bool,
+    parent: &'a mut Option<u32>,
+}
+
+fn keep_parents(mut children: Vec<Child<'_>>) {
+    let pythons: Vec<_> = children
         .iter()
-        .map(|stacks| &stacks.record)
-        .filter(|stack| !stack.threads.is_empty())
-        .map(|stack| (stack.pid, stack.role, stack.rank))
+        .filter(|child| child.is_python)
+        .map(|child| (child.pid, child.program))
         .collect();
-    for stack in stacks.iter_mut().map(|stacks| &mut stacks.record) {
-        let is_other = |parent: &mut u32| !pythons.contains(&(*parent, stack.role, stack.rank));
-        stack.parent.take_if(is_other);
+    for child in &mut children {
+        let is_other = |parent: &mut u32| !pythons.contains(&(*parent, child.program));
+        child.parent.take_if(is_other);
     }
 }
 

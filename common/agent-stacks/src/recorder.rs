@@ -5,6 +5,7 @@
 //! processor. A late sample is left out and counted as missed.
 
 use super::reader::{self, ReadProblem, Spy};
+use super::{Child, keep_parents};
 use host::job_processes::JobProcess;
 use host::processes::ProcessHandle;
 use host::procfs;
@@ -70,20 +71,16 @@ pub fn record(
         }
         let ended = recordings.into_values().filter_map(Recording::end);
         let mut profiles: Vec<CountedStacks> = ended.collect();
-        keep_python_parents(&mut profiles);
+        let records = profiles.iter_mut().map(|profile| &mut profile.record);
+        let children = records.map(|record| Child {
+            pid: record.pid,
+            program: (record.role, record.rank),
+            is_python: true,
+            parent: &mut record.parent,
+        });
+        keep_parents(children.collect());
         profiles
     })
-}
-
-fn keep_python_parents(profiles: &mut [CountedStacks]) {
-    let records = profiles.iter().map(|profile| &profile.record);
-    let pythons: Vec<_> = records
-        .map(|record| (record.pid, record.role, record.rank))
-        .collect();
-    for record in profiles.iter_mut().map(|profile| &mut profile.record) {
-        let is_other = |parent: &mut u32| !pythons.contains(&(*parent, record.role, record.rank));
-        record.parent.take_if(is_other);
-    }
 }
 
 struct Recording<'s> {

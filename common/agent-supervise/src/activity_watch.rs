@@ -89,7 +89,7 @@ struct ProcessorTime {
     children: u64,
 }
 
-/// When a process last computed, and the started process to which it belongs.
+/// When a process last computed, and which started process it descends from.
 #[derive(Clone, Copy, Debug)]
 struct Computed {
     index: u32,

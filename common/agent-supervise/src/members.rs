@@ -22,8 +22,8 @@ pub struct Running {
 }
 
 /// All live processes of the job that this process must end, without itself. If several hosts of
-/// the job are on this machine, each supervisor ends its descendants, and the oldest one those that
-/// descend from none, so that no signal is sent twice.
+/// the job are on this machine, each supervisor ends its own descendants, and the oldest one also
+/// ends processes that descend from none, so that no signal is sent twice.
 pub fn of_job(token: &str) -> BTreeSet<ProcessHandle> {
     let own_pid = own_pid();
     let below = processes::find_below(own_pid)

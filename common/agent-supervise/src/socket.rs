@@ -199,7 +199,7 @@ impl JobAnswers {
     }
 
     fn reader(&self) -> Result<Arc<()>, Failure> {
-        // one is that of this struct
+        // this struct holds one reference itself
         if Arc::strong_count(&self.readers) > MOST_READERS {
             return Err(Failure::new(
                 "the job's supervisor is busy with other requests for stacks",

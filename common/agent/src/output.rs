@@ -32,7 +32,7 @@ impl EventOutput {
         }
     }
 
-    /// The first line, by which the tool distinguishes the agent's output from the login shell's.
+    /// Writes the first line, which shows the tool where the login shell's output ends.
     /// It begins with a newline, because the shell may have left an unfinished line.
     pub fn mark(&self, token: &str) {
         self.write(format!("\n{token} runs\n").as_bytes(), &[]);

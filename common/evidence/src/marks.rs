@@ -175,7 +175,7 @@ impl Writer {
         let rank = after("[rank")
             .or_else(|| after("rank: "))
             .or_else(|| after("rank="));
-        // `[1,3]<stderr>`: the number of the program precedes that of the process
+        // `[1,3]<stderr>`: the program, then the process
         let of_mpi = || number(mark.split_once("]<std")?.0.rsplit_once(',')?.1);
         // `3: ` of `srun --label`
         let of_task = || mark.strip_suffix(": ")?.parse().ok();

@@ -224,8 +224,8 @@ pub fn is_link(line: &str) -> bool {
     LINKS.contains(&line)
 }
 
-/// Whether a traceback after this line is quoted by the exception before it, as that of the process
-/// which raised it first.
+/// Whether the exception before this line quotes the traceback after it, because another process
+/// raised it first.
 pub fn is_quotation(line: &str) -> bool {
     line == "\"\"\"" || line.starts_with("-- Process ") && line.contains("terminated with")
 }

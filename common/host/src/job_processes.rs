@@ -6,7 +6,7 @@ use job::Role;
 use std::collections::BTreeSet;
 use wire::reap::Pick;
 
-/// Its own environment or that of an ancestor shows its role.
+/// Its role is in its own environment, or in the environment of an ancestor.
 pub struct JobProcess {
     pub member: MemberProcess,
     pub job: String,

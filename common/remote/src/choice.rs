@@ -193,10 +193,10 @@ impl LoginAttempt<'_> {
     fn by_ssh(&self, first: Option<HostFault>) -> Result<Session, HostFault> {
         let shared = self.logins.verdict(self.settings);
         let known = || shared.verdict.lock().clone();
-        let mut turn = None;
-        if matches!(known(), LoginVerdict::Unknown) {
-            turn = shared.first.try_lock_for(FIRST_HOST);
-        }
+        let is_unknown = || matches!(*shared.verdict.lock(), LoginVerdict::Unknown);
+        let turn = is_unknown().then(|| shared.first.try_lock_for(FIRST_HOST));
+        // once it is known, hosts do not wait for each other
+        let _turn = turn.flatten().filter(|_| is_unknown());
         match known() {
             LoginVerdict::Asking => return self.ask(),
             LoginVerdict::NoWay(fault) => return Err(fault),
@@ -215,7 +215,7 @@ impl LoginAttempt<'_> {
             Err(fault) => return Err(fault),
         };
         if master::may_ask() {
-            let asking = self.logins.asking.lock();
+            let _asking = self.logins.asking.lock();
             // another host may have asked meanwhile
             if !matches!(known(), LoginVerdict::Unasked | LoginVerdict::NoWay(_)) {
                 match self.attempt(true) {
@@ -227,7 +227,6 @@ impl LoginAttempt<'_> {
                     Err(_) => {}
                 }
             }
-            drop(asking);
         }
         shared.refused.fetch_add(1, Ordering::Relaxed);
         let is_far = openssh::is_proxy_failure(&refused.problem);
@@ -236,7 +235,6 @@ impl LoginAttempt<'_> {
         } else {
             LoginVerdict::Unasked
         };
-        drop(turn);
         Err(both(first, refused))
     }
 

@@ -35,7 +35,10 @@ enum LoginFailure {
     Other,
 }
 
-/// They concern this machine only.
+pub const CHECK_SSHD: &str =
+    "check that the host is up and sshd listens there (DGL_TOOLS_SSH_PORT)";
+
+/// ssh's messages that concern this machine only.
 const HERE: [&str; 8] = [
     "command-line line 0:",
     "command-line: line 0:",
@@ -97,7 +100,7 @@ pub fn fault(
             timed_out: words.contains("timed out"),
             ..HostFault::unreachable(problem)
         }
-        .fix("check that the host is up and sshd listens there (DGL_TOOLS_SSH_PORT)"),
+        .fix(CHECK_SSHD),
         LoginFailure::Other => HostFault::unreachable(problem),
     }
 }

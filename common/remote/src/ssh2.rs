@@ -1,6 +1,7 @@
 //! Logs in by libssh2, in this process.
 
 use super::known_hosts::{self, KnownKeys};
+use super::openssh;
 use super::options::{RemoteOptions, STOP_CHECKED};
 use super::resolve;
 use super::ssh_agent;
@@ -209,7 +210,6 @@ fn preferred(known: &[known_hosts::KnownHost], allowed: &[String]) -> String {
     kinds.join(",")
 }
 
-const CHECK_SSHD: &str = "check that the host is up and sshd listens there (DGL_TOOLS_SSH_PORT)";
 const CHECK_FIREWALL: &str = ". A firewall that limits new connections (ufw limit, fail2ban) \
     refuses them, too: wait a minute, and use --connect ssh, which keeps one connection";
 
@@ -234,7 +234,7 @@ fn connect_to(hostname: &str, port: u16, options: &RemoteOptions) -> Result<TcpS
                 } else {
                     format!("{address}: {error}")
                 };
-                let mut fix = CHECK_SSHD.to_owned();
+                let mut fix = openssh::CHECK_SSHD.to_owned();
                 if error.kind() == io::ErrorKind::ConnectionRefused {
                     fix += CHECK_FIREWALL;
                 }
@@ -487,7 +487,7 @@ impl KeyAttempt<'_> {
                 "run this on a terminal, where ssh can ask; `ssh {login}` shows what the host asks \
                  for"
             ),
-            None => super::openssh::fix_of_refusal(methods, &login),
+            None => openssh::fix_of_refusal(methods, &login),
         };
         HostFault {
             is_refused: true,

@@ -4,7 +4,7 @@
 use crate::plan::Resolution;
 use remote::RemoteOptions;
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -53,13 +53,10 @@ fn resolve(target: &str, options: &RemoteOptions) -> Resolution {
             _ => {}
         }
     }
-    let host_name = resolution.host_name.as_str();
+    let (name, limit) = (&resolution.host_name, options.connect_timeout);
     let is_stopped = || options.stop.load(Ordering::Relaxed) != 0;
-    resolution.addresses = match host_name.parse::<IpAddr>() {
-        Ok(ip) => Ok(vec![ip]),
-        Err(_) => remote::addresses(host_name, 0, options.connect_timeout, is_stopped)
-            .map(|addresses| addresses.iter().map(SocketAddr::ip).collect())
-            .map_err(|error| error.to_string()),
-    };
+    resolution.addresses = remote::addresses(name, 0, limit, is_stopped)
+        .map(|addresses| addresses.iter().map(SocketAddr::ip).collect())
+        .map_err(|error| error.to_string());
     resolution
 }
