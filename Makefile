@@ -14,12 +14,11 @@ CARGO_TARGET_DIR ?= target
 # may have just installed them.
 export OPENSSL_NO_VENDOR ?= $(shell pkg-config --exists openssl 2>/dev/null && echo 1 || echo 0)
 
-# The hosts' half is built by itself, because it is static: any host can run it. It has a profile of its own, and its last step uses one
-# processor, so both are built at the same time.
+# The hosts' half is static, so that any host can run it, which is a matter of its last step alone: its crates are built with those of
+# the tools.
 build:
-	@packaging/agent.sh & agent=$$!; \
-		cargo build --release --locked $(TOOLS:%=-p %); tools=$$?; \
-		wait $$agent && exit $$tools
+	cargo build --release --locked $(TOOLS:%=-p %) -p agent-checks -p agent-files -p agent-stacks -p agent-supervise
+	packaging/agent.sh
 
 # For hosts of another machine type too: make agent TARGET=aarch64-unknown-linux-gnu; `make install` then takes it along.
 agent:

@@ -41,12 +41,8 @@ echo 'int main(void) { return 0; }' | "$linker" -static -x c -o /dev/null - 2>/d
   missing "$linker cannot link a static program" "install a static libc (Debian and Ubuntu: libc6-dev, Fedora: glibc-static, Arch: glibc)"
 
 # What is said behind -- is for the last crate alone, so that all others are built once.
-set -- --locked --profile agent -p host-agent --bin host-agent
-folder=$built/agent name=host-agent
-if [ "$target" != "$own" ]; then
-  set -- "$@" --target "$target"
-  folder=$built/$target/agent name=host-agent-$machine
-fi
+set -- --locked --release -p host-agent --bin host-agent
+[ "$target" = "$own" ] || set -- "$@" --target "$target"
 set -- "$@" -- -C target-feature=+crt-static
 # 300 KB less of relocations, where the linker can write them packed and the C library reads them (glibc 2.36, musl 1.2.4).
 probe=$(mktemp)
@@ -57,6 +53,8 @@ if [ "$target" = "$own" ] && echo 'int main(void) { return 0; }' |
 fi
 rm -f "$probe"
 cargo rustc "$@"
-mkdir -p "$built/release"
-# a new file: hosts of this machine may be running the old one
-install -m 755 "$folder/host-agent" "$built/release/$name"
+[ "$target" = "$own" ] || {
+  mkdir -p "$built/release"
+  # a new file: hosts of this machine may be running the old one
+  install -m 755 "$built/$target/release/host-agent" "$built/release/host-agent-$machine"
+}

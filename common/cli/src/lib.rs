@@ -67,6 +67,7 @@ pub fn run<A: Parser + CommandFactory + FromArgMatches>(
     main: impl FnOnce(A) -> Result<Exit, Report>,
 ) -> ExitCode {
     let _ = TOOL.set(tool.to_owned());
+    host::panic::abort_on_panic(None);
     raise_descriptors();
     if let Err(error) = host::inherited::reset_signals(&SigSet::empty()) {
         let fault = Fault::unreachable("signals", error.to_string());

@@ -13,6 +13,7 @@ pub mod job_processes;
 pub mod netlink;
 pub mod nvidia;
 pub mod open_files;
+pub mod panic;
 pub mod processes;
 pub mod procfs;
 pub mod readiness;

@@ -369,7 +369,7 @@ mod tests {
         );
         let sent_ms = client_end.since_sent_ms.expect("it has sent");
         let received_ms = server_end.since_received_ms.expect("it has received");
-        assert!((100..5000).contains(&sent_ms) && sent_ms.abs_diff(received_ms) <= 10);
+        assert!((100..5000).contains(&sent_ms) && (100..5000).contains(&received_ms));
         assert_eq!(
             (client_end.since_received_ms, server_end.since_sent_ms),
             (None, None)

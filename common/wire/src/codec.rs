@@ -4,14 +4,44 @@
 //!     {"do":"probe","workspace":"/data"}\n
 //!     {"event":"output","process":3,"bytes":6}\nhello\n
 
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::io;
 
 /// The longest line. More is not needed: no message has a list that grows with the job.
 pub const MAX_LINE: usize = 1 << 20;
 /// The longest body; each side must have memory for one. A file is sent in many bodies.
 pub const MAX_BODY: usize = 1 << 20;
+
+/// What a line says. Its code is compiled in this crate alone: serde's for enums this large takes
+/// longer to compile than everything else that its users do.
+pub trait Head: Sized {
+    fn from_json(line: &[u8]) -> serde_json::Result<Self>;
+
+    fn to_json(&self) -> serde_json::Result<Vec<u8>>;
+}
+
+macro_rules! heads {
+    ($($head:ty),* $(,)?) => {
+        $(impl $crate::codec::Head for $head {
+            #[inline(never)]
+            fn from_json(line: &[u8]) -> serde_json::Result<Self> {
+                serde_json::from_slice(line)
+            }
+
+            #[inline(never)]
+            fn to_json(&self) -> serde_json::Result<Vec<u8>> {
+                serde_json::to_vec(self)
+            }
+        })*
+    };
+}
+
+heads!(
+    crate::Request,
+    crate::Event,
+    crate::dial::Hello,
+    crate::dial::DialMessage
+);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message<T> {
@@ -22,16 +52,16 @@ pub struct Message<T> {
 
 /// A message, ready to be sent. A body longer than [`MAX_BODY`] is an error of the caller; the
 /// other side refuses it.
-pub fn encode<T: Serialize>(head: &T, body: &[u8]) -> Vec<u8> {
+pub fn encode<T: Head>(head: &T, body: &[u8]) -> Vec<u8> {
     let mut message = encode_head(head, body.len());
     message.extend_from_slice(body);
     message
 }
 
 /// The line alone. The caller sends the body of `length` bytes behind it.
-pub fn encode_head<T: Serialize>(head: &T, length: usize) -> Vec<u8> {
+pub fn encode_head<T: Head>(head: &T, length: usize) -> Vec<u8> {
     // cannot fail: every message is a struct or an enum of structs, so it becomes an object
-    let mut line = serde_json::to_vec(head).unwrap_or_default();
+    let mut line = head.to_json().unwrap_or_default();
     if length > 0 && line.pop().is_some() {
         line.extend_from_slice(format!(",\"bytes\":{length}}}").as_bytes());
     }
@@ -76,11 +106,13 @@ struct Announced {
     bytes: u64,
 }
 
-fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(line).map_err(|error| {
-        let cut = String::from_utf8_lossy(&line[..line.len().min(200)]);
-        format!("{cut:?} is not a message: {error}")
-    })
+fn no_message(line: &[u8], error: &serde_json::Error) -> String {
+    let cut = String::from_utf8_lossy(&line[..line.len().min(200)]);
+    format!("{cut:?} is not a message: {error}")
+}
+
+fn parse<T: Head>(line: &[u8]) -> Result<T, String> {
+    T::from_json(line).map_err(|error| no_message(line, &error))
 }
 
 impl Decoder {
@@ -116,7 +148,7 @@ impl Decoder {
 
     /// The next message, if all of it was received. Skips empty lines, which users may type. Fails
     /// with the reason if the bytes are not a message; then the stream cannot be read further.
-    pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<Message<T>>, String> {
+    pub fn next_message<T: Head>(&mut self) -> Result<Option<Message<T>>, String> {
         loop {
             if let Some(begun) = self.begun.take_if(|begun| begun.body.len() == begun.length) {
                 let head = parse(&begun.line)?;
@@ -134,7 +166,8 @@ impl Decoder {
                 self.taken = end + 1;
                 continue;
             }
-            let length = parse::<Announced>(line)?.bytes;
+            let announced = serde_json::from_slice::<Announced>(line);
+            let length = announced.map_err(|error| no_message(line, &error))?.bytes;
             let length = usize::try_from(length)
                 .ok()
                 .filter(|length| *length <= MAX_BODY)
@@ -185,6 +218,7 @@ impl io::Write for Decoder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde::Serialize;
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     #[serde(tag = "event", rename_all = "snake_case")]
@@ -192,6 +226,8 @@ mod tests {
         Output { process: u32 },
         Done,
     }
+
+    heads!(Event);
 
     #[test]
     fn messages_come_whole_however_they_are_cut() {

@@ -43,7 +43,8 @@ Usage: host-agent                 serves requests until its stdin ends
 Example: echo '{\"do\":\"probe\",\"python\":{\"command\":\"python3\"}}' | host-agent";
 
 fn main() -> ExitCode {
-    abort_on_panic();
+    // a reader of stacks depends on the memory of other processes
+    host::panic::abort_on_panic(Some(agent_stacks::reader::THREAD));
     if let Err(error) = reset_signals(&asking_to_end()) {
         record::tell!("host-agent: signals: {error}");
         return ExitCode::FAILURE;
@@ -75,19 +76,6 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
-}
-
-/// A panic in any thread ends the program: the watcher ends the job of a dead supervisor, but a
-/// supervisor without one of its threads would continue unnoticed. Only a thread that reads stacks
-/// may fail, because it depends on the memory of other processes.
-fn abort_on_panic() {
-    let print = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        print(panic);
-        if std::thread::current().name() != Some(agent_stacks::reader::THREAD) {
-            std::process::abort();
-        }
-    }));
 }
 
 fn private_shm() -> ExitCode {
