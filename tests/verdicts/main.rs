@@ -28,7 +28,7 @@ fn said(folder: &Path, file: &Path) -> Said {
         .lines()
         .take_while(|line| !line.starts_with("Also: "));
     let fixes = of_cause.filter_map(|line| line.strip_prefix("  fix: "));
-    let abstains = explanation.contains("the records do not show which");
+    let abstains = explanation.contains("do not show which");
     Said {
         culprit: named(&explanation).into_iter().next().filter(|_| !abstains),
         named: named(&ran.out),
@@ -204,7 +204,7 @@ impl Score {
         let (_, rest) = said.explanation.split_once(": ").unwrap();
         let named: String = rest.split_inclusive(' ').take(2).collect();
         let named = named.replace("rank ", "worker ");
-        let abstains = ["the records do not show which", "first is unknown"]
+        let abstains = ["do not show which", "first is unknown"]
             .iter()
             .any(|words| said.explanation.contains(words));
         let is_right = is_acceptable(&truth["who"], named.trim());
@@ -297,8 +297,12 @@ fn slow_the_score_is_kept() {
         write(&folder, "message.jsonl", records_of(message));
         let said = said(&folder, &folder.join("message.jsonl"));
         let missed = missing(&truth["words"], &said.fix);
-        score.messages.count(missed.is_empty());
-        if !missed.is_empty() {
+        let not = truth["not"].as_array().into_iter().flatten();
+        let misleads = not
+            .clone()
+            .any(|word| said.fix.contains(word.as_str().unwrap()));
+        score.messages.count(missed.is_empty() && !misleads);
+        if !missed.is_empty() || misleads {
             score.misses += &format!("{message}\n    fix: {}\n    {missed:?}\n", said.fix);
         }
     }

@@ -30,7 +30,7 @@ pub enum LineStart {
 
 /// What native code, the dynamic linker, shells and batch systems write about a death. `ERROR` and
 /// the like are words of loggers.
-const DEATHS: [&str; 46] = [
+const DEATHS: [&str; 47] = [
     "terminate called",
     "what():",
     "free(): invalid",
@@ -64,7 +64,8 @@ const DEATHS: [&str; 46] = [
     "Floating point exception",
     "Illegal instruction",
     "Aborted (core dumped)",
-    "Killed ",
+    "Killed  ",
+    "Killed process",
     "oom-kill",
     "oom_kill",
     "Out of memory: ",
@@ -165,7 +166,7 @@ impl LineStart {
             return Some(LineStart::Traceback);
         } else if begins("Fatal Python error: ") || is_thread(line) {
             return Some(LineStart::Stacks);
-        } else if raiser_line(line).is_some() {
+        } else if raiser_line(line).is_some() || line.contains("cannot be preloaded") {
             return Some(LineStart::Other);
         }
         match glog_level(line) {
@@ -393,7 +394,7 @@ mod tests {
                 Some(LineStart::Death),
             ),
             ("Killed", Some(LineStart::Death)),
-            ("Killed all 5 monsters", Some(LineStart::Death)),
+            ("Killed all 5 monsters", None),
             ("ERROR:root:no", Some(LineStart::Error)),
             (
                 "2026-01-01 00:00:00,1 - x - ERROR - no",

@@ -201,8 +201,14 @@ impl<'a> Account<'a> {
             })
             .or(native.map(|native| Account::new(process, native)))?;
         let statement = account.statement;
+        // a shell that does not find a program has another exception as its result
+        let text = statement.lines().collect::<Vec<_>>().join("\n");
+        let is_of_shell = ["CalledProcessError", "127"]
+            .iter()
+            .any(|part| text.contains(part));
         account.before = died().find(|earlier| {
-            earlier.last.number < statement.first.number
+            (is_of_shell || !earlier.head().ends_with("not found"))
+                && earlier.last.number < statement.first.number
                 && earlier.first.time_ms.saturating_add(BEFORE_MS) > statement.first.time_ms
         });
         Some(account)

@@ -26,6 +26,8 @@ struct Advice {
     words: Vec<&'static str>,
     when: &'static str,
     text: String,
+    /// For a job that another launcher started.
+    foreign: String,
 }
 
 /// The facts that conditions test.
@@ -52,6 +54,7 @@ pub fn add(job: &JobHistory, finding: &mut JobFinding) {
     // what others wrote about lost connections has a remedy only if nobody is to blame
     let cause = finding.text.split(LED_TO).next().unwrap_or_default();
     let mut texts = vec![cause.to_owned()];
+    let own = exception_of_script(cause);
     // in a log that several processes share, other lines may be about others
     if let Some(process) = process.filter(|process| !process.evidence.is_mixed()) {
         let lines: Vec<&str> = process
@@ -59,6 +62,7 @@ pub fn add(job: &JobHistory, finding: &mut JobFinding) {
             .statements()
             .iter()
             .filter(|statement| !statement.first.while_ending)
+            .filter(|statement| own.is_none_or(|own| statement.head().starts_with(own)))
             .flat_map(|statement| {
                 statement
                     .lines()
@@ -72,7 +76,7 @@ pub fn add(job: &JobHistory, finding: &mut JobFinding) {
             .filter(|line| !line.while_ending)
             .map(|line| line.text.as_str())
             .collect();
-        texts.push(last.join("\n"));
+        texts.extend(own.is_none().then(|| last.join("\n")));
     }
     for text in texts {
         let scene = Scene {
@@ -81,7 +85,14 @@ pub fn add(job: &JobHistory, finding: &mut JobFinding) {
             module: missing_module(&text).unwrap_or_default(),
             text: text.to_lowercase(),
         };
-        let text = |advice: &Advice| Some((advice.id, scene.not_followed(&advice.text)?));
+        let text = |advice: &Advice| {
+            let text = if job.is_foreign() {
+                &advice.foreign
+            } else {
+                &advice.text
+            };
+            Some((advice.id, scene.not_followed(text)?))
+        };
         if let Some((id, text)) = ALL
             .iter()
             .filter(|advice| advice.fits(&scene))
@@ -97,6 +108,27 @@ pub fn add(job: &JobHistory, finding: &mut JobFinding) {
     }
 }
 
+/// The class of the exception that a failure names, if it is one that Python raises about the script
+/// itself. What else the process wrote has nothing to do with it then.
+fn exception_of_script(cause: &str) -> Option<&str> {
+    const CLASSES: [&str; 11] = [
+        "AssertionError",
+        "AttributeError",
+        "IndexError",
+        "KeyError",
+        "NameError",
+        "NotImplementedError",
+        "RecursionError",
+        "TypeError",
+        "UnboundLocalError",
+        "ValueError",
+        "ZeroDivisionError",
+    ];
+    let (_, raised) = cause.split_once(" raised ")?;
+    let class = raised.split([':', ' ', '.']).next()?;
+    CLASSES.contains(&class).then_some(class)
+}
+
 fn missing_module(text: &str) -> Option<String> {
     let (_, rest) = text.split_once("No module named ")?;
     let end = |c: char| !(c.is_alphanumeric() || "._-".contains(c));
@@ -104,13 +136,38 @@ fn missing_module(text: &str) -> Option<String> {
     Some(name.trim_end_matches('.').to_owned())
 }
 
+/// `dgl-env --env A=1 --env B=2` as `A=1 and B=2 in the environment`.
+fn without_dgl_env(text: &str) -> String {
+    const COMMAND: &str = "dgl-env --env ";
+    let (mut before, mut rest) = (String::new(), text);
+    while let Some((text, command)) = rest.split_once(COMMAND) {
+        let is_end = |c: char| c == ' ' || c == ',' || c == ';' || c == ')';
+        let mut variables = Vec::new();
+        rest = command;
+        loop {
+            let end = rest.find(is_end).unwrap_or(rest.len());
+            variables.push(&rest[..end]);
+            rest = &rest[end..];
+            match rest.strip_prefix(" --env ") {
+                Some(more) => rest = more,
+                None => break,
+            }
+        }
+        before += &format!("{text}{} in the environment", variables.join(" and "));
+    }
+    before + rest
+}
+
 impl Advice {
     fn parse(paragraph: &'static str) -> Option<Advice> {
+        let text = field(paragraph, "do")?.replace('`', "");
+        let foreign = field(paragraph, "foreign").map(|text| text.replace('`', ""));
         Some(Advice {
             id: field(paragraph, "id")?,
             words: field(paragraph, "words")?.split(" | ").collect(),
             when: field(paragraph, "when").unwrap_or_default(),
-            text: field(paragraph, "do")?.replace('`', ""),
+            foreign: foreign.unwrap_or_else(|| without_dgl_env(&text)),
+            text,
         })
     }
 
@@ -128,6 +185,7 @@ impl Advice {
             "package" => scene.is_package(),
             "launcher" => scene.runs_launcher(),
             "other address" => scene.has_other_address(),
+            "file of the script" => scene.names_own_file(),
             _ => true,
         };
         self.words
@@ -207,6 +265,13 @@ impl Scene<'_> {
         is_elsewhere || account::names_other_address(process, &self.text)
     }
 
+    /// Whether the last file in brackets is none of an installed package.
+    fn names_own_file(&self) -> bool {
+        let file = self.text.rsplit('(').find(|text| text.contains(".py)"));
+        let installed = ["-packages/", "/lib/python", "<frozen"];
+        file.is_some_and(|file| installed.iter().all(|part| !file.contains(part)))
+    }
+
     fn runs_launcher(&self) -> bool {
         const LAUNCHERS: [&str; 6] = [
             "mpirun",
@@ -240,7 +305,9 @@ mod tests {
             for name in ["id", "messages", "words", "do"] {
                 assert!(field(paragraph, name).is_some(), "{name}: {paragraph}");
             }
-            let names = ["group", "id", "messages", "words", "when", "do", "why"];
+            let names = [
+                "group", "id", "messages", "words", "when", "do", "foreign", "why",
+            ];
             for line in paragraph.lines() {
                 let name = line.split(": ").next().unwrap();
                 assert!(names.contains(&name), "{line}");
@@ -254,6 +321,22 @@ mod tests {
         for condition in conditions {
             assert!(source.contains(&format!("{condition:?} =>")), "{condition}");
         }
+    }
+
+    #[test]
+    fn jobs_of_other_launchers_get_advice_without_these_tools() {
+        const TOOLS: [&str; 6] = ["dgl-", "part-", "host-", "--num-", "--setup", "dgl_"];
+        for advice in ALL.iter() {
+            let text = advice.foreign.replace("dgl-stacks --any", "");
+            let named = TOOLS.iter().find(|tool| text.contains(*tool));
+            assert_eq!(named, None, "{}: {text}", advice.id);
+        }
+        let two =
+            without_dgl_env("set one (dgl-env --env A=1, B=2) or dgl-env --env C=3 --env D=4");
+        assert_eq!(
+            two,
+            "set one (A=1 in the environment, B=2) or C=3 and D=4 in the environment"
+        );
     }
 
     /// The section of the manual about the messages, in mdoc.

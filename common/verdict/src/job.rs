@@ -142,6 +142,20 @@ impl ProcessHistory {
 }
 
 impl JobHistory {
+    /// Whether another launcher started its processes.
+    pub fn is_foreign(&self) -> bool {
+        self.processes.iter().any(|history| history.log.is_some())
+    }
+
+    /// What its history is known from, in words.
+    pub fn source(&self) -> &'static str {
+        if self.is_foreign() {
+            "the logs"
+        } else {
+            "the records"
+        }
+    }
+
     pub fn of(run: &Run) -> Result<JobHistory, Report> {
         let stream = &run.stream;
         let mut job = JobHistory {

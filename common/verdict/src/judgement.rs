@@ -37,9 +37,13 @@ pub fn verdict(job: &JobHistory) -> Conclusion {
     }
 }
 
-/// Whether a process dies of this signal only by its own fault.
+/// Whether a process dies of this signal by its own fault, or because somebody outside of the job
+/// sent it, but never because another process of the job ended.
 fn is_own_signal(signal: SignalNumber) -> bool {
-    ["SEGV", "BUS", "ILL", "FPE", "SYS"].contains(&&*signal.name())
+    const OWN: [&str; 10] = [
+        "SEGV", "BUS", "ILL", "FPE", "SYS", "USR1", "USR2", "XCPU", "XFSZ", "ALRM",
+    ];
+    OWN.contains(&&*signal.name())
 }
 
 fn ended(job: &JobHistory, summary: &Summary) -> (RunOutcome, JobFinding) {
@@ -263,9 +267,11 @@ fn failed(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
         )
         .or_else(|| missing_peer(job, first, &finding))
         .unwrap_or_else(|| JobFinding {
-            text: finding.text
-                + ", which only says that another process did not answer; the records do not \
-                       show which",
+            text: format!(
+                "{}, which only says that another process did not answer; {} do not show which",
+                finding.text,
+                job.source()
+            ),
             culprit: None,
             ..finding
         }),
@@ -533,9 +539,14 @@ fn missing_peer(
             addresses.iter().any(|address| text.contains(address))
         })
         .collect();
-    let is_start = ["client socket", "onnection refused", "connectFullMesh"]
-        .iter()
-        .any(|words| text.contains(words));
+    let is_start = [
+        "client socket",
+        "clients joined",
+        "onnection refused",
+        "connectFullMesh",
+    ]
+    .iter()
+    .any(|words| text.contains(words));
     let (missed, how) = match (&left[..], &on_named_host[..], &silent[..]) {
         ([history, ..], ..) => (*history, "ended with status 0 while others still needed it"),
         _ if is_start => return None,
@@ -573,8 +584,9 @@ fn host_failure(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
         Some(error) if is_lost => format!("{host} was lost: {error}"),
         None if is_lost => format!("{host} failed; the records do not say how"),
         _ => format!(
-            "a process on {host} {}; the records do not say which",
-            failure.words()
+            "a process on {host} {}; {} do not show which",
+            failure.words(),
+            job.source()
         ),
     };
     let of_host = (job.processes.iter()).filter(|history| history.process.host == failure.host);
