@@ -7,15 +7,15 @@ import sys
 import tempfile
 import time
 
-from ranks import RANK, process_group, say
+from ranks import RANK, SECONDS, process_group, say
 
-HOLDER = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True); time.sleep(900)"
+HOLDER = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True); time.sleep(int(sys.argv[2]))"
 
 
 def hold_elsewhere(path):
     """Another program of this user, in a session of its own and without the job's variables."""
     outside = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, path], stdout=subprocess.PIPE, env=outside, start_new_session=True)
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, path, SECONDS], stdout=subprocess.PIPE, env=outside, start_new_session=True)
     holder.stdout.readline()
 
 

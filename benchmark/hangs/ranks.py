@@ -15,7 +15,8 @@ MASTER = os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
 PORT = int(os.environ.setdefault("MASTER_PORT", "29571"))
 os.environ.update(RANK=str(RANK), WORLD_SIZE=str(WORLD))
 
-signal.alarm(int(os.environ.get("HANG_SECONDS", "900")))  # nothing stays behind that nobody ends
+SECONDS = os.environ.get("HANG_SECONDS", "900")
+signal.alarm(int(SECONDS))  # nothing stays behind that nobody ends
 
 
 def say(text):
