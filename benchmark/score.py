@@ -55,8 +55,7 @@ class Answer:
                 self.statements[-1][1].append(words)
             elif part == "advice":
                 advice.append(words)
-        unquoted = [statement for statement, _ in self.statements]
-        self.advice = "\n".join(advice or unquoted)
+        self.advice = "\n".join(advice)
         self.knows = bool(self.statements) and not UNKNOWN.search(self.statements[0][0])
 
     def reason(self):
