@@ -14,7 +14,7 @@ for program in cmark-gfm mandoc; do
 done
 
 # The tutorials in the order in which they are read, and the guides of the manual.
-TUTORIALS='torch dgl graphstorm slurm hang'
+TUTORIALS='torch dgl graphstorm slurm hang other'
 GUIDES='dgl-tools.7 dgl-tools-jobs.7 dgl-tools-clusters.7 dgl-tools-connect.7 dgl-tools-partition.7 dgl-tools-trouble.7 dgl-tools-stalls.7 dgl-tools-faq.7
   dgl-tools-admin.7 dgl-tools-records.5'
 

@@ -5,6 +5,7 @@
 // one cluster serves all steps of a test, and takes longer to start than they do
 #![allow(clippy::too_many_lines)]
 
+mod any;
 mod checks;
 mod dry_run;
 mod faults;

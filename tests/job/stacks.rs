@@ -311,7 +311,7 @@ open(sys.argv[1], 'w').write('x'); time.sleep(300)
 /// Logs in where the memory of others cannot be read, as Yama's ptrace_scope 1 has it for whoever
 /// has not started a process: process_vm_readv is refused, and so is the way to a place in
 /// /proc/PID/mem.
-const FORBIDDEN_PY: &str = "
+pub const FORBIDDEN_PY: &str = "
 import ctypes, os, platform, struct, sys
 read, seek = {'x86_64': (310, 8), 'aarch64': (270, 62)}[platform.machine()]
 # load the number of the call; these two: EPERM; all others: allowed

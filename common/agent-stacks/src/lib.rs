@@ -4,9 +4,11 @@
 //! [`reader`] reads one process, and [`recorder`] samples all of a job. Only the supervisor of a
 //! job does that: it is the ancestor of all its processes, and the kernel may let only ancestors
 //! read a process (Yama's ptrace_scope 1, or a container's seccomp filter for logins). Other agents
-//! ask it over its socket.
+//! ask it over its socket. [`ranks`] finds the processes of jobs without a supervisor, which the
+//! agent reads itself.
 
 pub mod position;
+pub mod ranks;
 pub mod reader;
 pub mod recorder;
 mod system_call;
@@ -21,12 +23,13 @@ use job::Role;
 use parking_lot::Mutex;
 use reader::Reading;
 use record::Connection;
-use std::collections::{BTreeMap, BTreeSet};
+use record::stacks::ProcessState;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use wire::stacks::{
-    CountedStacks, MAX_CONNECTIONS, NO_PYTHON, ProcessStacks, RecordStacks, TakeStacks, Why,
+    ChosenProcess, CountedStacks, MAX_CONNECTIONS, ProcessStacks, RecordStacks, TakeStacks, Why,
 };
 use wire::{Event, Request};
 
@@ -38,10 +41,23 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// How much longer an agent waits for a supervisor's answer, on a busy host.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// Passes a request for stacks on to the job's supervisors and reports their answers. Processes
-/// without an answer are reported, too.
+/// Reads the chosen processes; without any, passes the request on to the job's supervisors and
+/// reports their answers. Processes without an answer are reported, too.
 pub fn ask(request: &Request, output: &EventOutput) {
     let (pick, time, is_recording) = match request {
+        Request::TakeStacks(wanted) if !wanted.chosen.is_empty() => {
+            for stacks in take_chosen(&wanted.chosen, wanted.connections) {
+                output.event(&Event::Stack(Box::new(stacks)));
+            }
+            return;
+        }
+        Request::RecordStacks(wanted) if !wanted.chosen.is_empty() => {
+            let find = || wanted.chosen.iter().map(Known::from).collect();
+            for profile in recorder::record(wanted, find, || true) {
+                output.event(&Event::Profile(Box::new(profile)));
+            }
+            return;
+        }
         Request::TakeStacks(TakeStacks { pick, .. }) => (pick, LIMIT, false),
         Request::RecordStacks(RecordStacks { pick, time_ms, .. }) => {
             (pick, Duration::from_millis(*time_ms), true)
@@ -75,10 +91,10 @@ pub fn ask(request: &Request, output: &EventOutput) {
         let reading = if reader::has_python(handle.pid) {
             Reading::unreadable(Why::Other, problem.clone())
         } else {
-            Reading::unreadable(Why::NoPython, NO_PYTHON.to_owned())
+            Reading::no_python()
         };
         if !is_recording {
-            let stack = stack(&process.job, &Known::from(process), reading);
+            let stack = stack(&Known::from(process), reading);
             output.event(&Event::Stack(Box::new(stack)));
         } else if reading.why == Some(Why::Other) {
             output.event(&Event::Profile(Box::new(unrecorded(process, reading))));
@@ -106,19 +122,44 @@ fn unrecorded(process: &JobProcess, reading: Reading) -> CountedStacks {
     }
 }
 
+/// See [`read_all`].
+pub fn take(known: &[Known], with_connections: bool, reader: &Arc<()>) -> Vec<ProcessStacks> {
+    let mut stacks = read_all(known, reader);
+    keep_python_parents(&mut stacks);
+    if with_connections {
+        add_connections(&mut stacks);
+    }
+    stacks
+}
+
+/// Adds what the kernel reports about processes that cannot be read or are stopped.
+fn take_chosen(chosen: &[ChosenProcess], with_connections: bool) -> Vec<ProcessStacks> {
+    let known: Vec<Known> = chosen.iter().map(Known::from).collect();
+    let mut stacks = read_all(&known, &Arc::default());
+    for (stacks, chosen) in stacks.iter_mut().zip(chosen) {
+        let record = &mut stacks.record;
+        record.parent = chosen.parent;
+        let state = process_state(chosen.pid);
+        record.state = state.filter(|state| record.threads.is_empty() || state.is_stopped());
+    }
+    if with_connections {
+        add_connections(&mut stacks);
+    }
+    stacks
+}
+
+fn process_state(pid: i32) -> Option<ProcessState> {
+    Some(ProcessState {
+        letter: procfs::stat(pid)?.state,
+        function: procfs::kernel_function(pid),
+    })
+}
+
 /// Reads in threads, which hold a clone of `reader`: they may fail, because the memory of a process
 /// may contain anything, or hang in the kernel.
-pub fn take(
-    processes: Vec<JobProcess>,
-    with_connections: bool,
-    reader: &Arc<()>,
-) -> Vec<ProcessStacks> {
+fn read_all(processes: &[Known], reader: &Arc<()>) -> Vec<ProcessStacks> {
     let until = Instant::now() + LIMIT;
-    let queue: Vec<(String, Known)> = processes
-        .iter()
-        .map(|process| (process.job.clone(), Known::from(process)))
-        .collect();
-    let queue = Arc::new(Mutex::new(queue));
+    let queue = Arc::new(Mutex::new(processes.to_vec()));
     let (sender, results) = mpsc::channel();
     for _ in 0..AT_ONCE.min(processes.len()) {
         let (queue, sender, reader) = (Arc::clone(&queue), sender.clone(), Arc::clone(reader));
@@ -127,8 +168,8 @@ pub fn take(
             loop {
                 // not in the condition, which would hold the lock for the whole turn
                 let next = queue.lock().pop();
-                let Some((job, known)) = next else { return };
-                let _ = sender.send((known.process.pid, read_known(&job, &known)));
+                let Some(known) = next else { return };
+                let _ = sender.send((known.process.pid, read_known(&known)));
             }
         };
         let name = reader::THREAD.to_owned();
@@ -141,24 +182,19 @@ pub fn take(
         read.insert(pid, stack);
     }
     queue.lock().clear();
-    let taken = processes.iter().map(|process| {
+    let taken = processes.iter().map(|known| {
         let unread = || {
             let problem = format!("it could not be read within {} s", LIMIT.as_secs());
-            let reading = Reading::unreadable(Why::Other, problem);
-            stack(&process.job, &Known::from(process), reading)
+            stack(known, Reading::unreadable(Why::Other, problem))
         };
-        let pid = process.member.process.pid;
-        read.remove(&pid).unwrap_or_else(unread)
+        read.remove(&known.process.pid).unwrap_or_else(unread)
     });
-    let mut stacks: Vec<ProcessStacks> = taken.collect();
-    keep_python_parents(&mut stacks);
-    if with_connections {
-        add_connections(&mut stacks);
-    }
-    stacks
+    taken.collect()
 }
 
+#[derive(Clone)]
 pub struct Known {
+    pub job: String,
     pub process: ProcessHandle,
     pub role: Option<Role>,
     /// The rank of the process among those of its role.
@@ -168,6 +204,7 @@ pub struct Known {
 impl From<&JobProcess> for Known {
     fn from(process: &JobProcess) -> Known {
         Known {
+            job: process.job.clone(),
             process: process.member.process,
             role: process.role,
             rank: process.rank,
@@ -175,15 +212,29 @@ impl From<&JobProcess> for Known {
     }
 }
 
+impl From<&ChosenProcess> for Known {
+    fn from(chosen: &ChosenProcess) -> Known {
+        Known {
+            job: chosen.job.clone(),
+            process: ProcessHandle {
+                pid: chosen.pid,
+                start_ticks: chosen.start_ticks,
+            },
+            role: chosen.role,
+            rank: chosen.rank,
+        }
+    }
+}
+
 /// Call this in a thread that may fail.
-pub fn read_known(job: &str, known: &Known) -> ProcessStacks {
-    stack(job, known, reader::read(known.process))
+pub fn read_known(known: &Known) -> ProcessStacks {
+    stack(known, reader::read(known.process))
 }
 
 /// The stacks, with its parent whatever that is; see [`keep_python_parents`].
-fn stack(job: &str, known: &Known, reading: Reading) -> ProcessStacks {
+fn stack(known: &Known, reading: Reading) -> ProcessStacks {
     let record = record::Stack {
-        job: job.to_owned(),
+        job: known.job.clone(),
         pid: known.process.pid.cast_unsigned(),
         role: known.role,
         rank: known.rank,
@@ -199,11 +250,16 @@ fn stack(job: &str, known: &Known, reading: Reading) -> ProcessStacks {
     }
 }
 
-/// Reads all at the same moment; adds none if the kernel does not report connections.
+/// Reads all of a network namespace at the same moment; adds none if the kernel does not report
+/// connections.
 pub fn add_connections(stacks: &mut [ProcessStacks]) {
-    let by_inode = netlink::tcp_connections().unwrap_or_default();
+    let mut of_namespaces = HashMap::new();
     for stack in stacks.iter_mut().map(|stacks| &mut stacks.record) {
-        let inodes = procfs::socket_inodes(stack.pid.cast_signed());
+        let pid = stack.pid.cast_signed();
+        let by_inode = of_namespaces
+            .entry(procfs::network_namespace(pid))
+            .or_insert_with(|| netlink::tcp_connections_of(pid).unwrap_or_default());
+        let inodes = procfs::socket_inodes(pid);
         let connections = inodes.iter().filter_map(|inode| by_inode.get(inode));
         stack.connections = connections
             .filter(|connection| connection.since_moved_ms().is_some())

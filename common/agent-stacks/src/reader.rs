@@ -10,13 +10,13 @@ use host::procfs;
 use py_spy::config::LockingStrategy;
 use py_spy::{Config, PythonSpy, StackTrace};
 use record::Thread;
-use record::stacks::MAIN_THREAD;
+use record::stacks::{MAIN_THREAD, NO_PYTHON};
 use std::ffi::OsStr;
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
-use wire::stacks::{MAX_FRAMES, MAX_TEXT, MAX_THREADS, NO_PYTHON, Why};
+use wire::stacks::{MAX_FRAMES, MAX_TEXT, MAX_THREADS, Why};
 
 /// A panic in a thread of this name does not end the program.
 pub const THREAD: &str = "stacks";
@@ -40,6 +40,10 @@ impl Reading {
             why: Some(why),
         }
     }
+
+    pub fn no_python() -> Reading {
+        Reading::unreadable(Why::NoPython, NO_PYTHON.to_owned())
+    }
 }
 
 pub fn read(process: ProcessHandle) -> Reading {
@@ -47,7 +51,7 @@ pub fn read(process: ProcessHandle) -> Reading {
         return Reading::unreadable(Why::Ended, "it has ended".to_owned());
     }
     if !has_python(process.pid) {
-        return Reading::unreadable(Why::NoPython, NO_PYTHON.to_owned());
+        return Reading::no_python();
     }
     let mut last = Reading::unreadable(Why::Other, String::new());
     for attempt in 0..TRIES {
@@ -189,7 +193,10 @@ fn threads(pid: i32, traces: &[StackTrace], most_frames: usize) -> Vec<Thread> {
 
 fn thread(pid: i32, trace: &StackTrace, most_frames: usize) -> Thread {
     let own_number = is_main(trace).then_some(pid.cast_unsigned());
+    // Python in a container has the number in that container
+    let is_here = |tid: &u32| procfs::of_thread(pid, *tid, "stat").is_some();
     let tid = trace.os_thread_id.and_then(|tid| u32::try_from(tid).ok());
+    let tid = tid.filter(is_here);
     let runs = || procfs::stat(pid).is_some_and(|stat| stat.state == 'R');
     Thread {
         name: trace.thread_name.as_deref().map(cut),

@@ -5,8 +5,7 @@
 //! processor. A late sample is left out and counted as missed.
 
 use super::reader::{self, ReadProblem, Spy};
-use super::{Child, keep_parents};
-use host::job_processes::JobProcess;
+use super::{Child, Known, keep_parents};
 use host::processes::ProcessHandle;
 use host::procfs;
 use parking_lot::Mutex;
@@ -39,7 +38,7 @@ static TURN: Mutex<()> = Mutex::new(());
 /// true.
 pub fn record(
     wanted: &RecordStacks,
-    find: impl Fn() -> Vec<JobProcess>,
+    find: impl Fn() -> Vec<Known>,
     goes_on: impl Fn() -> bool,
 ) -> Vec<CountedStacks> {
     let until = Instant::now() + Duration::from_millis(wanted.time_ms);
@@ -49,7 +48,7 @@ pub fn record(
             let found = find();
             let is_over = found.is_empty() && !recordings.is_empty();
             for found_process in found {
-                let process = found_process.member.process;
+                let process = found_process.process;
                 let is_new = !recordings.contains_key(&process);
                 if is_new && recordings.len() < MAX_PYTHONS && reader::has_python(process.pid) {
                     let begun = Recording::begin(scope, found_process, wanted, until);
@@ -84,7 +83,7 @@ pub fn record(
 }
 
 struct Recording<'s> {
-    process: JobProcess,
+    known: Known,
     parent: Option<u32>,
     command: String,
     rate: u32,
@@ -95,11 +94,11 @@ impl<'s> Recording<'s> {
     /// `None` if no thread can be created.
     fn begin<'env>(
         scope: &'s Scope<'s, 'env>,
-        process: JobProcess,
+        known: Known,
         wanted: &'env RecordStacks,
         until: Instant,
     ) -> Option<Recording<'s>> {
-        let handle = process.member.process;
+        let handle = known.process;
         let thread = thread::Builder::new()
             .name(reader::THREAD.to_owned())
             .spawn_scoped(scope, move || Samples::of(handle, wanted, until))
@@ -108,7 +107,7 @@ impl<'s> Recording<'s> {
             parent: procfs::parent(handle.pid),
             command: procfs::command_line(handle.pid).unwrap_or_default(),
             rate: wanted.rate,
-            process,
+            known,
             thread,
         })
     }
@@ -129,11 +128,11 @@ impl<'s> Recording<'s> {
         }
         let (why, error) = samples.problem.filter(|_| samples.taken == 0).unzip();
         let record = record::Profile {
-            job: self.process.job,
-            pid: self.process.member.process.pid.cast_unsigned(),
+            job: self.known.job,
+            pid: self.known.process.pid.cast_unsigned(),
             parent: self.parent,
-            role: self.process.role,
-            rank: self.process.rank,
+            role: self.known.role,
+            rank: self.known.rank,
             command: self.command,
             rate: self.rate,
             samples: samples.taken,

@@ -3,6 +3,7 @@
 //! This process is a subreaper, so it adopts daemons, whatever they did to their environment and
 //! session. The token finds processes that another daemon has started.
 
+use agent_stacks::Known;
 use host::job_processes::{self, JobProcess};
 use host::netlink;
 use host::processes::{self, ProcessHandle};
@@ -47,6 +48,10 @@ pub fn of_job(token: &str) -> BTreeSet<ProcessHandle> {
         nearest.map_or(is_oldest, |pid| pid == own_pid)
     });
     found
+}
+
+pub fn known(token: &str, pick: &Pick) -> Vec<Known> {
+    selected(token, pick).iter().map(Known::from).collect()
 }
 
 pub fn selected(token: &str, pick: &Pick) -> Vec<JobProcess> {

@@ -27,7 +27,7 @@ impl Profiling {
         let work = move || {
             // the main thread handles signals
             let _ = SigSet::all().thread_block();
-            let find = || members::selected(&token, &wanted.pick);
+            let find = || members::known(&token, &wanted.pick);
             recorder::record(&wanted, find, || continues.load(Ordering::Relaxed))
         };
         let name = reader::THREAD.to_owned();

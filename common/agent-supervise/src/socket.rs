@@ -171,14 +171,14 @@ impl JobAnswers {
                 Ok(found.collect())
             }
             Request::TakeStacks(wanted) => {
-                let processes = members::selected(token, &wanted.pick);
-                let stacks = agent_stacks::take(processes, wanted.connections, &self.reader()?);
+                let processes = members::known(token, &wanted.pick);
+                let stacks = agent_stacks::take(&processes, wanted.connections, &self.reader()?);
                 let event = |stack| Event::Stack(Box::new(stack));
                 Ok(stacks.into_iter().map(event).collect())
             }
             Request::RecordStacks(wanted) => {
                 let _reader = self.reader()?;
-                let find = || members::selected(token, &wanted.pick);
+                let find = || members::known(token, &wanted.pick);
                 let profiles = recorder::record(wanted, find, || !has_hung_up(client));
                 let event = |profile| Event::Profile(Box::new(profile));
                 Ok(profiles.into_iter().map(event).collect())

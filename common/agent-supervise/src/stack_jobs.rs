@@ -172,8 +172,8 @@ fn spawn(
             }
             return;
         }
-        for known in known_processes(&job.token, &running, &subject) {
-            let stack = Box::new(agent_stacks::read_known(&job.name, &known));
+        for known in known_processes(&job, &running, &subject) {
+            let stack = Box::new(agent_stacks::read_known(&known));
             let _ = found.send(ReadByThread::Stack(stack));
         }
     };
@@ -182,7 +182,7 @@ fn spawn(
 }
 
 /// The processes to read, each with its role in the job.
-fn known_processes(token: &str, running: &[Running], subject: &StackSubject) -> Vec<Known> {
+fn known_processes(job: &Job, running: &[Running], subject: &StackSubject) -> Vec<Known> {
     let stats = procfs::stats();
     let root_of = |pid| {
         let mut line = processes::line_of(&stats, pid);
@@ -195,12 +195,13 @@ fn known_processes(token: &str, running: &[Running], subject: &StackSubject) -> 
             StackSubject::All | StackSubject::AtEnd | StackSubject::Positions(_) => true,
         };
         is_selected.then(|| Known {
+            job: job.name.clone(),
             process,
             role: root.map(|root| root.role),
             rank: root.map(|root| root.rank),
         })
     };
-    let mut members: Vec<ProcessHandle> = members::of_job(token).into_iter().collect();
+    let mut members: Vec<ProcessHandle> = members::of_job(&job.token).into_iter().collect();
     if *subject == StackSubject::AtEnd {
         // the started processes come before their children
         members.sort_by_key(|process| running.iter().all(|root| root.pid != process.pid));

@@ -47,7 +47,8 @@ pub fn names() -> BTreeSet<String> {
     processes.map(|process| process.job).collect()
 }
 
-fn role_of(environment: &ProcessEnvironment) -> (Option<Role>, Option<u32>) {
+/// What a process is by the variables of torch and DGL.
+pub fn role_of(environment: &ProcessEnvironment) -> (Option<Role>, Option<u32>) {
     let number = |name: &str| environment.text(name)?.parse().ok();
     let program = environment
         .text(wire::job::PROGRAM)

@@ -3,6 +3,7 @@
 //! Keep-alive probes carry no bytes, so they do not count.
 
 use crate::procfs;
+use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, setsockopt, socket,
     sockopt::ReceiveTimeout,
@@ -10,6 +11,7 @@ use nix::sys::socket::{
 use nix::sys::time::TimeVal;
 use record::Connection;
 use std::collections::HashMap;
+use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 
@@ -79,9 +81,20 @@ pub fn tcp_traffic() -> Option<HashMap<u64, Traffic>> {
     dump_all(!(LISTENING | LINGERING), traffic)
 }
 
-/// Like [`tcp_traffic`].
-pub fn tcp_connections() -> Option<HashMap<u64, Connection>> {
-    dump_all(!(LISTENING | LINGERING), connection)
+/// Like [`tcp_traffic`], of the network namespace of a process. Only root may enter another one,
+/// such as a container's.
+pub fn tcp_connections_of(pid: i32) -> Option<HashMap<u64, Connection>> {
+    let dump = || dump_all(!(LISTENING | LINGERING), connection);
+    let namespace = File::open(format!("/proc/{pid}/ns/net")).ok();
+    let is_own = procfs::network_namespace(pid)
+        == procfs::network_namespace(std::process::id().cast_signed());
+    let namespace = namespace.filter(|_| !is_own);
+    // a thread of its own, because it remains in the namespace
+    let entered = |namespace: &File| setns(namespace, CloneFlags::CLONE_NEWNET).is_ok();
+    std::thread::scope(|scope| {
+        let dump = || namespace.as_ref().is_none_or(entered).then(dump)?;
+        scope.spawn(dump).join().ok()?
+    })
 }
 
 /// The port of each listening TCP socket of this network namespace, on any address, by inode. The
@@ -339,7 +352,8 @@ mod tests {
         let (client_address, server_address) =
             (client.local_addr().unwrap(), server.local_addr().unwrap());
         let ends = || {
-            let sockets = tcp_connections().expect("the kernel reports them");
+            let sockets = tcp_connections_of(std::process::id().cast_signed())
+                .expect("the kernel reports them");
             let from = |address| {
                 let mut ends = sockets.values();
                 ends.find(|end| end.local == address).cloned()

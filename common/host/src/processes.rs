@@ -12,11 +12,10 @@ use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
+pub use wire::job::JOB;
 
 /// Marks a process of a job.
 pub const TOKEN: &str = "DGL_TOOLS_TOKEN";
-/// The job's name. Supervisors and watchers carry only the token.
-pub const JOB: &str = "DGL_TOOLS_JOB";
 /// Marks a process that a job has started but that does not belong to it, such as a dgl-reap that
 /// the job calls.
 pub const OUTSIDE: &str = "DGL_TOOLS_OUTSIDE";

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 
+/// The problem of a process that is not a Python, such as a shell before one.
+pub const NO_PYTHON: &str = "no Python runs in it";
 /// Python's name for the thread that runs the script.
 pub const MAIN_THREAD: &str = "MainThread";
 
@@ -37,6 +39,9 @@ pub struct Stack {
     pub threads: Vec<Thread>,
     /// Why there are no threads.
     pub error: Option<String>,
+    /// What the kernel reports about the main thread of a process that no launcher of these tools
+    /// has started, if its stacks could not be read or a signal has stopped it.
+    pub state: Option<ProcessState>,
     /// Its TCP connections that have moved data, the latest activity first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub connections: Vec<Connection>,
@@ -62,8 +67,27 @@ impl Stack {
 
     /// `None` for a child such as a sampler, and if role or rank is unknown.
     pub fn member(&self) -> Option<Member> {
-        let is_child = self.parent.is_some() || child(self.main_frames()?).is_some();
+        let is_child = match self.main_frames() {
+            Some(frames) => child(frames).is_some(),
+            None => self.state.is_none(),
+        };
+        let is_child = is_child || self.parent.is_some();
         (!is_child).then_some((self.role?, self.rank?))
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.state.as_ref().is_some_and(ProcessState::is_stopped)
+    }
+
+    /// How it waits for others, if it does, by its stack or else by its state; `None` if that is
+    /// unknown.
+    pub fn wait(&self) -> Option<Option<Wait>> {
+        match (self.main_frames(), &self.state) {
+            _ if self.is_stopped() => Some(None),
+            (Some(frames), _) => Some(wait(frames)),
+            (None, Some(state)) => state.wait(self.error.as_deref() == Some(NO_PYTHON)),
+            (None, None) => None,
+        }
     }
 
     /// By the main threads, without children.
@@ -73,6 +97,67 @@ impl Stack {
                 .into_iter()
                 .filter_map(|stack| Some((stack.member()?, stack.main_frames()?.to_vec()))),
         )
+    }
+}
+
+/// What the kernel reports about the main thread of a process to everybody who may see its
+/// connections.
+#[skip_serializing_none]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ProcessState {
+    /// The letter of proc(5): `R` computes, `S` sleeps, `D` waits for a disk or a file server, `T` is
+    /// stopped by a signal.
+    pub letter: char,
+    /// The kernel function in which it sleeps.
+    pub function: Option<String>,
+}
+
+impl ProcessState {
+    pub fn is_stopped(&self) -> bool {
+        matches!(self.letter, 'T' | 't')
+    }
+
+    fn is_in(&self, parts: &[&str]) -> bool {
+        let function = self.function.as_deref().unwrap_or_default();
+        parts.iter().any(|part| function.contains(part))
+    }
+
+    /// Whether it waits for data in a system call.
+    pub fn receives(&self) -> bool {
+        self.is_in(&[
+            "poll",
+            "select",
+            "sk_wait_data",
+            "_recvmsg",
+            "unix_stream_read",
+        ])
+    }
+
+    /// `None` if the kernel's function may be for others or not. Programs without Python poll for
+    /// messages without sleeping, as those of MPI.
+    fn wait(&self, polls: bool) -> Option<Option<Wait>> {
+        let is_at_work = self.is_in(&["nanosleep", "lock", "do_wait", "pipe_read"]);
+        match self.letter {
+            'R' if polls => Some(Some(Wait::Message)),
+            'R' | 'D' => Some(None),
+            _ if self.receives() || self.is_in(&["futex"]) => Some(Some(Wait::Message)),
+            _ => is_at_work.then_some(None),
+        }
+    }
+
+    /// Follows the process's name.
+    pub fn words(&self) -> String {
+        let function = self.function.as_deref();
+        let place = function.map_or(String::new(), |function| {
+            format!(" in the kernel's {function}")
+        });
+        match self.letter {
+            'T' | 't' => "is stopped by a signal".to_owned(),
+            'R' => "computes".to_owned(),
+            'D' => format!("waits for a disk or a file server{place}"),
+            _ => format!("sleeps{place}"),
+        }
     }
 }
 

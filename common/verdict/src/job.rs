@@ -29,6 +29,8 @@ pub struct JobHistory {
     pub resumed: Vec<Resumed>,
     /// The last attempt's last stacks with connections, by host and process id.
     pub connected: BTreeMap<(u32, u32), Stack>,
+    /// Whether dgl-stacks has looked at its processes.
+    pub is_seen: bool,
     /// Between all lines that trainers and workers wrote before the end of the job.
     pub pauses: Pauses,
     pub summary: Option<Summary>,
@@ -107,7 +109,8 @@ impl ProcessHistory {
     /// Whether it was alive when the end of the job began, or still is.
     pub fn has_stayed(&self) -> bool {
         let exited = self.life.exited.as_ref();
-        let has_started = self.life.started.is_some() || self.log.is_some();
+        let is_read = !self.stacks.is_empty();
+        let has_started = self.life.started.is_some() || self.log.is_some() || is_read;
         has_started && exited.is_none_or(|exited| exited.while_ending)
     }
 
@@ -249,6 +252,7 @@ impl JobHistory {
 
     fn add_stacks(&mut self, stacks: Vec<Stack>) {
         let began_ms = self.began_ms();
+        self.is_seen |= !stacks.is_empty();
         let mut by_process: HashMap<_, _> = self
             .processes
             .iter_mut()

@@ -796,6 +796,12 @@ fn unfinished(job: &JobHistory) -> (RunOutcome, JobFinding) {
     if job.attempts.is_empty() && !job.profiles.is_empty() {
         return (RunOutcome::Runs, profiled(job));
     }
+    if job.attempts.is_empty() && job.is_seen {
+        return match wait::awaited(job) {
+            Some(finding) => (RunOutcome::Waits, finding),
+            None => (RunOutcome::Runs, seen(job)),
+        };
+    }
     if job.attempts.is_empty() {
         let text = "the records have no process that was started";
         return (RunOutcome::NotStarted, JobFinding::new(text));
@@ -834,6 +840,14 @@ fn unexplained(job: &JobHistory) -> JobFinding {
 }
 
 /// For the records of `dgl-stacks --record`.
+/// Of a job that dgl-stacks has found.
+fn seen(job: &JobHistory) -> JobFinding {
+    let count = term::count(job.processes.len() as u64, "process");
+    JobFinding::new(format!(
+        "{count}; what dgl-stacks saw of them does not show that they wait for one"
+    ))
+}
+
 fn profiled(job: &JobHistory) -> JobFinding {
     let longest = job.profiles.iter().map(|profile| profile.elapsed_ms).max();
     JobFinding::new(format!(

@@ -19,7 +19,7 @@
 //!
 //! No process is named while data still moves, if the network loses data, or if a stack is unknown.
 
-use record::stacks::{self, Member, Wait};
+use record::stacks::{self, Member, ProcessState, Wait};
 use record::{Connection, Stack, term};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -45,6 +45,8 @@ pub struct Silence {
     pub sentences: Vec<String>,
     /// Which processes wait for which, the longest wait first.
     pub waits: Vec<Awaited>,
+    /// Since when no process has sent data to another one; `None` if none ever did.
+    pub still: Option<Duration>,
 }
 
 /// A process of the job or one of its children: whose it is, and the index of its stack.
@@ -147,6 +149,7 @@ impl Awaited {
 
 /// Whether the main thread is in a system call that receives data or waits for some.
 fn receives(stack: &Stack) -> bool {
+    let state = stack.state.as_ref();
     const CALLS: [&str; 9] = [
         "recvfrom",
         "recvmsg",
@@ -161,7 +164,7 @@ fn receives(stack: &Stack) -> bool {
     let call = stack
         .main_thread()
         .and_then(|main| main.system_call.as_deref());
-    call.is_some_and(|call| CALLS.contains(&call))
+    call.is_some_and(|call| CALLS.contains(&call)) || state.is_some_and(ProcessState::receives)
 }
 
 struct UnacknowledgedData {
@@ -280,15 +283,17 @@ impl Exchanges {
             } else {
                 self.waits()
             },
+            still: self.still_ms().map(|ms| Duration::from_millis(ms.into())),
         }
     }
 
+    fn still_ms(&self) -> Option<u32> {
+        let exchanges = self.by_pair.values();
+        exchanges.filter_map(|one| one.since_sent_ms).min()
+    }
+
     fn is_moving(&self) -> bool {
-        self.by_pair
-            .values()
-            .filter_map(|one| one.since_sent_ms)
-            .min()
-            .is_some_and(|ms| ms < QUIET_MS)
+        self.still_ms().is_some_and(|ms| ms < QUIET_MS)
     }
 
     fn culprit(&self, stacks: &[Stack]) -> Option<Member> {
@@ -307,6 +312,9 @@ impl Exchanges {
             .map(|(member, _)| *member)
             .filter(|member| !self.wait_for_themselves.contains(member))
             .collect();
+        if at_work.is_empty() {
+            return self.end_of_all_waits(waits.len());
+        }
         let awaited = self.awaited();
         let only: Vec<&Member> = at_work
             .iter()
@@ -329,6 +337,26 @@ impl Exchanges {
         (is_silent && is_awaited).then_some(*member)
     }
 
+    /// If all `count` processes may wait: the only one that has received data and sent none since,
+    /// if all others wait for it, directly or through others.
+    fn end_of_all_waits(&self, count: usize) -> Option<Member> {
+        let waits = self.waits();
+        let silent = waits.iter().map(|wait| wait.silent);
+        let silent: Vec<Member> = silent
+            .filter(|member| self.last_received(*member).is_some())
+            .collect();
+        let [end] = silent[..] else {
+            return None;
+        };
+        let (mut reached, mut next) = (BTreeSet::from([end]), vec![end]);
+        while let Some(member) = next.pop() {
+            let waiting = waits.iter().filter(|wait| wait.silent == member);
+            let waiting = waiting.flat_map(|wait| wait.waiting.iter().copied());
+            next.extend(waiting.filter(|member| reached.insert(*member)));
+        }
+        (reached.len() == count).then_some(end)
+    }
+
     /// How each process waits for others by its stack, if it does. `None` if that is unknown of
     /// one, or if it waits for its samplers, which may wait for others in turn.
     fn waits_by_stack(&self, stacks: &[Stack]) -> Option<BTreeMap<Member, Option<Wait>>> {
@@ -342,7 +370,7 @@ impl Exchanges {
         let known: BTreeMap<Member, Option<Wait>> = stacks
             .iter()
             .filter_map(|stack| {
-                let (member, wait) = (stack.member()?, stacks::wait(stack.main_frames()?));
+                let (member, wait) = (stack.member()?, stack.wait()?);
                 match wait {
                     Some(Wait::Samplers) if with_peers.contains(&member) => None,
                     Some(Wait::Samplers | Wait::Threads) => Some((member, None)),

@@ -25,5 +25,7 @@ pub struct Job {
     pub private_shm: bool,
 }
 
+/// The environment variable with the job's name. Supervisors and watchers lack it.
+pub const JOB: &str = "DGL_TOOLS_JOB";
 /// The environment variable with the name of a process's program.
 pub const PROGRAM: &str = "DGL_TOOLS_PROGRAM";

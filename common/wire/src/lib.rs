@@ -51,6 +51,9 @@ pub enum Request {
     AwaitServersEnd,
     /// Lists this user's processes of all jobs: one [`Event::Found`] each.
     ListJobs,
+    /// Lists the processes of this user, for root of all users, that a launcher has numbered: one
+    /// [`Event::Rank`] each.
+    FindRanks,
     /// Asks for the stacks of the Python processes of a job: one [`Event::Stack`] each.
     TakeStacks(stacks::TakeStacks),
     /// Samples the stacks of the Python processes of a job: one [`Event::Profile`] each at the end.
@@ -98,6 +101,7 @@ pub enum Event {
     Servers(Box<servers::ServersState>),
     Group(servers::TrainerGroup),
     Found(record::Found),
+    Rank(Box<stacks::RankProcess>),
     Stack(Box<stacks::ProcessStacks>),
     Profile(Box<stacks::CountedStacks>),
     Reaped(record::Reaped),

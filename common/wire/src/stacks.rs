@@ -6,15 +6,89 @@ use record::profile::{CountedStack, ThreadProfile};
 use record::{Process, Role, Thread};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
+use std::collections::BTreeMap;
 
-/// The problem of a process that is not a Python, such as a shell before one.
-pub const NO_PYTHON: &str = "no Python runs in it";
+/// The variables by which launchers number the processes of a job. Nothing else of a process's
+/// environment leaves its host.
+pub const RANK_VARIABLES: [&str; 6] = [
+    "RANK",
+    "DGL_ROLE",
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "SLURM_PROCID",
+    crate::job::JOB,
+];
+/// Variables that describe the job of a process that has one of [`RANK_VARIABLES`].
+pub const JOB_VARIABLES: [&str; 15] = [
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+    "DGL_CONF_PATH",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "PMI_SIZE",
+    "PMIX_NAMESPACE",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "SLURM_STEP_NUM_TASKS",
+];
+
+/// A process that has one of [`RANK_VARIABLES`], its own or inherited.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankProcess {
+    pub pid: i32,
+    pub start_ticks: u64,
+    pub parent: i32,
+    pub is_python: bool,
+    /// By the variables of torch and DGL.
+    pub role: Option<Role>,
+    pub rank: Option<u32>,
+    pub command: String,
+    pub variables: BTreeMap<String, String>,
+}
+
+impl RankProcess {
+    /// With these variables alone, and short.
+    pub fn in_bounds(self) -> RankProcess {
+        let text = |text: &str| cut(text, COMMAND_CHARS);
+        let is_known = |name: &str| RANK_VARIABLES.contains(&name) || JOB_VARIABLES.contains(&name);
+        let variables = self.variables.into_iter();
+        let known = variables.filter(|(name, _)| is_known(name));
+        RankProcess {
+            command: text(&self.command),
+            variables: known.map(|(name, value)| (name, text(&value))).collect(),
+            ..self
+        }
+    }
+}
+
+/// A process that the tool has chosen among those that [`crate::Request::FindRanks`] found.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChosenProcess {
+    pub job: String,
+    pub pid: i32,
+    pub start_ticks: u64,
+    pub role: Option<Role>,
+    pub rank: Option<u32>,
+    /// The rank's own process, if this is a child of it.
+    pub parent: Option<u32>,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakeStacks {
     #[serde(flatten)]
     pub pick: Pick,
     pub connections: bool,
+    /// The processes to read, if the agent is to read them itself: those of a job without a
+    /// supervisor.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chosen: Vec<ChosenProcess>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +98,9 @@ pub struct RecordStacks {
     pub time_ms: u64,
     /// Samples per second.
     pub rate: u32,
+    /// As in [`TakeStacks`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chosen: Vec<ChosenProcess>,
 }
 
 /// A process's counted stacks. In the record, only the tool knows `host`, `id` and `time_ms`.

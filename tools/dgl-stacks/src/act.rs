@@ -2,58 +2,115 @@
 
 use crate::args::Args;
 use crate::plan::{self, StackAnswer};
+use crate::ranks::{self, FoundJob};
+use crate::standstill::{self, Look, Standstill};
 use crate::{groups, profile};
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{Out, Stream};
 use record::{Host, Profile, Stack, Summary, stderr, term};
-use remote::Remote;
-use remote::conversation::{self, HostAnswers};
+use remote::conversation::{self, HostAnswers, ReadAnswer};
+use remote::{Remote, Session};
 use std::time::{Duration, Instant};
-use wire::Request;
 use wire::reap::Pick;
-use wire::stacks::{RecordStacks, TakeStacks};
+use wire::stacks::{ChosenProcess, RecordStacks, TakeStacks};
+use wire::{Event, Request};
 
 /// A host reads 4 processes at once, each for at most 20 s, so this allows for several processes
 /// that hang in the kernel.
 const LIMIT: Duration = Duration::from_secs(120);
+/// Samples per second of each process, to see whether a job stands still.
+const CHECK_RATE: u32 = 20;
+
+/// The hosts that answer, and the faults of the others.
+struct Asked<'h> {
+    sessions: Vec<(&'h Host, Session)>,
+    report: Report,
+}
+
+impl Asked<'_> {
+    /// The answers of all hosts.
+    fn ask<A: Send>(
+        &mut self,
+        requests: impl Fn(&Host) -> Vec<Request>,
+        read: ReadAnswer<'_, A>,
+        limit: Duration,
+    ) -> Result<Vec<A>, Report> {
+        let sessions = std::mem::take(&mut self.sessions).into_iter();
+        let mut hosts: Vec<HostAnswers<'_, A>> = sessions.map(HostAnswers::new).collect();
+        conversation::ask(&mut hosts, requests, read, |_| limit)?;
+        let mut answers = Vec::new();
+        for host in hosts {
+            answers.extend(host.answers);
+            match host.fault {
+                None => self.sessions.push((host.host, host.session)),
+                Some(fault) => self.report.push(fault),
+            }
+        }
+        Ok(answers)
+    }
+}
 
 /// Asks `hosts`, and reports the answers of the chosen ones.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Result<Exit, Report> {
     let begun = Instant::now();
-    let processes = stream.all()?;
     let remote = Remote::new(args.connect.options())?;
     let human = args.connect.format.human();
     let mut out = Out::new("dgl-stacks");
     if !human {
         out.pass(stream);
     }
-    let (reached, mut report) = remote.open_reachable(hosts);
-    let mut asked: Vec<HostAnswers<'_, StackAnswer>> =
-        reached.into_iter().map(HostAnswers::new).collect();
-    let (request, time) = request(args);
-    if human && !time.is_zero() && !asked.is_empty() {
+    let (sessions, report) = remote.open_reachable(hosts);
+    let mut asked = Asked { sessions, report };
+    let found = if args.any {
+        Some(find_job(args, &mut asked)?)
+    } else {
+        None
+    };
+    let processes = match &found {
+        Some(job) => job.processes(hosts),
+        None => stream.all()?,
+    };
+    let missing = found.as_ref().map_or(String::new(), |job| {
+        let hosts: Vec<&Host> = asked.sessions.iter().map(|(host, _)| *host).collect();
+        job.missing_words(&hosts)
+    });
+    if let Some(job) = &found {
+        stderr::write_line(format_args!("dgl-stacks: job {}", job.words()));
+        if !missing.is_empty() {
+            stderr::write_line(format_args!("dgl-stacks: {missing}"));
+        }
+        if !human {
+            processes.iter().for_each(|process| out.record(process));
+        }
+    }
+    let time = args.record.unwrap_or_default();
+    if human && !time.is_zero() && !asked.sessions.is_empty() {
         let time = term::seconds(time);
         stderr::write_line(format_args!("dgl-stacks: recording for {time}"));
     }
-    conversation::ask(
-        &mut asked,
-        |_| vec![request.clone()],
-        &|host, event| plan::answer(host, &processes, event, term::now_ms()),
-        |_| LIMIT + time,
-    )?;
-
-    report
-        .0
-        .extend(asked.iter().filter_map(|answers| answers.fault.clone()));
-    let is_whole = report.0.is_empty();
-    let mut answers: Vec<StackAnswer> = asked
-        .into_iter()
-        .flat_map(|answers| answers.answers)
-        .collect();
+    let requests = |host: &Host| requests(args, found.as_ref(), host.id);
+    let read = |host, event| plan::answer(host, &processes, event, term::now_ms());
+    let mut answers = asked.ask(requests, &read, LIMIT + time)?;
+    let is_whole = asked.report.0.is_empty();
     let all: Vec<Stack> = answers.iter().filter_map(StackAnswer::stack).collect();
+    let standstill = match &found {
+        Some(job) if args.record.is_none() => {
+            let look = Look {
+                stacks: &all,
+                is_whole,
+                missing: &missing,
+            };
+            standstill(job, &look, &mut asked)?
+        }
+        _ => None,
+    };
     answers.retain(|answer| is_chosen(answer, args, chosen));
-    report.0.extend(plan::faults(chosen, &answers));
+    let mut report = asked.report;
+    match &found {
+        Some(_) => report.0.extend(plan::denied(&answers)),
+        None => report.0.extend(plan::faults(chosen, &answers)),
+    }
     if answers.is_empty() && report.0.is_empty() {
         report.push(nothing_found(args));
     }
@@ -62,16 +119,85 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Res
     if !human {
         stacks.iter().for_each(|stack| out.record(stack));
         profiles.iter().for_each(|profile| out.record(profile));
+        if let Some(standstill) = &standstill {
+            out.record(&standstill.record(&processes, term::now_ms()));
+        }
         let elapsed_ms = term::millis(begun.elapsed());
-        let job = Some(args.job.clone());
+        let job = found.map(|job| job.name).or_else(|| args.job.clone());
         out.record(&Summary::of_questions("dgl-stacks", exit, elapsed_ms, job));
     } else if args.record.is_some() {
         out.write(profile::text(&profiles).as_bytes());
     } else {
-        out.write(groups::text(&stacks, &all, is_whole).as_bytes());
+        let head = match (&found, &standstill) {
+            (None, _) => groups::head(&all, is_whole),
+            (Some(_), Some(standstill)) => vec![standstill.text()],
+            (Some(_), None) => standstill::moved(&all).into_iter().collect(),
+        };
+        out.write(groups::text(head, &stacks, &all).as_bytes());
     }
     report.0.extend(out.fault());
     report.check().map(|()| Exit::Done)
+}
+
+/// The job that `--job` and `--match` choose among those that run on these hosts.
+fn find_job(args: &Args, asked: &mut Asked<'_>) -> Result<FoundJob, Report> {
+    let read = |host, event| match event {
+        Event::Rank(process) => Some((host, process.in_bounds())),
+        _ => None,
+    };
+    let mut jobs = ranks::jobs(asked.ask(|_| vec![Request::FindRanks], &read, LIMIT)?);
+    let has_any = !jobs.is_empty();
+    jobs.retain(|job| {
+        let is_matched = |text: &String| job.is_matched(text);
+        args.job.as_ref().is_none_or(|name| *name == job.name)
+            && args.containing.as_ref().is_none_or(is_matched)
+    });
+    let fault = match jobs.len() {
+        1 => return Ok(jobs.remove(0)),
+        0 if has_any => Fault::item("--any", "no job of that name or command on any host")
+            .fix("dgl-stacks --any without --job and --match names all jobs"),
+        0 => Fault::item("--any", "no rank of a job of this user on any host").fix(
+            "a rank has RANK and WORLD_SIZE in its environment, or the like of MPI, Slurm or DGL; \
+             root, as by DGL_TOOLS_SSH_USERNAME=root, finds those of all users",
+        ),
+        _ => {
+            let mut fault = Fault::item("--any", "several jobs run on these hosts");
+            fault.details = jobs.iter().map(FoundJob::words).collect();
+            fault.fix("choose one by --job NAME, or by --match TEXT of its command")
+        }
+    };
+    let mut report = std::mem::take(&mut asked.report);
+    report.push(fault);
+    Err(report)
+}
+
+/// Whether the job stands still, which a recording has to confirm if its stacks can be read.
+fn standstill(
+    job: &FoundJob,
+    look: &Look<'_>,
+    asked: &mut Asked<'_>,
+) -> Result<Option<Standstill>, Report> {
+    let Some(standstill) = look.standstill() else {
+        return Ok(None);
+    };
+    let Some(time) = standstill.sample else {
+        return Ok(Some(standstill));
+    };
+    let record = |host: &Host| {
+        let mut chosen = job.chosen(host.id);
+        chosen.retain(|process| process.parent.is_none());
+        let wanted = RecordStacks {
+            pick: Pick::default(),
+            time_ms: term::millis(time),
+            rate: CHECK_RATE,
+            chosen,
+        };
+        let request = (!wanted.chosen.is_empty()).then_some(Request::RecordStacks(wanted));
+        request.into_iter().collect()
+    };
+    let read = |host, event| plan::answer(host, &[], event, 0);
+    let (_, profiles) = apart(asked.ask(record, &read, LIMIT + time)?);
+    Ok(standstill::is_confirmed(&profiles).then_some(standstill))
 }
 
 /// Whether the answer is about a process to be printed.
@@ -82,26 +208,38 @@ fn is_chosen(answer: &StackAnswer, args: &Args, chosen: &[Host]) -> bool {
         && (args.rank.is_none() || args.rank == rank)
 }
 
-/// The request, and how long the hosts are to record.
-fn request(args: &Args) -> (Request, Duration) {
-    let (role, rank) = if args.connections {
+/// The request to a host; none if a job that was found has no process there.
+fn requests(args: &Args, found: Option<&FoundJob>, host: u32) -> Vec<Request> {
+    // for whom a job waits is a question to all of its processes
+    let is_of_all = args.connections || args.any && args.record.is_none();
+    let (role, rank) = if is_of_all {
         (None, None)
     } else {
         (args.role, args.rank)
     };
-    let job = Some(args.job.clone());
+    let is_wanted = |process: &ChosenProcess| {
+        (role.is_none() || role == process.role) && (rank.is_none() || rank == process.rank)
+    };
+    let mut chosen = found.map_or_else(Vec::new, |job| job.chosen(host));
+    chosen.retain(is_wanted);
+    if found.is_some() && chosen.is_empty() {
+        return Vec::new();
+    }
+    let job = args.job.clone();
     let pick = Pick { job, role, rank };
-    let Some(time) = args.record else {
-        let connections = args.connections;
-        let wanted = TakeStacks { pick, connections };
-        return (Request::TakeStacks(wanted), Duration::ZERO);
-    };
-    let wanted = RecordStacks {
-        pick,
-        time_ms: term::millis(time),
-        rate: args.rate,
-    };
-    (Request::RecordStacks(wanted), time)
+    vec![match args.record {
+        None => Request::TakeStacks(TakeStacks {
+            pick,
+            connections: is_of_all,
+            chosen,
+        }),
+        Some(time) => Request::RecordStacks(RecordStacks {
+            pick,
+            time_ms: term::millis(time),
+            rate: args.rate,
+            chosen,
+        }),
+    }]
 }
 
 fn nothing_found(args: &Args) -> Fault {
@@ -110,7 +248,7 @@ fn nothing_found(args: &Args) -> Fault {
     } else {
         "process"
     };
-    let job = &args.job;
+    let job = args.job.as_deref().unwrap_or("that role and rank");
     Fault::item("--job", format!("no {what} of job {job} on any host"))
         .fix("it has ended, or has another name: dgl-reap --list shows which there are")
 }

@@ -1,6 +1,6 @@
 //! The command line.
 
-use clap::Parser;
+use clap::{ArgGroup, Parser};
 use cli::{ConnectArgs, job_name, record_time};
 use record::Role;
 use std::time::Duration;
@@ -13,16 +13,34 @@ use std::time::Duration;
 #[derive(Parser)]
 #[command(
     version,
+    group = ArgGroup::new("jobs").args(["job", "any"]).required(true).multiple(true),
+    group = ArgGroup::new("ranked").args(["role", "any"]).multiple(true),
     after_long_help = "Examples:
   ipconf-check ip_config.txt | dgl-stacks --job try7
   ipconf-check ip_config.txt | dgl-stacks --job try7 --role trainer --rank 3
   ipconf-check ip_config.txt | dgl-stacks --job try7 --record 30s
-  ipconf-check ip_config.txt | dgl-stacks --job try7 --format jsonl | grep '\"stack\"'"
+  ipconf-check ip_config.txt | dgl-stacks --job try7 --format jsonl | grep '\"stack\"'
+  ipconf-check ip_config.txt | dgl-stacks --any
+  ipconf-check ip_config.txt | dgl-stacks --any --match train.py | dgl-why"
 )]
 pub struct Args {
     /// The name of the job
     #[arg(long, value_name = "NAME", value_parser = job_name)]
-    pub job: String,
+    pub job: Option<String>,
+
+    /// Find the job that runs on these hosts, whatever launcher has started it
+    ///
+    /// The processes are known by the variables of torchrun, mpirun, srun or DGL in their
+    /// environment; see [Jobs of other launchers]. If several jobs run, the message lists them;
+    /// choose one by `--job` or `--match`.
+    #[arg(long)]
+    pub any: bool,
+
+    /// Find the job with a process whose command contains this text
+    ///
+    /// This needs `--any`.
+    #[arg(long = "match", requires = "any", value_name = "TEXT")]
+    pub containing: Option<String>,
 
     /// Read processes of this role only: server, trainer, worker or a program's name
     #[arg(long, value_name = "NAME")]
@@ -30,8 +48,8 @@ pub struct Args {
 
     /// Read the process of this rank only, with its samplers
     ///
-    /// This needs `--role`.
-    #[arg(long, requires = "role", value_name = "N")]
+    /// This needs `--role` or `--any`.
+    #[arg(long, requires = "ranked", value_name = "N")]
     pub rank: Option<u32>,
 
     /// Show the TCP connections between the processes too, and who has been silent longest

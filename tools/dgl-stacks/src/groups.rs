@@ -114,19 +114,23 @@ fn name(thread: &Thread) -> Option<&str> {
     (name != stacks::MAIN_THREAD).then(|| stacks::name_without_number(name))
 }
 
-/// Any outliers, the groups for people, and the processes that could not be read. `all` are all
-/// stacks that were read, which is the whole job if `is_whole`; the groups are those of `stacks`
-/// only.
-pub fn text(stacks: &[Stack], all: &[Stack], is_whole: bool) -> String {
-    // processes of several jobs do not wait for each other
-    let is_one_job = all.windows(2).all(|two| two[0].job == two[1].job);
-    let comparison = Stack::compare(all.iter().filter(|_| is_one_job));
+/// Any outliers, and for whom the others wait. `all` are all stacks that were read, which is the
+/// whole job if `is_whole`.
+pub fn head(all: &[Stack], is_whole: bool) -> Vec<String> {
+    let comparison = Stack::compare(all);
     let mut text = Vec::new();
     if !comparison.outliers().is_empty() {
         let sentence = comparison.sentence(stacks::names, "");
         text.push(format!("{}.\n", term::plain(&sentence)));
     }
-    text.extend(connections(all, is_whole).filter(|_| is_one_job));
+    text.extend(connections(all, is_whole));
+    text
+}
+
+/// The paragraphs of `text`, then the groups of `stacks` for people, and the processes that could
+/// not be read.
+pub fn text(mut text: Vec<String>, stacks: &[Stack], all: &[Stack]) -> String {
+    let comparison = Stack::compare(all);
     let groups = groups(stacks, &comparison);
     text.extend(
         groups
@@ -225,10 +229,16 @@ pub fn who(kind: ProcessKind, holders: &[StackHolder]) -> String {
 
 /// A line for each reason and command.
 fn unread(stacks: &[Stack]) -> Option<String> {
-    let mut groups: IndexMap<(&str, &str, ProcessKind), Vec<StackHolder>> = IndexMap::new();
+    let mut groups: IndexMap<(String, &str, ProcessKind), Vec<StackHolder>> = IndexMap::new();
     for stack in stacks {
         if let Some(error) = stack.error.as_deref() {
-            let group = groups.entry((error, &stack.command, ProcessKind::of(stack)));
+            let state = stack.state.as_ref();
+            let state = state.map_or(String::new(), |state| format!("; it {}", state.words()));
+            let group = groups.entry((
+                format!("{error}{state}"),
+                &stack.command,
+                ProcessKind::of(stack),
+            ));
             group.or_default().push(holder(stack));
         }
     }
@@ -273,6 +283,10 @@ mod tests {
                 .collect(),
             ..Stack::default()
         }
+    }
+
+    fn whole_text(stacks: &[Stack], all: &[Stack], is_whole: bool) -> String {
+        text(head(all, is_whole), stacks, all)
     }
 
     #[test]
@@ -334,7 +348,7 @@ thread Thread of trainers 0-2, 4 (4 of 5), waiting:
 
 trainer 1 (sh -c x): no Python runs in it
 ";
-        assert_eq!(text(&all, &all, true), expected);
+        assert_eq!(whole_text(&all, &all, true), expected);
     }
 
     #[test]
@@ -360,9 +374,12 @@ trainer 1 (sh -c x): no Python runs in it
         }
         let waits = "    worker 0: data of worker 1 came in 1.8 s ago, and it has not read 5 B\n";
         let sentence = "worker 0 has not read 5 B that worker 1 sent it.\n";
-        assert_eq!(text(&all, &all, true), format!("{sentence}{waits}"));
-        assert_eq!(text(&all[1..], &all, true), format!("{sentence}{waits}"));
-        assert_eq!(text(&all, &all, false), waits);
+        assert_eq!(whole_text(&all, &all, true), format!("{sentence}{waits}"));
+        assert_eq!(
+            whole_text(&all[1..], &all, true),
+            format!("{sentence}{waits}")
+        );
+        assert_eq!(whole_text(&all, &all, false), waits);
     }
 
     #[test]
@@ -377,10 +394,10 @@ trainers 0-2, waiting:
     in the system call recvmsg
     reduce (c10d.py:9)
 ";
-        assert_eq!(text(&all, &all, true), expected);
+        assert_eq!(whole_text(&all, &all, true), expected);
         all[2].threads[0].system_call = Some("futex".to_owned());
         let expected = expected.replace("call recvmsg", "calls futex, recvmsg");
-        assert_eq!(text(&all, &all, true), expected);
+        assert_eq!(whole_text(&all, &all, true), expected);
     }
 
     #[test]
@@ -393,15 +410,15 @@ trainers 0-2, waiting:
             None,
             &[("MainThread", false, &frames)],
         )];
-        let shown = text(&deep, &deep, true);
+        let shown = whole_text(&deep, &deep, true);
         assert!(
             shown.ends_with("    f19 (a.py:19)\n    … called by 10 more\n"),
             "{shown}"
         );
         let empty = [stack(Role::Worker, 0, None, &[("MainThread", true, &[])])];
-        let empty = text(&empty, &empty, true);
+        let empty = whole_text(&empty, &empty, true);
         assert_eq!(empty, "worker 0, computing:\n    in no Python function\n");
-        assert_eq!(text(&[], &[], true), "");
+        assert_eq!(whole_text(&[], &[], true), "");
     }
 
     #[test]
@@ -416,7 +433,7 @@ trainers 0-2, waiting:
         let mut two = one.clone();
         (two.error, two.role) = (Some("\u{1b}c".to_owned()), None);
         let both = [one, two];
-        let shown = text(&both, &both, true);
+        let shown = whole_text(&both, &both, true);
         assert!(
             shown.chars().all(|c| c == '\n' || !c.is_control()),
             "{shown:?}"

@@ -2,7 +2,7 @@
 
 use indexmap::IndexMap;
 use record::error::Fault;
-use record::{Host, Process, Profile, Role, Stack};
+use record::{Host, Process, Profile, Role, Stack, term};
 use wire::Event;
 use wire::stacks::Why;
 
@@ -17,6 +17,12 @@ impl StackAnswer {
         match self {
             StackAnswer::Stack(stack, _) => (stack.host, stack.role, stack.rank),
             StackAnswer::Profile(profile, _) => (profile.host, profile.role, profile.rank),
+        }
+    }
+
+    fn why(&self) -> Option<Why> {
+        match self {
+            StackAnswer::Stack(_, why) | StackAnswer::Profile(_, why) => *why,
         }
     }
 
@@ -43,6 +49,27 @@ pub fn answer(host: u32, processes: &[Process], event: Event, time_ms: u64) -> O
         }
         _ => None,
     }
+}
+
+/// One fault for all Pythons of a job without a supervisor that may not be read.
+pub fn denied(answers: &[StackAnswer]) -> Option<Fault> {
+    let scope = |answer: &StackAnswer| match answer.why()? {
+        Why::Denied { ptrace_scope } => Some(ptrace_scope),
+        _ => None,
+    };
+    let scopes: Vec<u8> = answers.iter().filter_map(scope).collect();
+    let setting = match scopes.first()? {
+        0 => "a container's seccomp filter may forbid it".to_owned(),
+        scope => format!("kernel.yama.ptrace_scope is {scope}"),
+    };
+    let problem = format!(
+        "the stacks of {} may not be read ({setting}); what the kernel reports is shown instead",
+        term::count(scopes.len() as u64, "Python")
+    );
+    Some(Fault::item("--any", problem).fix(
+        "root may read them: use sudo, or DGL_TOOLS_SSH_USERNAME=root; or let users read their own \
+         processes: sysctl kernel.yama.ptrace_scope=0",
+    ))
 }
 
 /// Faults of Pythons that could not be read, one for each host and reason. Processes that are not

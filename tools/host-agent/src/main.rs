@@ -236,6 +236,9 @@ fn carry_out(
             return Err(Failure::new("no job runs here"));
         }
         Request::ListJobs => reap::list(output),
+        Request::FindRanks => agent_stacks::ranks::find()
+            .into_iter()
+            .for_each(|process| output.event(&Event::Rank(Box::new(process)))),
         Request::TakeStacks(_) | Request::RecordStacks(_) => agent_stacks::ask(&request, output),
         Request::PickProcesses(wanted) => state.picked.pick(&wanted),
         Request::SignalPicked(wanted) => state.picked.signal(&wanted, output)?,

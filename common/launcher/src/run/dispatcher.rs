@@ -184,6 +184,7 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
             },
             time_ms: millis(times.time),
             rate: PROFILE_RATE,
+            chosen: Vec::new(),
         }));
     }
 

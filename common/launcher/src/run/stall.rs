@@ -7,13 +7,13 @@
 use super::executor::HostSession;
 use crate::output::sink::OutputSink;
 use job::JobStalled;
+use record::stacks::NO_PYTHON;
 use record::stacks::{self, Comparison, LONG_CALL, Member};
 use record::term::{self, now_ms};
 use record::{Culprit, Process, Resumed, Sign, Stack, Stalled};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use verdict::silence::Silence;
-use wire::stacks::NO_PYTHON;
 use wire::supervise::{Computing, Raised};
 
 /// The most stacks that are kept of a host, more than any has processes.

@@ -1,0 +1,52 @@
+//! Finds the processes that a launcher has numbered, whatever it is: torchrun, mpirun, srun. They
+//! are known by the variables with which they were started.
+
+use crate::reader;
+use host::job_processes;
+use host::processes::ProcessHandle;
+use host::procfs;
+use std::collections::BTreeSet;
+use wire::stacks::{JOB_VARIABLES, RANK_VARIABLES, RankProcess};
+
+/// More than a process has.
+const MAX_ANCESTORS: usize = 1000;
+
+/// The kernel shows the environments of this user's processes, and to root those of all users.
+/// Children have inherited theirs.
+pub fn find() -> Vec<RankProcess> {
+    // srun numbers the agent that it starts, too, and the shell that starts the agent
+    let parent = |pid: &i32| Some(procfs::stat(*pid)?.parent);
+    let own_pid = std::process::id().cast_signed();
+    let own = std::iter::successors(Some(own_pid), parent).take(MAX_ANCESTORS);
+    // in a container, the first process may be a rank
+    let own: BTreeSet<i32> = own.take_while(|pid| *pid > 1).collect();
+    let pids = procfs::pids().into_iter();
+    let others = pids.filter(|pid| !own.contains(pid));
+    others.filter_map(rank_process).collect()
+}
+
+fn rank_process(pid: i32) -> Option<RankProcess> {
+    let environment = procfs::environment(pid)?;
+    let mut variables = environment.selected(&RANK_VARIABLES);
+    if variables.is_empty() || is_agent(pid) {
+        return None;
+    }
+    let handle = ProcessHandle::of(pid).filter(ProcessHandle::is_alive)?;
+    variables.extend(environment.selected(&JOB_VARIABLES));
+    let (role, rank) = job_processes::role_of(&environment);
+    let process = RankProcess {
+        pid,
+        start_ticks: handle.start_ticks,
+        parent: procfs::stat(pid)?.parent,
+        is_python: reader::has_python(pid),
+        role,
+        rank,
+        command: procfs::command_line(pid)?,
+        variables,
+    };
+    Some(process.in_bounds())
+}
+
+fn is_agent(pid: i32) -> bool {
+    procfs::program_name(pid).is_some_and(|name| name.starts_with("host-agent"))
+}

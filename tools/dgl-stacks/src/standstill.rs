@@ -1,0 +1,355 @@
+//! Whether a job that was looked at once stands still, and for whom its processes wait.
+
+use record::profile::Profile;
+use record::stacks::{self, Member};
+use record::{Culprit, Process, Stack, Stalled, term};
+use std::time::Duration;
+use verdict::silence::Silence;
+
+/// A job in which a process has sent data to another one within this time goes on.
+const STILL: Duration = Duration::from_secs(10);
+/// How long to see whether the processes that wait move, if their connections are still.
+const SAMPLED: Duration = Duration::from_secs(3);
+
+/// What was seen of a job.
+pub struct Look<'l> {
+    /// All that were read, with their connections.
+    pub stacks: &'l [Stack],
+    /// Whether all hosts answered.
+    pub is_whole: bool,
+    /// The ranks that were not found, in words; empty if all were.
+    pub missing: &'l str,
+}
+
+/// Why a job seems to stand still.
+pub struct Standstill {
+    silence: Silence,
+    /// A sentence without its full stop.
+    reason: String,
+    culprit: Option<Member>,
+    since: Duration,
+    /// How long stacks must be sampled to be sure; `None` if the connections suffice.
+    pub sample: Option<Duration>,
+}
+
+impl Look<'_> {
+    /// `None` if the job goes on, or nothing shows that it does not.
+    pub fn standstill(&self) -> Option<Standstill> {
+        let silence = self.silence();
+        if silence.still.is_some_and(|time| time < STILL) {
+            return None;
+        }
+        let (reason, culprit) = self.reason(&silence)?;
+        let has_stacks = self.stacks.iter().any(|stack| !stack.threads.is_empty());
+        let sample = match silence.still {
+            Some(_) => SAMPLED,
+            None => STILL,
+        };
+        let since = silence.still.unwrap_or(STILL);
+        let is_known = has_stacks || silence.still.is_some();
+        is_known.then_some(Standstill {
+            silence,
+            reason,
+            culprit,
+            since,
+            sample: has_stacks.then_some(sample),
+        })
+    }
+
+    fn silence(&self) -> Silence {
+        if self.is_whole && self.missing.is_empty() {
+            Silence::of(self.stacks, None)
+        } else {
+            Silence::of_some(self.stacks)
+        }
+    }
+
+    fn reason(&self, silence: &Silence) -> Option<(String, Option<Member>)> {
+        let stopped: Vec<Member> = self
+            .stacks
+            .iter()
+            .filter(|stack| stack.is_stopped())
+            .filter_map(Stack::member)
+            .collect();
+        let comparison = Stack::compare(self.stacks);
+        if !stopped.is_empty() {
+            let verb = if stopped.len() == 1 { "is" } else { "are" };
+            let text = format!("{} {verb} stopped by a signal", stacks::names(&stopped));
+            return Some((
+                text,
+                stopped.first().copied().filter(|_| stopped.len() == 1),
+            ));
+        }
+        let compared = || comparison.sentence(stacks::names, "");
+        if !self.missing.is_empty() {
+            let others = match comparison.groups() {
+                [] => String::new(),
+                _ => format!("; {}", compared()),
+            };
+            return Some((format!("{}{others}", self.missing), None));
+        }
+        if !comparison.outliers().is_empty() {
+            // if stacks and connections disagree, there is no culprit
+            let agrees = |member: &Member| silence.culprit.is_none_or(|other| other == *member);
+            return Some((compared(), comparison.culprit().filter(agrees)));
+        }
+        let sentences = silence.sentences.join("; ");
+        let state = silence.culprit.and_then(|culprit| {
+            let mut stacks = self.stacks.iter();
+            stacks
+                .find(|stack| stack.member() == Some(culprit))?
+                .state
+                .as_ref()
+        });
+        let state = state.map_or(String::new(), |state| format!("; it {}", state.words()));
+        (!sentences.is_empty()).then(|| (sentences + &state, silence.culprit))
+    }
+}
+
+impl Standstill {
+    pub fn record(&self, processes: &[Process], time_ms: u64) -> Stalled {
+        let mut processes = processes.iter();
+        let culprit = processes.find(|process| Some(process.member()) == self.culprit);
+        Stalled {
+            since_ms: time_ms.saturating_sub(term::millis(self.since)),
+            silent_s: self.since.as_secs_f64(),
+            computing: false,
+            reason: self.reason.clone(),
+            culprit: culprit.map(Culprit::of),
+            time_ms,
+        }
+    }
+
+    /// The reason, and who waits for whom.
+    pub fn text(&self) -> String {
+        let mut text = format!("{}.\n", term::plain(&self.reason));
+        for wait in &self.silence.waits {
+            let silent = stacks::names(&[wait.silent]);
+            text += &format!("    {silent}: {}\n", wait.words());
+        }
+        text
+    }
+}
+
+/// When a process last sent data to another one, in words, if that was a moment ago.
+pub fn moved(stacks: &[Stack]) -> Option<String> {
+    let still = Silence::of_some(stacks)
+        .still
+        .filter(|time| *time < STILL)?;
+    let ago = term::seconds(still);
+    Some(format!(
+        "the job goes on: a process sent data to another one {ago} ago.\n"
+    ))
+}
+
+/// Whether processes wait for others, and each of them was at one place in all samples. In a job
+/// that goes on, it would have left this place between two steps.
+pub fn is_confirmed(profiles: &[Profile]) -> bool {
+    let waits = |profile: &&Profile| {
+        let mut stacks = profile
+            .main_thread()
+            .into_iter()
+            .flat_map(|main| &main.stacks);
+        let is_member = profile.member().is_some();
+        is_member
+            && stacks.any(|stack| {
+                let wait = stacks::wait(&profile.frames_of(stack));
+                wait.is_some_and(stacks::Wait::is_for_others)
+            })
+    };
+    let stays = |profile: &Profile| {
+        let main = profile.main_thread();
+        main.is_some_and(|main| main.stacks.len() == 1)
+    };
+    let mut waiting = profiles.iter().filter(waits).peekable();
+    waiting.peek().is_some() && waiting.all(stays)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::profile::{CountedStack, ThreadProfile};
+    use record::stacks::{MAIN_THREAD, ProcessState};
+    use record::{Connection, Role, Thread};
+    use std::net::SocketAddr;
+
+    const WAITS: &str = "all_reduce (torch/distributed/distributed_c10d.py:1322)";
+
+    fn address(rank: u32, peer: u32) -> SocketAddr {
+        format!("10.77.0.{}:{}", rank + 1, 5000 + peer)
+            .parse()
+            .unwrap()
+    }
+
+    /// What the kernel reports of the data between two ranks, that long ago.
+    fn link(rank: u32, peer: u32, sent_ms: u32, received_ms: u32) -> Connection {
+        Connection {
+            local: address(rank, peer),
+            peer: address(peer, rank),
+            since_sent_ms: Some(sent_ms),
+            since_received_ms: Some(received_ms),
+            since_acknowledged_ms: sent_ms,
+            segments_sent: 1,
+            segments_received: 1,
+            round_trip_us: Some(200),
+            unacknowledged_bytes: 0,
+            unsent_bytes: 0,
+            unread_bytes: 0,
+        }
+    }
+
+    fn worker(rank: u32, frame: &str, connections: Vec<Connection>) -> Stack {
+        let main = Thread {
+            name: Some(MAIN_THREAD.to_owned()),
+            frames: vec![frame.to_owned()],
+            ..Thread::default()
+        };
+        Stack {
+            role: Some(Role::Worker),
+            rank: Some(rank),
+            threads: vec![main],
+            connections,
+            ..Stack::default()
+        }
+    }
+
+    /// Three workers that wait for worker 2, which received data that long ago.
+    fn three(since_ms: u32) -> Vec<Stack> {
+        let (asked, before) = (since_ms, since_ms + 500);
+        vec![
+            worker(
+                0,
+                WAITS,
+                vec![link(0, 1, asked, before), link(0, 2, asked, before)],
+            ),
+            worker(
+                1,
+                WAITS,
+                vec![link(1, 0, before, asked), link(1, 2, asked, before)],
+            ),
+            worker(
+                2,
+                "load (train.py:9)",
+                vec![link(2, 0, before, asked), link(2, 1, before, asked)],
+            ),
+        ]
+    }
+
+    fn reason(stacks: &[Stack], missing: &str) -> Option<(String, Option<u32>)> {
+        let look = Look {
+            stacks,
+            is_whole: true,
+            missing,
+        };
+        let found = look.standstill()?;
+        Some((found.reason, found.culprit.map(|(_, rank)| rank)))
+    }
+
+    /// As of processes that may not be read.
+    fn unread(stacks: &mut [Stack], states: [(char, &str); 3]) {
+        for (stack, (letter, function)) in stacks.iter_mut().zip(states) {
+            stack.threads.clear();
+            stack.error = Some("x".to_owned());
+            let function = Some(function.to_owned());
+            stack.state = Some(ProcessState { letter, function });
+        }
+    }
+
+    #[test]
+    fn a_job_whose_data_moves_goes_on() {
+        assert_eq!(reason(&three(9000), ""), None);
+        assert!(moved(&three(9000)).is_some() && moved(&three(11_000)).is_none());
+        let (text, culprit) = reason(&three(11_000), "").unwrap();
+        assert_eq!(culprit, Some(2));
+        assert!(text.starts_with("worker 2 is in load (train.py:9), while workers 0 and 1 wait"));
+    }
+
+    #[test]
+    fn without_stacks_the_kernel_shows_who_does_not_wait() {
+        let futex = ('S', "futex_wait_queue");
+        let sent = "data came in at worker 2 11.0 s ago, and it has sent none since";
+        let table = [
+            (
+                ('S', "hrtimer_nanosleep"),
+                "; it sleeps in the kernel's hrtimer_nanosleep",
+            ),
+            (('R', ""), "; it computes"),
+            (
+                ('D', "nfs_wait"),
+                "; it waits for a disk or a file server in the kernel's nfs_wait",
+            ),
+            (
+                ('S', "locks_lock_inode_wait"),
+                "; it sleeps in the kernel's locks_lock_inode_wait",
+            ),
+            // all seem to wait: the connections alone decide
+            (futex, "; it sleeps in the kernel's futex_wait_queue"),
+        ];
+        for (state, words) in table {
+            let mut stacks = three(11_000);
+            unread(&mut stacks, [futex, futex, state]);
+            let found = reason(&stacks, "");
+            assert_eq!(
+                found,
+                Some((format!("{sent}{words}"), Some(2))),
+                "{state:?}"
+            );
+        }
+        let mut stacks = three(11_000);
+        unread(&mut stacks, [futex, futex, ('S', "unknown")]);
+        assert_eq!(reason(&stacks, ""), None);
+        let mut stacks = three(11_000);
+        unread(&mut stacks, [futex, ('R', ""), ('R', "")]);
+        // one that spins while it waits: its connections show for whom
+        assert_eq!(reason(&stacks, "").and_then(|found| found.1), Some(2));
+    }
+
+    #[test]
+    fn a_process_that_a_signal_has_stopped_is_named() {
+        let mut stacks = three(11_000);
+        stacks[2].state = Some(ProcessState {
+            letter: 'T',
+            function: None,
+        });
+        let stopped = "worker 2 is stopped by a signal".to_owned();
+        assert_eq!(reason(&stacks, ""), Some((stopped, Some(2))));
+    }
+
+    #[test]
+    fn ranks_that_are_missing_are_the_reason_and_nobody_is_accused() {
+        let stacks: Vec<Stack> = (0..2).map(|rank| worker(rank, WAITS, Vec::new())).collect();
+        let (text, culprit) = reason(&stacks, "worker 2 of 3 was not found").unwrap();
+        assert!(
+            text.starts_with("worker 2 of 3 was not found; workers 0 and 1 wait in"),
+            "{text}"
+        );
+        assert_eq!(culprit, None);
+    }
+
+    #[test]
+    fn only_what_stays_at_one_place_stands_still() {
+        let profile = |rank, frames: &[&str]| {
+            let stacks = (0..frames.len() as u32).map(|frame| CountedStack {
+                frames: vec![frame],
+                samples: 10,
+                ..CountedStack::default()
+            });
+            Profile {
+                role: Some(Role::Worker),
+                rank: Some(rank),
+                frames: frames.iter().map(|frame| (*frame).to_owned()).collect(),
+                threads: vec![ThreadProfile {
+                    name: Some(MAIN_THREAD.to_owned()),
+                    stacks: stacks.collect(),
+                }],
+                ..Profile::default()
+            }
+        };
+        let computes = profile(2, &["load (train.py:9)", "load (train.py:10)"]);
+        let waits = profile(0, &[WAITS]);
+        let moves = profile(1, &[WAITS, "step (train.py:7)"]);
+        assert!(is_confirmed(&[waits.clone(), computes.clone()]));
+        assert!(!is_confirmed(&[waits, moves, computes.clone()]));
+        assert!(!is_confirmed(&[computes]));
+    }
+}
