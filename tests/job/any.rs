@@ -61,7 +61,7 @@ const TORCH: &str = "RANK=$r WORLD_SIZE=3 MASTER_ADDR=10.9.9.9 MASTER_PORT";
 fn start(name: &str, fault: &str, variables: &str) -> String {
     format!(
         "for r in 0 1 2; do
-             env SECRET=hunter2 {variables} setsid python3 ring.py {name} {fault} & pids=\"$pids $!\"
+             env SECRET=hunter2 {variables} setsid python3 ring.py {name} {fault} >/dev/null 2>&1 & pids=\"$pids $!\"
          done
          until [ -e {name}/up0 ] && [ -e {name}/up1 ] && [ -e {name}/up2 ]; do sleep 0.1; done
          "
@@ -71,7 +71,7 @@ fn start(name: &str, fault: &str, variables: &str) -> String {
 /// Runs a script, and ends all that it started.
 fn run(folder: &Path, script: &str) -> support::Ran {
     write(folder, "ring.py", RING_PY);
-    let end = "for pid in $pids; do kill -9 -- -$pid; done";
+    let end = "for pid in $pids; do kill -s KILL -- -$pid; done";
     let hosts = "export DGL_TOOLS_CONNECT=local; echo 127.0.0.1 | ipconf-check >hosts.jsonl";
     sh(folder, &format!("trap '{end}' EXIT; {hosts}\n{script}"))
 }

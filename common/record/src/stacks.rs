@@ -134,6 +134,11 @@ impl ProcessState {
         ])
     }
 
+    /// Whether it waits for another thread, which may wait for data.
+    pub fn is_locked(&self) -> bool {
+        self.is_in(&["futex"])
+    }
+
     /// `None` if the kernel's function may be for others or not. Programs without Python poll for
     /// messages without sleeping, as those of MPI.
     fn wait(&self, polls: bool) -> Option<Option<Wait>> {
@@ -141,7 +146,7 @@ impl ProcessState {
         match self.letter {
             'R' if polls => Some(Some(Wait::Message)),
             'R' | 'D' => Some(None),
-            _ if self.receives() || self.is_in(&["futex"]) => Some(Some(Wait::Message)),
+            _ if self.receives() || self.is_locked() => Some(Some(Wait::Message)),
             _ => is_at_work.then_some(None),
         }
     }

@@ -20,7 +20,7 @@
 //! No process is named while data still moves, if the network loses data, or if a stack is unknown.
 
 use record::stacks::{self, Member, ProcessState, Wait};
-use record::{Connection, Stack, term};
+use record::{Connection, Role, Stack, term};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -313,7 +313,7 @@ impl Exchanges {
             .filter(|member| !self.wait_for_themselves.contains(member))
             .collect();
         if at_work.is_empty() {
-            return self.end_of_all_waits(waits.len());
+            return self.last_receiver(stacks);
         }
         let awaited = self.awaited();
         let only: Vec<&Member> = at_work
@@ -337,24 +337,27 @@ impl Exchanges {
         (is_silent && is_awaited).then_some(*member)
     }
 
-    /// If all `count` processes may wait: the only one that has received data and sent none since,
-    /// if all others wait for it, directly or through others.
-    fn end_of_all_waits(&self, count: usize) -> Option<Member> {
+    /// If no stack is known and all processes may wait: the only one that has received data and
+    /// sent none since. All others must be in a lock of the kernel, as in gloo: a Python up to 3.10
+    /// sleeps as if it waited for data.
+    fn last_receiver(&self, stacks: &[Stack]) -> Option<Member> {
         let waits = self.waits();
         let silent = waits.iter().map(|wait| wait.silent);
         let silent: Vec<Member> = silent
             .filter(|member| self.last_received(*member).is_some())
             .collect();
-        let [end] = silent[..] else {
+        let [silent] = silent[..] else {
             return None;
         };
-        let (mut reached, mut next) = (BTreeSet::from([end]), vec![end]);
-        while let Some(member) = next.pop() {
-            let waiting = waits.iter().filter(|wait| wait.silent == member);
-            let waiting = waiting.flat_map(|wait| wait.waiting.iter().copied());
-            next.extend(waiting.filter(|member| reached.insert(*member)));
-        }
-        (reached.len() == count).then_some(end)
+        let may_differ = |stack: &Stack| {
+            let state = stack.state.as_ref();
+            stack.member() == Some(silent) || state.is_some_and(ProcessState::is_locked)
+        };
+        let serves = |stack: &Stack| stack.role == Some(Role::Server);
+        let is_clear =
+            |stack: &Stack| stack.threads.is_empty() && may_differ(stack) && !serves(stack);
+        let mut members = stacks.iter().filter(|stack| stack.member().is_some());
+        members.all(is_clear).then_some(silent)
     }
 
     /// How each process waits for others by its stack, if it does. `None` if that is unknown of
@@ -524,7 +527,7 @@ fn ago(ms: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::{Role, Thread};
+    use record::Thread;
 
     /// Since when a process has sent nothing over a connection, and since when it has received
     /// nothing, in milliseconds beyond 2 seconds.

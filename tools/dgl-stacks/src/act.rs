@@ -3,7 +3,7 @@
 use crate::args::Args;
 use crate::plan::{self, StackAnswer};
 use crate::ranks::{self, FoundJob};
-use crate::standstill::{self, Look, Standstill};
+use crate::standstill::{self, Standstill};
 use crate::{groups, profile};
 use record::error::{Fault, Report};
 use record::exit::Exit;
@@ -95,14 +95,11 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Res
     let is_whole = asked.report.0.is_empty();
     let all: Vec<Stack> = answers.iter().filter_map(StackAnswer::stack).collect();
     let standstill = match &found {
-        Some(job) if args.record.is_none() => {
-            let look = Look {
-                stacks: &all,
-                is_whole,
-                missing: &missing,
-            };
-            standstill(job, &look, &mut asked)?
-        }
+        Some(job) if args.record.is_none() => confirmed(
+            job,
+            standstill::standstill(&all, is_whole, &missing),
+            &mut asked,
+        )?,
         _ => None,
     };
     answers.retain(|answer| is_chosen(answer, args, chosen));
@@ -171,17 +168,14 @@ fn find_job(args: &Args, asked: &mut Asked<'_>) -> Result<FoundJob, Report> {
     Err(report)
 }
 
-/// Whether the job stands still, which a recording has to confirm if its stacks can be read.
-fn standstill(
+/// If the stacks of the job can be read, a recording has to confirm that it stands still.
+fn confirmed(
     job: &FoundJob,
-    look: &Look<'_>,
+    standstill: Option<Standstill>,
     asked: &mut Asked<'_>,
 ) -> Result<Option<Standstill>, Report> {
-    let Some(standstill) = look.standstill() else {
-        return Ok(None);
-    };
-    let Some(time) = standstill.sample else {
-        return Ok(Some(standstill));
+    let Some(time) = standstill.as_ref().and_then(|standstill| standstill.sample) else {
+        return Ok(standstill);
     };
     let record = |host: &Host| {
         let mut chosen = job.chosen(host.id);
@@ -197,7 +191,7 @@ fn standstill(
     };
     let read = |host, event| plan::answer(host, &[], event, 0);
     let (_, profiles) = apart(asked.ask(record, &read, LIMIT + time)?);
-    Ok(standstill::is_confirmed(&profiles).then_some(standstill))
+    Ok(standstill.filter(|_| standstill::is_confirmed(&profiles)))
 }
 
 /// Whether the answer is about a process to be printed.

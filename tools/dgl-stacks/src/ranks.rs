@@ -3,7 +3,7 @@
 
 use record::stacks::{self, Member};
 use record::term::{self, count};
-use record::{Host, IpAddr, Process, Role};
+use record::{Host, Process, Role};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::job::JOB;
 use wire::stacks::{ChosenProcess, RankProcess};
@@ -74,8 +74,8 @@ impl Identity {
         // torchrun in a job of these tools numbers its own processes
         let own = text(JOB).filter(|_| text("TORCHELASTIC_RUN_ID").is_none());
         let config = text("DGL_CONF_PATH").and_then(|path| path.rsplit('/').next());
-        let of_dgl = || text("DGL_ROLE").map(|_| name(["dgl"].into_iter().chain(config)));
-        if let Some(job) = own.map(|job| name([job].into_iter())).or_else(of_dgl) {
+        let of_dgl = || text("DGL_ROLE").map(|_| name(&[&["dgl"], config.as_slice()].concat()));
+        if let Some(job) = own.map(|job| name(&[job])).or_else(of_dgl) {
             let role = process.role?;
             return Some(Identity {
                 job,
@@ -88,15 +88,12 @@ impl Identity {
             let (rank, size) = (number(rank)?, number(size)?);
             // each host may have a job of its own there
             let is_local = *launcher == "torch" && text("MASTER_ADDR").is_some_and(is_loopback);
-            let own_host = is_local.then(|| format!("host{host}"));
-            let parts = job.iter().filter_map(|part| text(part));
+            let own_host = format!("host{host}");
+            let mut parts = vec![*launcher];
+            parts.extend(job.iter().filter_map(|part| text(part)));
+            parts.extend(is_local.then_some(own_host.as_str()));
             Some(Identity {
-                job: name(
-                    [*launcher]
-                        .into_iter()
-                        .chain(parts)
-                        .chain(own_host.as_deref()),
-                ),
+                job: name(&parts),
                 role: Role::Worker,
                 rank,
                 size: Some(size),
@@ -110,62 +107,33 @@ fn is_loopback(address: &str) -> bool {
     address == "localhost" || address == "::1" || address.starts_with("127.")
 }
 
-fn name<'a>(parts: impl Iterator<Item = &'a str>) -> String {
+fn name(parts: &[&str]) -> String {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    let name = parts.collect::<Vec<_>>().join("-");
+    let name = parts.join("-");
     let allowed = name.chars().map(|c| if allowed(c) { c } else { '-' });
     allowed.take(NAME_CHARS).collect()
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct FoundJob {
     pub name: String,
-    pub ranks: Vec<FoundRank>,
+    /// By rank and host: the rank's own process, and then its data loaders and samplers.
+    ranks: BTreeMap<(Member, u32), Vec<RankProcess>>,
     sizes: BTreeMap<Role, u32>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-pub struct FoundRank {
-    pub host: u32,
-    pub member: Member,
-    process: RankProcess,
-    /// Data loaders and samplers.
-    children: Vec<RankProcess>,
-}
-
-impl FoundRank {
-    /// Of the processes with this number on a host: the first Python is the rank, and other Pythons
-    /// are its children. Shells that started it are left out.
-    fn of(host: u32, member: Member, processes: Vec<RankProcess>) -> Option<FoundRank> {
-        let parent_of = |process: &&RankProcess| {
-            let parent = process.parent;
-            processes.iter().find(|other| other.pid == parent)
-        };
-        let is_python = |process: &&RankProcess| process.is_python;
-        let has_parent = |process: &RankProcess| {
-            let mut above = std::iter::successors(parent_of(&process), parent_of);
-            above.any(|process| process.is_python)
-        };
-        let is_parent = |process: &RankProcess| {
-            let pid = process.pid;
-            processes.iter().any(|other| other.parent == pid)
-        };
-        let pythons = processes.iter().filter(is_python);
-        let first = pythons.filter(|process| !has_parent(process));
-        let first = first.min_by_key(|process| process.start_ticks);
-        let last = || processes.iter().find(|process| !is_parent(process));
-        let pid = first.or_else(last)?.pid;
-        let (mut rank, mut children): (Vec<_>, Vec<_>) = processes
-            .into_iter()
-            .partition(|process| process.pid == pid);
-        children.retain(|process| process.is_python);
-        Some(FoundRank {
-            host,
-            member,
-            process: rank.pop()?,
-            children,
-        })
+/// Of the processes with one number on a host, the first Python is the rank and other Pythons are
+/// its children. Without Python, the rank is the program that shells have started.
+fn family(mut processes: Vec<RankProcess>) -> Vec<RankProcess> {
+    if processes.iter().any(|process| process.is_python) {
+        processes.retain(|process| process.is_python);
+        processes.sort_by_key(|process| (process.start_ticks, process.pid));
+    } else {
+        let parents: BTreeSet<i32> = processes.iter().map(|process| process.parent).collect();
+        processes.retain(|process| !parents.contains(&process.pid));
+        processes.truncate(1);
     }
+    processes
 }
 
 /// The jobs in the order of their names. Launchers that another one has numbered are left out, such
@@ -186,70 +154,57 @@ pub fn jobs(found: Vec<(u32, RankProcess)>) -> Vec<FoundJob> {
     });
     let launchers: BTreeSet<String> = above.collect();
 
-    let mut sizes: BTreeMap<String, BTreeMap<Role, u32>> = BTreeMap::new();
-    let mut groups: BTreeMap<(String, Member, u32), Vec<RankProcess>> = BTreeMap::new();
+    let mut jobs: BTreeMap<String, FoundJob> = BTreeMap::new();
     for (host, identity, process) in identified {
-        let Identity {
-            job,
-            role,
-            rank,
-            size,
-        } = identity;
-        if let Some(size) = size {
-            let of_role = sizes
-                .entry(job.clone())
-                .or_default()
-                .entry(role)
-                .or_default();
+        let job = jobs.entry(identity.job.clone()).or_default();
+        job.name = identity.job;
+        if let Some(size) = identity.size {
+            let of_role = job.sizes.entry(identity.role).or_default();
             *of_role = size.max(*of_role);
         }
-        let group = groups.entry((job, (role, rank), host)).or_default();
-        group.push(process);
+        let member = (identity.role, identity.rank);
+        let processes = job.ranks.entry((member, host)).or_default();
+        processes.push(process);
     }
-    let mut jobs: BTreeMap<String, FoundJob> = BTreeMap::new();
-    for ((name, member, host), processes) in groups {
-        let Some(rank) = FoundRank::of(host, member, processes) else {
-            continue;
-        };
-        let job = jobs.entry(name).or_insert_with_key(|name| FoundJob {
-            name: name.clone(),
-            ranks: Vec::new(),
-            sizes: sizes.remove(name).unwrap_or_default(),
-        });
-        job.ranks.push(rank);
+    for processes in jobs.values_mut().flat_map(|job| job.ranks.values_mut()) {
+        *processes = family(std::mem::take(processes));
     }
-    // such as the shell of srun --pty
-    let is_alone = |job: &FoundJob| {
-        let size = job.sizes.values().sum::<u32>();
-        size == 1 && job.ranks.iter().all(|rank| !rank.process.is_python)
-    };
-    jobs.retain(|name, job| !launchers.contains(name) && !is_alone(job));
+    jobs.retain(|name, _| !launchers.contains(name));
     jobs.into_values().collect()
 }
 
 impl FoundJob {
+    fn command(&self) -> &str {
+        let first = self.ranks.values().flatten().next();
+        first.map_or("", |process| &process.command)
+    }
+
     pub fn is_matched(&self, text: &str) -> bool {
-        self.ranks
-            .iter()
-            .any(|rank| rank.process.command.contains(text))
+        let mut processes = self.ranks.values().flatten();
+        processes.any(|process| process.command.contains(text))
     }
 
     /// `torch-10.0.0.1-29500: 8 processes on 4 hosts (python3 train.py)`
     pub fn words(&self) -> String {
-        let hosts: BTreeSet<u32> = self.ranks.iter().map(|rank| rank.host).collect();
-        let command = self.ranks.first().map(|rank| rank.process.command.as_str());
+        let hosts: BTreeSet<u32> = self.ranks.keys().map(|(_, host)| *host).collect();
+        let (path, words) = self
+            .command()
+            .split_once(' ')
+            .unwrap_or((self.command(), ""));
+        let program = path.rsplit('/').next().unwrap_or_default();
+        let command = format!("{program} {words}");
         format!(
             "{}: {} on {} ({})",
             self.name,
             count(self.ranks.len() as u64, "process"),
             count(hosts.len() as u64, "host"),
-            term::cut(&term::plain(command.unwrap_or_default()), COMMAND_CHARS)
+            term::cut(&term::plain(command.trim_end()), COMMAND_CHARS)
         )
     }
 
     /// The ranks that no host has, although the job's size includes them.
     pub fn missing(&self) -> Vec<Member> {
-        let found: BTreeSet<Member> = self.ranks.iter().map(|rank| rank.member).collect();
+        let found: BTreeSet<Member> = self.ranks.keys().map(|(member, _)| *member).collect();
         let sizes = self.sizes.iter();
         let all = sizes.flat_map(|(role, size)| (0..*size).map(|rank| (*role, rank)));
         let missing = all.filter(|member| !found.contains(member));
@@ -266,7 +221,7 @@ impl FoundJob {
         let size = self.sizes.get(role).copied().unwrap_or_default();
         let verb = if missing.len() == 1 { "was" } else { "were" };
         let mut words = format!("{} of {size} {verb} not found", stacks::names(&missing));
-        let is_empty = |host: &&&Host| self.ranks.iter().all(|rank| rank.host != host.id);
+        let is_empty = |host: &&&Host| self.ranks.keys().all(|(_, other)| *other != host.id);
         let empty: Vec<String> = hosts
             .iter()
             .filter(is_empty)
@@ -284,21 +239,18 @@ impl FoundJob {
 
     /// The processes to read on a host, children behind their rank.
     pub fn chosen(&self, host: u32) -> Vec<ChosenProcess> {
-        let ranks = self.ranks.iter().filter(|rank| rank.host == host);
-        let of_rank = |rank: &FoundRank| {
-            let chosen = |process: &RankProcess, parent| ChosenProcess {
+        let ranks = self.ranks.iter().filter(|((_, on), _)| *on == host);
+        let of_rank = |(((role, rank), _), processes): (&(Member, u32), &Vec<RankProcess>)| {
+            let own = processes.first().map(|own| own.pid.cast_unsigned());
+            let chosen = |process: &RankProcess| ChosenProcess {
                 job: self.name.clone(),
                 pid: process.pid,
                 start_ticks: process.start_ticks,
-                role: Some(rank.member.0),
-                rank: Some(rank.member.1),
-                parent,
+                role: Some(*role),
+                rank: Some(*rank),
+                parent: own.filter(|pid| *pid != process.pid.cast_unsigned()),
             };
-            let parent = rank.process.pid.cast_unsigned();
-            let children = rank.children.iter();
-            let mut all = vec![chosen(&rank.process, None)];
-            all.extend(children.map(|process| chosen(process, Some(parent))));
-            all
+            processes.iter().map(chosen).collect::<Vec<_>>()
         };
         ranks.flat_map(of_rank).collect()
     }
@@ -306,20 +258,17 @@ impl FoundJob {
     /// Records without a command, so that nothing can start these processes again. The environment
     /// is what was found of it.
     pub fn processes(&self, hosts: &[Host]) -> Vec<Process> {
-        let of = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
-        let ranks = self.ranks.iter().zip(0..);
-        ranks
-            .map(|(rank, id)| {
-                let host = record::host_of(hosts, rank.host);
-                let ip = host.map_or(IpAddr::default(), |host| host.ip);
-                let (role, number) = rank.member;
-                Process {
-                    of,
-                    env: rank.process.variables.clone().into_iter().collect(),
-                    ..Process::new(id, rank.host, ip, role, number)
-                }
-            })
-            .collect()
+        let record = |(id, (((role, rank), host), processes)): (u32, (&(Member, u32), &Vec<_>))| {
+            let ip = record::host_of(hosts, *host).map(|host| host.ip);
+            let own: Option<&RankProcess> = processes.first();
+            let variables = own.map(|own| own.variables.clone());
+            Process {
+                of: self.ranks.len() as u32,
+                env: variables.into_iter().flatten().collect(),
+                ..Process::new(id, *host, ip.unwrap_or_default(), *role, *rank)
+            }
+        };
+        (0..).zip(&self.ranks).map(record).collect()
     }
 }
 
@@ -526,15 +475,6 @@ mod tests {
             (
                 2,
                 python(11, 10, &format!("{} TORCHELASTIC_RUN_ID=k8s", rank(0))),
-            ),
-            // a shell of srun --pty
-            (
-                1,
-                shell(
-                    20,
-                    1,
-                    "SLURM_JOB_ID=8 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0",
-                ),
             ),
         ];
         let names: Vec<String> = found(&processes).into_iter().map(|job| job.name).collect();

@@ -11,16 +11,6 @@ const STILL: Duration = Duration::from_secs(10);
 /// How long to see whether the processes that wait move, if their connections are still.
 const SAMPLED: Duration = Duration::from_secs(3);
 
-/// What was seen of a job.
-pub struct Look<'l> {
-    /// All that were read, with their connections.
-    pub stacks: &'l [Stack],
-    /// Whether all hosts answered.
-    pub is_whole: bool,
-    /// The ranks that were not found, in words; empty if all were.
-    pub missing: &'l str,
-}
-
 /// Why a job seems to stand still.
 pub struct Standstill {
     silence: Silence,
@@ -32,78 +22,66 @@ pub struct Standstill {
     pub sample: Option<Duration>,
 }
 
-impl Look<'_> {
-    /// `None` if the job goes on, or nothing shows that it does not.
-    pub fn standstill(&self) -> Option<Standstill> {
-        let silence = self.silence();
-        if silence.still.is_some_and(|time| time < STILL) {
-            return None;
-        }
-        let (reason, culprit) = self.reason(&silence)?;
-        let has_stacks = self.stacks.iter().any(|stack| !stack.threads.is_empty());
-        let sample = match silence.still {
-            Some(_) => SAMPLED,
-            None => STILL,
-        };
-        let since = silence.still.unwrap_or(STILL);
-        let is_known = has_stacks || silence.still.is_some();
-        is_known.then_some(Standstill {
-            silence,
-            reason,
-            culprit,
-            since,
-            sample: has_stacks.then_some(sample),
-        })
-    }
+/// Concludes from all processes that were read; `missing` are the ranks that were not found, in
+/// words. `None` if the job goes on, or nothing shows that it does not.
+pub fn standstill(stacks: &[Stack], is_whole: bool, missing: &str) -> Option<Standstill> {
+    let silence = if is_whole && missing.is_empty() {
+        Silence::of(stacks, None)
+    } else {
+        Silence::of_some(stacks)
+    };
+    let has_stacks = stacks.iter().any(|stack| !stack.threads.is_empty());
+    let (since, sample) = match silence.still {
+        Some(time) if time < STILL => return None,
+        Some(time) => (time, SAMPLED),
+        None if has_stacks => (STILL, STILL),
+        None => return None,
+    };
+    let (reason, culprit) = reason(stacks, &silence, missing)?;
+    Some(Standstill {
+        silence,
+        reason,
+        culprit,
+        since,
+        sample: has_stacks.then_some(sample),
+    })
+}
 
-    fn silence(&self) -> Silence {
-        if self.is_whole && self.missing.is_empty() {
-            Silence::of(self.stacks, None)
-        } else {
-            Silence::of_some(self.stacks)
+fn reason(stacks: &[Stack], silence: &Silence, missing: &str) -> Option<(String, Option<Member>)> {
+    let stopped = stacks.iter().filter(|stack| stack.is_stopped());
+    let stopped: Vec<Member> = stopped.filter_map(Stack::member).collect();
+    let comparison = Stack::compare(stacks);
+    let compared = comparison.sentence(stacks::names, "");
+    match stopped[..] {
+        [] => {}
+        [one] => {
+            let text = format!("{} is stopped by a signal", stacks::names(&stopped));
+            return Some((text, Some(one)));
+        }
+        _ => {
+            let text = format!("{} are stopped by a signal", stacks::names(&stopped));
+            return Some((text, None));
         }
     }
-
-    fn reason(&self, silence: &Silence) -> Option<(String, Option<Member>)> {
-        let stopped: Vec<Member> = self
-            .stacks
-            .iter()
-            .filter(|stack| stack.is_stopped())
-            .filter_map(Stack::member)
-            .collect();
-        let comparison = Stack::compare(self.stacks);
-        if !stopped.is_empty() {
-            let verb = if stopped.len() == 1 { "is" } else { "are" };
-            let text = format!("{} {verb} stopped by a signal", stacks::names(&stopped));
-            return Some((
-                text,
-                stopped.first().copied().filter(|_| stopped.len() == 1),
-            ));
-        }
-        let compared = || comparison.sentence(stacks::names, "");
-        if !self.missing.is_empty() {
-            let others = match comparison.groups() {
-                [] => String::new(),
-                _ => format!("; {}", compared()),
-            };
-            return Some((format!("{}{others}", self.missing), None));
-        }
-        if !comparison.outliers().is_empty() {
-            // if stacks and connections disagree, there is no culprit
-            let agrees = |member: &Member| silence.culprit.is_none_or(|other| other == *member);
-            return Some((compared(), comparison.culprit().filter(agrees)));
-        }
-        let sentences = silence.sentences.join("; ");
-        let state = silence.culprit.and_then(|culprit| {
-            let mut stacks = self.stacks.iter();
-            stacks
-                .find(|stack| stack.member() == Some(culprit))?
-                .state
-                .as_ref()
-        });
-        let state = state.map_or(String::new(), |state| format!("; it {}", state.words()));
-        (!sentences.is_empty()).then(|| (sentences + &state, silence.culprit))
+    if !missing.is_empty() {
+        let is_known = !comparison.groups().is_empty();
+        let others = if is_known { "; " } else { "" };
+        let compared = if is_known { &compared } else { "" };
+        return Some((format!("{missing}{others}{compared}"), None));
     }
+    if !comparison.outliers().is_empty() {
+        // if stacks and connections disagree, there is no culprit
+        let agrees = |member: &Member| silence.culprit.is_none_or(|other| other == *member);
+        return Some((compared, comparison.culprit().filter(agrees)));
+    }
+    let mut text = silence.sentences.join("; ");
+    let is_culprit =
+        |stack: &&Stack| silence.culprit.is_some() && stack.member() == silence.culprit;
+    let culprit = stacks.iter().find(is_culprit);
+    if let Some(state) = culprit.and_then(|stack| stack.state.as_ref()) {
+        text += &format!("; it {}", state.words());
+    }
+    (!text.is_empty()).then_some((text, silence.culprit))
 }
 
 impl Standstill {
@@ -236,12 +214,7 @@ mod tests {
     }
 
     fn reason(stacks: &[Stack], missing: &str) -> Option<(String, Option<u32>)> {
-        let look = Look {
-            stacks,
-            is_whole: true,
-            missing,
-        };
-        let found = look.standstill()?;
+        let found = standstill(stacks, true, missing)?;
         Some((found.reason, found.culprit.map(|(_, rank)| rank)))
     }
 
@@ -266,7 +239,7 @@ mod tests {
 
     #[test]
     fn without_stacks_the_kernel_shows_who_does_not_wait() {
-        let futex = ('S', "futex_wait_queue");
+        let (futex, poll) = (('S', "futex_wait_queue"), ('S', "do_poll"));
         let sent = "data came in at worker 2 11.0 s ago, and it has sent none since";
         let table = [
             (
@@ -284,6 +257,7 @@ mod tests {
             ),
             // all seem to wait: the connections alone decide
             (futex, "; it sleeps in the kernel's futex_wait_queue"),
+            (poll, "; it sleeps in the kernel's do_poll"),
         ];
         for (state, words) in table {
             let mut stacks = three(11_000);
@@ -295,9 +269,15 @@ mod tests {
                 "{state:?}"
             );
         }
-        let mut stacks = three(11_000);
-        unread(&mut stacks, [futex, futex, ('S', "unknown")]);
-        assert_eq!(reason(&stacks, ""), None);
+        for states in [
+            [futex, futex, ('S', "unknown")],
+            [futex, poll, futex],
+            [poll; 3],
+        ] {
+            let mut stacks = three(11_000);
+            unread(&mut stacks, states);
+            assert_eq!(reason(&stacks, ""), None, "{states:?}");
+        }
         let mut stacks = three(11_000);
         unread(&mut stacks, [futex, ('R', ""), ('R', "")]);
         // one that spins while it waits: its connections show for whom
