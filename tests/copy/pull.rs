@@ -47,8 +47,9 @@ fn a_host_sends_a_file_as_it_was_listed_or_reports_why_not() {
     let content: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
     let give = r#"{"do":"file","step":"give","base":"."}"#;
     let list = |file: &str| {
-        let find =
-            format!("{give}\n{{\"do\":\"file\",\"step\":\"find\",\"roots\":[\"{file}\"]}}\n");
+        let find = format!(
+            "{give}\n{{\"do\":\"file\",\"step\":\"find\",\"roots\":[\"{file}\"],\"enter\":[]}}\n"
+        );
         let answers = ask_agent(&folder, &find);
         answers[1].0["entries"][0]["meta"].clone()
     };

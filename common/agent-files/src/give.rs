@@ -4,6 +4,7 @@ use super::push_folder;
 use super::serve::Serve;
 use agent::output::EventOutput;
 use agent::requests::Requests;
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use host::home::at_home;
 use nix::libc;
 use std::convert::Infallible;
@@ -70,11 +71,12 @@ impl Giver {
         Ok((folder, name))
     }
 
-    /// Lists files and empty directories at the roots and below, without part-push's own
-    /// directories. A symbolic link counts as what it leads to, which must be in the workspace or
-    /// in the root, unless the link is a root. What does not exist is omitted. What cannot be read
-    /// is reported, because wanted files may be there, and so is what is no file.
-    fn find(&mut self, roots: &[Text]) {
+    /// Lists files and empty directories at the roots and in the directories below that are to be
+    /// entered, without part-push's own directories. A symbolic link counts as what it leads to,
+    /// which must be in the workspace or in the root, unless the link is a root. What does not exist
+    /// is omitted. What cannot be read is reported, because wanted files may be there, and so is
+    /// what is no file.
+    fn find(&mut self, roots: &[Text], enter: &GlobSet) {
         let output = Arc::clone(&self.output);
         let mut found = Listing {
             output: &output,
@@ -82,7 +84,7 @@ impl Giver {
             unreadable: Vec::new(),
         };
         for root in roots {
-            self.walk(root.path(), roots, &mut found);
+            self.walk(root.path(), roots, enter, &mut found);
         }
         output.send(FileEvent::Found {
             entries: found.entries,
@@ -91,14 +93,17 @@ impl Giver {
         });
     }
 
-    fn walk(&mut self, root: &Path, roots: &[Text], found: &mut Listing<'_>) {
+    fn walk(&mut self, root: &Path, roots: &[Text], enter: &GlobSet, found: &mut Listing<'_>) {
         let root_folder = self.base.descend(root, Links::Anywhere, false).ok();
         let mut waiting = vec![(root.to_owned(), None)];
         while let Some((path, above)) = waiting.pop() {
             let is_root = path == root;
             let is_ours = path.file_name().is_some_and(push_folder::is_ours) && !is_root;
             let within = root_folder.as_ref().filter(|_| !is_root);
-            let Named { meta, names } = match self.list(&path, within, above.as_deref()) {
+            let is_entered = is_root || enter.is_match(path.strip_prefix(".").unwrap_or(&path));
+            let listed = self.list(&path, within, above.as_deref(), is_entered);
+            let Named { meta, names } = match listed {
+                Ok(named) if !is_entered && named.meta.is_dir() => continue,
                 Ok(named) if is_ours && named.meta.is_dir() => continue,
                 Ok(named) => named,
                 Err(_) if is_ours => continue,
@@ -123,18 +128,19 @@ impl Giver {
         }
     }
 
-    /// The attributes of a file or directory, and all names in a directory. With `within`, a link
-    /// must not lead out of the workspace and of that directory.
+    /// The attributes of a file or directory, and all names in a directory that is entered. With
+    /// `within`, a link must not lead out of the workspace and of that directory.
     fn list(
         &mut self,
         path: &Path,
         within: Option<&Folder>,
         above: Option<&Above>,
+        is_entered: bool,
     ) -> Result<Named, FileFault> {
         let (folder, name) = self.split(path)?;
         let meta = folder.stat(name)?;
         if !meta.is_symlink() {
-            return Named::of(&folder, name, meta);
+            return Named::of(&folder, name, meta, is_entered);
         }
         let broken = |fault| match fault {
             FileFault::System(libc::ENOENT | libc::ENOTDIR) => FileFault::BrokenLink,
@@ -155,7 +161,7 @@ impl Giver {
         if within.map(leads_out).transpose()? == Some(true) {
             return Err(FileFault::LeadsOut(path.into()));
         }
-        Named::of(&end, &name, meta)
+        Named::of(&end, &name, meta, is_entered)
     }
 
     /// The directory and the name of a file to send; a link stands for what it leads to, as in the
@@ -194,15 +200,20 @@ struct GivenFile<'w> {
 /// A file or directory on this host.
 struct Named {
     meta: fs::Metadata,
-    /// All names in a directory.
+    /// All names in a directory that is entered.
     names: Option<Vec<OsString>>,
 }
 
 impl Named {
-    fn of(folder: &Folder, name: &OsStr, meta: fs::Metadata) -> Result<Named, FileFault> {
-        let names = if meta.is_dir() {
+    fn of(
+        folder: &Folder,
+        name: &OsStr,
+        meta: fs::Metadata,
+        is_entered: bool,
+    ) -> Result<Named, FileFault> {
+        let names = if meta.is_dir() && is_entered {
             Some(folder.names_in(name)?)
-        } else if meta.is_file() {
+        } else if meta.is_dir() || meta.is_file() {
             None
         } else {
             return Err(FileFault::NoFile);
@@ -261,8 +272,11 @@ impl SourceFile for &GivenFile<'_> {
         if now.iter().all(|meta| meta.is_same_version(listed)) {
             return Ok(None);
         }
-        // the log of a running job: its beginning is still the same
-        let has_grown = |meta: &Meta| meta.inode == listed.inode && meta.bytes > listed.bytes;
+        // the log of a running job
+        let has_grown = |meta: &Meta| {
+            let listed_file = (listed.inode, listed.mode);
+            (meta.inode, meta.mode) == listed_file && meta.bytes > listed.bytes
+        };
         if !now.iter().all(has_grown) {
             return Err(FileFault::Changed);
         }
@@ -303,7 +317,7 @@ impl Outlet<&GivenFile<'_>> for ToolOutlet<'_> {
             keep: kept.list().to_vec(),
             from_replaced_file: false,
             chained: None,
-            sparse: file.wanted.meta.sparse,
+            sparse: source::has_holes(source),
         });
         self.step(open, &[])?;
         Ok(kept)
@@ -362,6 +376,14 @@ impl Listing<'_> {
     }
 }
 
+fn glob_set(globs: &[String]) -> Result<GlobSet, globset::Error> {
+    let mut set = GlobSetBuilder::new();
+    for glob in globs {
+        set.add(GlobBuilder::new(glob).literal_separator(true).build()?);
+    }
+    set.build()
+}
+
 fn fault(error: &io::Error) -> FileFault {
     match error.raw_os_error() {
         Some(number) => FileFault::System(number),
@@ -380,7 +402,10 @@ impl Serve for Giver {
         // another directory may have its name by now
         self.last = None;
         match step {
-            FileRequest::Find { roots } => self.find(&roots),
+            FileRequest::Find { roots, enter } => {
+                let enter = glob_set(&enter).map_err(|error| Failure::new(error.to_string()))?;
+                self.find(&roots, &enter);
+            }
             FileRequest::Send(wanted) => self.send(&wanted, &body, requests),
             // that file has been sent by now
             FileRequest::Step(FileStep::Abandon { .. }) => {}

@@ -25,7 +25,8 @@ use begin::begin;
 use direct_listener::DirectListener;
 use incoming_file::{Caller, IncomingFiles};
 use push_folder::PushFolder;
-use serve::{Serve, converse};
+pub use serve::Serve;
+use serve::converse;
 use std::process::ExitCode;
 use std::sync::Arc;
 use wire::files::{FileRequest, Receive};
@@ -73,16 +74,33 @@ impl Login {
         if let FileRequest::Receive(receive) = &first {
             watcher.ask(&Note::PushFolder(receive.clone()))?;
         }
-        let files = IncomingFiles::new();
-        let files = files.map_err(|error| Failure::new(format!("host-agent: {error}")))?;
-        let files = Arc::new(files);
+        let (serving, files) = begin_first(first, output)?;
         Ok(Login {
             listener: None,
-            serving: begin(first, Caller::Tool, Arc::clone(output), &files)?,
+            serving,
             output: Arc::clone(output),
             files,
         })
     }
+}
+
+/// A conversation alone: its requests come by calls, and no other connections belong to it.
+pub fn conversation(
+    first: FileRequest,
+    output: &Arc<EventOutput>,
+) -> Result<Box<dyn Serve>, Failure> {
+    Ok(begin_first(first, output)?.0)
+}
+
+fn begin_first(
+    first: FileRequest,
+    output: &Arc<EventOutput>,
+) -> Result<(Box<dyn Serve>, Arc<IncomingFiles>), Failure> {
+    let files = IncomingFiles::new();
+    let files = files.map_err(|error| Failure::new(format!("host-agent: {error}")))?;
+    let files = Arc::new(files);
+    let serving = begin(first, Caller::Tool, Arc::clone(output), &files)?;
+    Ok((serving, files))
 }
 
 /// Cleans up after a push whose session on this host has died.

@@ -12,8 +12,10 @@
 
 use parking_lot::Mutex;
 use std::ffi::{OsStr, OsString};
+use std::fs::Permissions;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -37,6 +39,9 @@ const KEPT: &str = ".part-push.kept";
 const MADE_HERE: &str = ".made-by-part-push";
 /// The name of a small file until it is complete.
 pub const SMALL: &str = "one";
+/// Directories that a push makes in its own for a moment.
+const PEERS: &str = "peers";
+const NEW_KEPT: &str = "kept";
 
 /// It has its directory while it holds the lock.
 pub struct PushFolder {
@@ -45,12 +50,15 @@ pub struct PushFolder {
     name: String,
     /// Whether the push has asked for kept parts of its files, or has sent some.
     has_begun: AtomicBool,
-    held: Mutex<Option<LockedFolder>>,
+    /// Or why nothing can be written.
+    held: Mutex<Result<LockedFolder, FileFault>>,
 }
 
 /// The directory and the lock of a push that may write.
 struct LockedFolder {
     folder: Folder,
+    /// Whether the file system shows other permissions than those that it was given.
+    ignores_modes: bool,
     /// `None` if the file system has no locks.
     _lock: Option<Lock>,
 }
@@ -77,60 +85,85 @@ impl PushFolder {
             run: run.to_owned(),
             name: format!("{PREFIX}{run}.{host}"),
             has_begun: AtomicBool::new(false),
-            held: Mutex::default(),
+            held: Mutex::new(Err(FileFault::OutOfOrder)),
         }
     }
 
-    /// Takes the lock unless another push holds it, and cleans up after dead pushes.
+    /// Takes the lock unless another push holds it, and cleans up after dead pushes. Succeeds if no
+    /// room is left for the lock: perhaps nothing has to be written.
     pub fn enter(&self) -> io::Result<Entered> {
         let mut held = self.held.lock();
-        if held.is_some() {
+        if held.is_ok() {
             return Ok(Entered::default());
         }
+        let (entered, now_held) = match self.take() {
+            Err(error) if is_full(&error) => (Entered::default(), Err(error.into())),
+            taken => taken?,
+        };
+        *held = now_held;
+        Ok(entered)
+    }
+
+    fn take(&self) -> io::Result<(Entered, Result<LockedFolder, FileFault>)> {
         let (lock, unlocked) = match Lock::take(&self.base, LOCK, &self.run)? {
             LockAttempt::Taken(lock) => (Some(lock), lock::local_option(&self.base)),
             LockAttempt::NoLocks(error) => (None, Some(error.desc())),
             LockAttempt::Busy(busy) => {
-                return Ok(Entered {
+                let entered = Entered {
                     busy: Some(busy),
                     unlocked: None,
-                });
+                };
+                return Ok((entered, Err(FileFault::OutOfOrder)));
             }
         };
         if unlocked.is_none() {
             self.salvage_dead();
         }
-        *held = Some(LockedFolder {
-            folder: self.make()?,
-            _lock: lock,
-        });
-        Ok(Entered {
+        let (folder, ignores_modes) = self.make()?;
+        let entered = Entered {
             busy: None,
             unlocked: unlocked.map(str::to_owned),
-        })
+        };
+        let held = LockedFolder {
+            folder,
+            ignores_modes,
+            _lock: lock,
+        };
+        Ok((entered, Ok(held)))
     }
 
     fn salvage_dead(&self) {
         let others = push_folders(&self.base).into_iter();
         for other in others.filter(|other| !belongs(other, &self.run)) {
-            if let Some(folder) = made_here(&self.base, &other) {
-                salvage(&self.base, &other, &folder);
+            match made_here(&self.base, &other) {
+                Some(folder) => salvage(&self.base, &other, &folder),
+                // it is empty if a push was killed before it got its mark, or after it lost it
+                None => drop(self.base.remove_folder(&other)),
             }
         }
     }
 
     /// The directory has its mark before it gets its name. Another user may have put another
     /// directory in its place, which would have files or be open to others.
-    fn make(&self) -> io::Result<Folder> {
+    fn make(&self) -> io::Result<(Folder, bool)> {
         let new = format!("{}.new", self.name);
         self.base.make_new(&new, 0o700)?;
         let folder = self.base.folder(&new)?;
         if !folder.is_private() || !folder.names()?.is_empty() {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        folder.create(MADE_HERE, &[])?;
+        let mark = folder.create(MADE_HERE, &[])?;
+        let keeps = |mode| {
+            let given = mark.set_permissions(Permissions::from_mode(mode));
+            given.is_ok()
+                && mark
+                    .metadata()
+                    .is_ok_and(|meta| meta.mode() & 0o777 == mode)
+        };
+        // it may show the same ones for all files, and one of these by chance
+        let keeps_modes = keeps(0o640) & keeps(0o600);
         self.base.rename(&new, &self.base, &self.name)?;
-        Ok(folder)
+        Ok((folder, !keeps_modes))
     }
 
     /// The directory of a push whose process on this host has ended.
@@ -142,7 +175,11 @@ impl PushFolder {
             return None;
         };
         let _lock = Some(lock);
-        *push_folder.held.lock() = Some(LockedFolder { folder, _lock });
+        *push_folder.held.lock() = Ok(LockedFolder {
+            folder,
+            ignores_modes: false,
+            _lock,
+        });
         Some(push_folder)
     }
 
@@ -155,7 +192,14 @@ impl PushFolder {
     pub fn folder(&self) -> Result<Folder, FileFault> {
         let held = self.held.lock();
         let folder = held.as_ref().map(|held| held.folder.clone());
-        folder.ok_or(FileFault::OutOfOrder)
+        folder.map_err(Clone::clone)
+    }
+
+    pub fn ignores_modes(&self) -> bool {
+        self.held
+            .lock()
+            .as_ref()
+            .is_ok_and(|held| held.ignores_modes)
     }
 
     /// The push asks for kept parts of its files, or sends some.
@@ -167,8 +211,8 @@ impl PushFolder {
     pub fn peers(&self) -> Vec<u32> {
         // makes a network file system read the directory again
         if let Ok(folder) = self.folder() {
-            let _ = folder.make("peers", 0o700);
-            let _ = folder.remove_folder("peers");
+            let _ = folder.make(PEERS, 0o700);
+            let _ = folder.remove_folder(PEERS);
         }
         let own = format!("{PREFIX}{}.", self.run);
         let push_folders = push_folders(&self.base).into_iter();
@@ -203,9 +247,8 @@ impl PushFolder {
     /// Removes the directory of the push, except for partial files that are worth keeping, and
     /// releases the lock.
     pub fn leave(&self) {
-        let Some(held) = self.held.lock().take() else {
-            return;
-        };
+        let held = std::mem::replace(&mut *self.held.lock(), Err(FileFault::OutOfOrder));
+        let Ok(held) = held else { return };
         // a push that has begun its files has already taken its own kept parts out of there
         if self.has_begun.load(Ordering::Relaxed)
             && let Some(kept) = kept(&self.base)
@@ -292,6 +335,13 @@ fn salvage(base: &Folder, name: &OsStr, push_folder: &Folder) {
         // older versions had a file `owner`
         [SMALL, "owner"].contains(&name) || key.is_some_and(is_partial_key)
     };
+    // a push was killed while it had these
+    for name in [PEERS, NEW_KEPT] {
+        if let Ok(folder) = push_folder.folder(name) {
+            let _ = folder.remove(MADE_HERE);
+            let _ = push_folder.remove_folder(name);
+        }
+    }
     let mut is_empty = true;
     for name in names.iter().filter(is_of_push) {
         is_empty &= push_folder.remove(name).is_ok();
@@ -307,7 +357,7 @@ fn keep(base: &Folder, push_folder: &Folder, key: &str) {
         return;
     }
     let _ = part.release();
-    if base.stat(KEPT).is_err() {
+    if kept(base).is_none() {
         let _ = make_kept(base, push_folder);
     }
     if let Some(kept) = kept(base) {
@@ -316,12 +366,18 @@ fn keep(base: &Folder, push_folder: &Folder, key: &str) {
 }
 
 /// The directory has its mark before it gets its name, because another user might put another
-/// directory in its place in between.
+/// directory in its place in between. It replaces an empty one that has lost its mark.
 fn make_kept(base: &Folder, push_folder: &Folder) -> io::Result<()> {
-    const NEW: &str = "kept";
-    push_folder.make(NEW, 0o700)?;
-    push_folder.folder(NEW)?.create(MADE_HERE, &[])?;
-    push_folder.rename(NEW, base, KEPT)
+    push_folder.make(NEW_KEPT, 0o700)?;
+    push_folder.folder(NEW_KEPT)?.create(MADE_HERE, &[])?;
+    push_folder.rename(NEW_KEPT, base, KEPT)
+}
+
+fn is_full(error: &io::Error) -> bool {
+    let full = [nix::libc::ENOSPC, nix::libc::EDQUOT];
+    error
+        .raw_os_error()
+        .is_some_and(|number| full.contains(&number))
 }
 
 /// Removes kept parts that are too old. A time far in the future comes from a clock that was years

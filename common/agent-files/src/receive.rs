@@ -108,6 +108,11 @@ impl Push {
             busy: entered.busy,
             unlocked: entered.unlocked,
             free_bytes: room::free_bytes(&self.base),
+            free_inodes: room::free_inodes(&self.base),
+            ignores_modes: self
+                .push_folder
+                .as_ref()
+                .is_some_and(|push_folder| push_folder.ignores_modes()),
             empty: push_folder::is_empty(&self.base)
                 .map_err(|fault| Failure::new(fault.to_string()))?,
             key: Some(self.incoming.identity.public_key().to_string()),

@@ -21,14 +21,40 @@ pub type SharedLink = Arc<Mutex<TlsConnection>>;
 pub struct EventOutput {
     /// Whether the other side no longer reads; locked while a message is written.
     closed: Mutex<bool>,
-    link: Option<SharedLink>,
+    to: Destination,
+}
+
+#[derive(Debug, Default)]
+enum Destination {
+    #[default]
+    Stdout,
+    Link(SharedLink),
+    /// For a reader in this process.
+    Memory(Mutex<Vec<u8>>),
 }
 
 impl EventOutput {
     pub fn over(link: SharedLink) -> EventOutput {
+        EventOutput::to(Destination::Link(link))
+    }
+
+    /// The reader is in this process.
+    pub fn in_memory() -> EventOutput {
+        EventOutput::to(Destination::Memory(Mutex::default()))
+    }
+
+    fn to(to: Destination) -> EventOutput {
         EventOutput {
             closed: Mutex::new(false),
-            link: Some(link),
+            to,
+        }
+    }
+
+    /// What was written since the last call.
+    pub fn take_written(&self) -> Vec<u8> {
+        match &self.to {
+            Destination::Memory(written) => std::mem::take(&mut written.lock()),
+            Destination::Stdout | Destination::Link(_) => Vec::new(),
         }
     }
 
@@ -64,9 +90,13 @@ impl EventOutput {
             if *closed || bytes.is_empty() {
                 return;
             }
-            let written = match &self.link {
-                Some(link) => write(link, bytes, Some(silence())),
-                None => {
+            let written = match &self.to {
+                Destination::Link(link) => write(link, bytes, Some(silence())),
+                Destination::Memory(written) => {
+                    written.lock().extend_from_slice(bytes);
+                    Ok(())
+                }
+                Destination::Stdout => {
                     let mut stdout = io::stdout().lock();
                     stdout.write_all(bytes).and_then(|()| stdout.flush())
                 }

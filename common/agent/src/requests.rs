@@ -24,8 +24,16 @@ pub struct Requests {
     decoder: Decoder,
     ahead: VecDeque<Message<Request>>,
     buffer: Vec<u8>,
-    /// `None` for stdin.
-    link: Option<SharedLink>,
+    from: Source,
+}
+
+#[derive(Debug, Default)]
+enum Source {
+    #[default]
+    Stdin,
+    Link(SharedLink),
+    /// Requests come by calls.
+    Nothing,
 }
 
 pub enum Next {
@@ -40,7 +48,7 @@ impl Default for Requests {
             decoder: Decoder::default(),
             ahead: VecDeque::new(),
             buffer: vec![0; READ_AT_ONCE],
-            link: None,
+            from: Source::Stdin,
         }
     }
 }
@@ -52,9 +60,18 @@ impl Requests {
         decoder.push(received);
         Requests {
             decoder,
+            from: Source::Link(link),
+            ..Requests::none()
+        }
+    }
+
+    /// For a conversation whose requests come by calls.
+    pub fn none() -> Requests {
+        Requests {
+            decoder: Decoder::default(),
             ahead: VecDeque::new(),
             buffer: Vec::new(),
-            link: Some(link),
+            from: Source::Nothing,
         }
     }
 
@@ -90,7 +107,10 @@ impl Requests {
             if let Some(message) = self.decoder.next_message()? {
                 return Ok(Next::Request(message));
             }
-            if let Some(link) = &self.link {
+            if let Source::Nothing = self.from {
+                return Ok(Next::End);
+            }
+            if let Source::Link(link) = &self.from {
                 let before = self.decoder.waiting();
                 // a broken connection counts as ended; unfinished files are requested again over
                 // the login

@@ -432,7 +432,10 @@ mod tests {
     }
 
     fn link(program: &str) -> HostLink {
-        let find = FileRequest::Find { roots: Vec::new() };
+        let find = FileRequest::Find {
+            roots: Vec::new(),
+            enter: Vec::new(),
+        };
         HostLink::new(session(program), Arc::default(), &find)
     }
 

@@ -8,8 +8,8 @@ pub enum Fate {
     Lacks,
     /// It is at the destination already.
     Present,
-    /// Another host puts it on the storage that both share.
-    Shared,
+    /// The host with this number puts it on the storage that both share.
+    Shared(u32),
     /// It cannot be copied, for this reason.
     Refused(String),
     /// Its record is written.
@@ -78,6 +78,16 @@ impl Fates {
             .count()
     }
 
+    /// With the number of the host that puts each there.
+    pub fn shared<'a, T: Numbered>(&self, deliveries: &[&'a T]) -> Vec<(&'a T, u32)> {
+        let fates = self.fates.lock();
+        let by = |delivery: &&'a T| match fates.get(self.index(*delivery)) {
+            Some(Fate::Shared(host)) => Some((*delivery, *host)),
+            _ => None,
+        };
+        deliveries.iter().filter_map(by).collect()
+    }
+
     pub fn are_reported(&self) -> bool {
         self.fates.lock().iter().all(|fate| *fate == Fate::Reported)
     }
@@ -110,7 +120,7 @@ mod tests {
         fates.set(all[0], Fate::Present);
         assert!(fates.report(all[1]) && !fates.report(all[1]));
         fates.set(all[1], Fate::Lacks);
-        fates.set(all[2], Fate::Shared);
+        fates.set(all[2], Fate::Shared(5));
         let refused = Fate::Refused("no".to_owned());
         let expected = [Fate::Present, Fate::Reported, refused, Fate::Lacks];
         let known: Vec<Fate> = all.iter().map(|one| fates.of(*one)).collect();

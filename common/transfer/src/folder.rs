@@ -5,6 +5,7 @@
 //! followed only if this user, root or the owner of the workspace has made it, and if no others
 //! could have renamed it to this name; so are the links on the path to which it leads.
 
+use crate::simulated::{Call, before};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlinkat, renameat};
@@ -243,6 +244,11 @@ impl Folder {
         let flags =
             flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let mode = Mode::from_bits_truncate(0o600);
+        before(if flags.contains(OFlag::O_CREAT) {
+            Call::Write
+        } else {
+            Call::Read
+        })?;
         let file = File::from(openat(self, name.as_ref(), flags, mode)?);
         if file.metadata()?.is_file() {
             Ok(file)
@@ -258,6 +264,7 @@ impl Folder {
     pub fn create(&self, name: impl AsRef<OsStr>, content: &[u8]) -> io::Result<File> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
         let mut file = self.open_file(name, flags)?;
+        before(Call::Write)?;
         file.write_all(content)?;
         Ok(file)
     }
@@ -271,6 +278,7 @@ impl Folder {
     }
 
     pub fn make_new(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<()> {
+        before(Call::Write)?;
         Ok(mkdirat(
             self,
             name.as_ref(),
@@ -324,11 +332,13 @@ impl Folder {
         folder: &Folder,
         new: impl AsRef<OsStr>,
     ) -> io::Result<()> {
+        before(Call::Change)?;
         Ok(renameat(self, name.as_ref(), folder, new.as_ref())?)
     }
 
     /// Fails if the new name is taken.
     pub fn link(&self, name: impl AsRef<OsStr>, new: impl AsRef<OsStr>) -> io::Result<()> {
+        before(Call::Write)?;
         Ok(linkat(
             self,
             name.as_ref(),
@@ -340,6 +350,7 @@ impl Folder {
 
     /// Succeeds if there is no such file.
     pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
+        before(Call::Change)?;
         match unlinkat(self, name.as_ref(), UnlinkatFlags::NoRemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
             Err(error) => Err(error.into()),
@@ -347,6 +358,7 @@ impl Folder {
     }
 
     pub fn remove_folder(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
+        before(Call::Change)?;
         Ok(unlinkat(self, name.as_ref(), UnlinkatFlags::RemoveDir)?)
     }
 

@@ -6,6 +6,7 @@
 //! the other end. [`fates`] has the state of each delivery, [`run_folder`] the directory for hosts
 //! that dial in.
 
+pub mod case;
 pub mod content;
 pub mod fates;
 pub mod folder;
@@ -16,6 +17,7 @@ pub mod receiver;
 pub mod room;
 pub mod run_folder;
 pub mod sender;
+pub mod simulated;
 pub mod source;
 pub mod sums;
 pub mod tree;

@@ -5,11 +5,13 @@
 //! see the directory, hold the lock shared; only a process that holds it alone removes it.
 
 use crate::folder::Folder;
+use crate::simulated::{Call, before};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::unistd::geteuid;
+use std::ffi::OsString;
 use std::fs::{File, Metadata, Permissions};
-use std::io::{self, Read as _, Seek as _};
+use std::io::{self, ErrorKind, Read as _, Seek as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,6 +19,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const LONGEST_NAME: u64 = 256;
 /// Mount options by which an NFS or a Lustre client keeps locks to itself.
 const LOCAL_LOCKS: [&str; 4] = ["nolock", "local_lock=all", "local_lock=flock", "localflock"];
+
+/// How long a tool waits for the others that have a lock. While they live, they may be copying.
+pub const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// Attempts while the owner changes, and the pause between them.
 const ATTEMPTS: u32 = 20;
@@ -46,14 +51,21 @@ pub struct FileLock {
 impl FileLock {
     /// `None` if another process has it, or the file system has no locks.
     pub fn take(file: &File) -> Option<FileLock> {
-        let file = Flock::lock(file.try_clone().ok()?, FlockArg::LockExclusiveNonblock);
+        let file = flock(file.try_clone().ok()?, FlockArg::LockExclusiveNonblock);
         Some(FileLock { _file: file.ok()? })
     }
 
     /// The file may be open for reading only.
     pub fn is_taken(file: &File) -> io::Result<bool> {
-        let attempt = Flock::lock(file.try_clone()?, FlockArg::LockSharedNonblock);
+        let attempt = flock(file.try_clone()?, FlockArg::LockSharedNonblock);
         Ok(matches!(attempt, Err((_, Errno::EWOULDBLOCK))))
+    }
+}
+
+pub(crate) fn flock(file: File, how: FlockArg) -> Result<Flock<File>, (File, Errno)> {
+    match before(Call::Lock) {
+        Ok(()) => Flock::lock(file, how),
+        Err(error) => Err((file, Errno::from_raw(error.raw_os_error().unwrap_or(0)))),
     }
 }
 
@@ -71,7 +83,7 @@ impl Lock {
             let Some(holder) = read(&file)?.filter(|_| has_name(&file, folder, name)) else {
                 continue;
             };
-            let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            let file = match flock(file, FlockArg::LockExclusiveNonblock) {
                 Ok(lock) => {
                     // its processes have ended
                     if has_name(&lock, folder, name) {
@@ -87,7 +99,7 @@ impl Lock {
             if holder != owner {
                 return Ok(LockAttempt::Busy(holder));
             }
-            match Flock::lock(file, FlockArg::LockSharedNonblock) {
+            match flock(file, FlockArg::LockSharedNonblock) {
                 Ok(file) if has_name(&file, folder, name) => {
                     return Ok(Lock::taken(folder, name, file));
                 }
@@ -101,6 +113,7 @@ impl Lock {
     }
 
     fn taken(folder: &Folder, name: &'static str, file: Flock<File>) -> LockAttempt {
+        remove_left(folder, name);
         LockAttempt::Taken(Lock {
             folder: folder.clone(),
             name,
@@ -111,7 +124,8 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        let is_last = self.file.relock(FlockArg::LockExclusiveNonblock).is_ok();
+        let is_last = before(Call::Lock)
+            .is_ok_and(|()| self.file.relock(FlockArg::LockExclusiveNonblock).is_ok());
         if is_last && has_name(&self.file, &self.folder, self.name) {
             let _ = self.folder.remove(self.name);
         }
@@ -124,33 +138,66 @@ enum Made {
     NoLocks(Errno),
 }
 
-/// All who can write in the directory can open the file. It has its owner and is locked before it
-/// gets its name, so that no other process finds it without them.
+/// The file has its owner and is locked before it gets its name, so that no other process finds it
+/// without them.
 fn make(folder: &Folder, name: &str, owner: &str) -> io::Result<Made> {
     let time = SystemTime::now().duration_since(UNIX_EPOCH);
     let nanos = time.unwrap_or_default().as_nanos();
     let new = format!("{name}.{}.{nanos}", std::process::id());
-    let file = folder.create(&new, owner.as_bytes()).inspect_err(|_| {
-        let _ = folder.remove(&new);
-    })?;
-    let of_folder = folder.metadata()?.mode();
-    let (group, others) = ((of_folder & 0o020) * 3, (of_folder & 0o002) * 3);
-    let made = file
-        .set_permissions(Permissions::from_mode(0o600 | group | others))
-        .and_then(|()| match Flock::lock(file, FlockArg::LockSharedNonblock) {
-            Ok(lock) => match folder.link(&new, name) {
-                Ok(()) => Ok(Made::Taken(lock)),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Made::Late),
-                // a file system without hard links
-                Err(_) if folder.stat(name).is_err() => folder
-                    .rename(&new, folder, name)
-                    .map(|()| Made::Taken(lock)),
-                Err(_) => Ok(Made::Late),
-            },
-            Err((_, error)) => no_locks(error).map(Made::NoLocks),
-        });
+    let file = folder.create(&new, owner.as_bytes());
+    let made = file.and_then(|file| give_name(folder, (&new, file), name));
     let _ = folder.remove(&new);
     made
+}
+
+fn give_name(folder: &Folder, (new, file): (&str, File), name: &str) -> io::Result<Made> {
+    // all who can write in the directory can open the file
+    let of_folder = folder.metadata()?.mode();
+    let (group, others) = ((of_folder & 0o020) * 3, (of_folder & 0o002) * 3);
+    before(Call::Change)?;
+    file.set_permissions(Permissions::from_mode(0o600 | group | others))?;
+    let lock = match flock(file, FlockArg::LockSharedNonblock) {
+        Ok(lock) => lock,
+        Err((_, Errno::EWOULDBLOCK)) => return Ok(Made::Late),
+        Err((_, error)) => return no_locks(error).map(Made::NoLocks),
+    };
+    match folder.link(new, name) {
+        Ok(()) => Ok(Made::Taken(lock)),
+        // another process has the lock; it may have removed this file as well
+        Err(error) if [ErrorKind::AlreadyExists, ErrorKind::NotFound].contains(&error.kind()) => {
+            Ok(Made::Late)
+        }
+        // a file system without hard links
+        Err(_) if folder.stat(name).is_err() => {
+            folder.rename(new, folder, name).map(|()| Made::Taken(lock))
+        }
+        Err(_) => Ok(Made::Late),
+    }
+}
+
+/// Removes the files of processes that were killed while they made the lock. A process at work that
+/// loses its file before it has locked it makes another one.
+fn remove_left(folder: &Folder, name: &str) {
+    let is_number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    let is_new = |new: &OsString| {
+        let rest = new
+            .to_str()
+            .and_then(|new| new.strip_prefix(name)?.strip_prefix('.'));
+        rest.and_then(|rest| rest.split_once('.'))
+            .is_some_and(|(process, nanos)| is_number(process) && is_number(nanos))
+    };
+    let names = folder.names().unwrap_or_default().into_iter();
+    for new in names.filter(is_new) {
+        let Ok(file) = folder.file(&new) else {
+            continue;
+        };
+        let is_ours = file
+            .metadata()
+            .is_ok_and(|meta| meta.uid() == geteuid().as_raw());
+        if is_ours && read(&file).is_ok() && FileLock::take(&file).is_some() {
+            let _ = folder.remove(&new);
+        }
+    }
 }
 
 fn no_locks(error: Errno) -> io::Result<Errno> {
@@ -165,14 +212,14 @@ fn no_locks(error: Errno) -> io::Result<Errno> {
 fn open(folder: &Folder, name: &str) -> io::Result<Option<File>> {
     // NFS wants the right to write for a lock that excludes others
     let opened = folder.open_file(name, OFlag::O_RDWR).or_else(|error| {
-        if error.kind() == io::ErrorKind::PermissionDenied {
+        if error.kind() == ErrorKind::PermissionDenied {
             return folder.file(name);
         }
         Err(error)
     });
     match opened {
         Ok(file) => Ok(Some(file)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         // older versions used a link as the lock
         Err(error) => {
             let is_ours = |link: Metadata| link.is_symlink() && link.uid() == geteuid().as_raw();
@@ -266,6 +313,38 @@ mod tests {
         assert_eq!(take("a").err(), Some("b".to_owned()));
         drop(third);
         std::fs::remove_dir(&path).unwrap();
+    }
+
+    #[test]
+    fn what_a_process_left_that_was_killed_while_it_made_the_lock_is_removed() {
+        let path = std::env::temp_dir().join(format!("dgl-tools-left-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        let folder = Folder::open(&path).unwrap();
+        for (name, content) in [
+            ("lock.17.1700000000000000000", "dead"),
+            ("lock.18.1700000000000000000", ""),
+            // of a process at work
+            ("lock.19.1700000000000000000", "alive"),
+            ("lock.20.1", "a text of the user"),
+            ("lock.backup.1", "dead"),
+            ("lock.21", "dead"),
+        ] {
+            folder.create(name, content.as_bytes()).unwrap();
+        }
+        let alive = folder.file("lock.19.1700000000000000000").unwrap();
+        let alive = Flock::lock(alive, FlockArg::LockSharedNonblock).unwrap();
+        drop(Lock::take(&folder, "lock", "a").unwrap());
+        let mut names = folder.names().unwrap();
+        names.sort();
+        let stay = [
+            "lock.19.1700000000000000000",
+            "lock.20.1",
+            "lock.21",
+            "lock.backup.1",
+        ];
+        assert_eq!(names, stay);
+        drop(alive);
+        std::fs::remove_dir_all(&path).unwrap();
     }
 
     #[test]

@@ -7,14 +7,15 @@
 use crate::GRAIN;
 use crate::content;
 use crate::folder::Folder;
+use crate::lock::flock;
 use crate::parts::Parts;
 use crate::room::Room;
+use crate::simulated::{Call, before};
 use crate::source::{self, FileVersion};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, Flock, FlockArg, OFlag, fallocate};
 use nix::sys::stat::futimens;
 use nix::sys::time::TimeSpec;
-use nix::unistd::{Whence, lseek};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
@@ -118,11 +119,15 @@ impl PartialNames {
     /// would be missing when the rest is sent.
     pub fn release(&self) -> io::Result<()> {
         let file = self.folder.open_file(&self.file, OFlag::O_WRONLY)?;
-        match Flock::lock(file.try_clone()?, FlockArg::LockExclusiveNonblock) {
+        match flock(file.try_clone()?, FlockArg::LockExclusiveNonblock) {
             // what another process has just written would be cut off
             Err((_, Errno::EWOULDBLOCK)) => Ok(()),
             // on a file system without locks too
-            _lock => file.set_len(file.metadata()?.len()),
+            _lock => {
+                let length = file.metadata()?.len();
+                before(Call::Change)?;
+                file.set_len(length)
+            }
         }
     }
 
@@ -192,8 +197,10 @@ impl Partial {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT;
         let file = names.folder.open_file(&names.file, flags)?;
         // a file that an older version left may be open to others
+        before(Call::Change)?;
         file.set_permissions(Permissions::from_mode(0o600))?;
         let end = keep.list().last().map_or(0, |(_, end)| *end);
+        before(Call::Change)?;
         file.set_len(if replaced.is_some() { 0 } else { end })?;
         names.folder.remove(&names.notes)?;
         if let Some((replaced, version)) = replaced {
@@ -205,6 +212,7 @@ impl Partial {
                 return Err(FileFault::EarlierChanged);
             }
             copied?;
+            before(Call::Change)?;
             file.set_len(end)?;
         }
         // last, because setting a length gives back the room behind it
@@ -223,7 +231,7 @@ impl Partial {
 
     fn new(file: File, names: PartialNames, bytes: u64, parts: Parts) -> Partial {
         let clone = file.try_clone().ok();
-        let lock = |file| Flock::lock(file, FlockArg::LockSharedNonblock).ok();
+        let lock = |file| flock(file, FlockArg::LockSharedNonblock).ok();
         let state = PartialState {
             parts,
             writes: clone.and_then(lock),
@@ -249,6 +257,7 @@ impl Partial {
             let text: String = there
                 .map(|(begin, end)| Parts::line(*begin, *end))
                 .collect();
+            before(Call::Write)?;
             lines.write_all(text.as_bytes())?;
             state.noted = Some(Notes {
                 lines,
@@ -313,8 +322,10 @@ impl Partial {
 
     fn make_hole(&self, offset: u64, end: u64) -> io::Result<()> {
         // the length shows what has arrived, and setting it could remove what another thread wrote
+        before(Call::Write)?;
         self.file.write_all_at(&[0], end - 1)?;
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        before(Call::Change)?;
         if fallocate(&self.file, flags, number(offset), number(end - offset)).is_ok() {
             return Ok(());
         }
@@ -341,6 +352,7 @@ impl Partial {
         let _writing = self.writing()?;
         let end = self.end_of(offset, content.len() as u64)?;
         self.fill(offset, end)?;
+        before(Call::Write)?;
         self.file.write_all_at(content, offset)?;
         Ok(self.note(offset, end)?)
     }
@@ -429,10 +441,7 @@ fn copy(from: &File, to: &File, begin: u64, end: u64) -> io::Result<()> {
             offset = data;
             continue;
         }
-        let hole = match lseek(from, number(offset), Whence::SeekHole) {
-            Ok(hole) => u64::try_from(hole).unwrap_or(end).clamp(offset + 1, end),
-            Err(_) => end,
-        };
+        let hole = source::data_until(from, offset).map_or(end, |hole| hole.min(end));
         copy_data(from, to, offset, hole)?;
         offset = hole;
     }
@@ -440,6 +449,7 @@ fn copy(from: &File, to: &File, begin: u64, end: u64) -> io::Result<()> {
 }
 
 fn copy_data(mut from: &File, mut to: &File, begin: u64, end: u64) -> io::Result<()> {
+    before(Call::Write)?;
     from.seek(SeekFrom::Start(begin))?;
     to.seek(SeekFrom::Start(begin))?;
     // io::copy uses copy_file_range(2) where the kernel and the file system can do that
@@ -455,6 +465,7 @@ impl Notes {
         let (begin, end) = std::mem::take(&mut self.part);
         // in one write, because readers rely on the line end
         if begin < end {
+            before(Call::Write)?;
             self.lines.write_all(Parts::line(begin, end).as_bytes())
         } else {
             Ok(())
@@ -494,10 +505,12 @@ pub(crate) fn write_small(
 }
 
 fn stamp(file: &File, finish: Finish) -> io::Result<()> {
+    before(Call::Change)?;
     file.set_permissions(Permissions::from_mode(finish.mode & 0o7777))?;
     if let Some((seconds, nanos)) = finish.mtime {
         let time = TimeSpec::new(seconds, i64::from(nanos.min(999_999_999)));
         // scratch file systems purge what was not accessed for long
+        before(Call::Change)?;
         futimens(file, &TimeSpec::UTIME_OMIT, &time)?;
     }
     if finish.fsync {

@@ -130,8 +130,18 @@ impl Reserving {
 
 /// How much an ordinary user may still write where a directory is or will be; `None` if unknown.
 pub fn free_bytes(folder: &Path) -> Option<u64> {
+    free(&of_folder(folder)?)
+}
+
+/// How many files an ordinary user may still make there; `None` if that has no limit of its own.
+pub fn free_inodes(folder: &Path) -> Option<u64> {
+    let room = of_folder(folder)?;
+    (room.files() > 0).then(|| room.files_available())
+}
+
+fn of_folder(folder: &Path) -> Option<Statvfs> {
     let existing = folder.ancestors().find(|folder| folder.is_dir())?;
-    free(&statvfs(existing).ok()?)
+    statvfs(existing).ok()
 }
 
 /// `None` if the file system has no size, as tmpfs with `size=0`.

@@ -6,6 +6,7 @@
 )]
 
 use crate::content;
+use crate::simulated::{Call, before};
 use nix::errno::Errno;
 use nix::unistd::{Whence, lseek};
 use std::fs::{File, Metadata, OpenOptions};
@@ -38,6 +39,7 @@ pub fn open(path: &Path) -> io::Result<(File, Metadata)> {
 /// Returns fewer bytes than the buffer has only at the end of the file.
 pub fn read_at(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
+    before(Call::Read)?;
     while filled < buffer.len() {
         match file.read_at(&mut buffer[filled..], offset + filled as u64) {
             Ok(0) => break,
@@ -76,9 +78,23 @@ pub fn is_sparse(meta: &Metadata) -> bool {
     room(meta) < meta.len()
 }
 
-/// The same for an open file; `false` if that is unknown.
-pub fn is_sparse_file(file: &File) -> bool {
-    file.metadata().is_ok_and(|meta| is_sparse(&meta))
+/// Whether an open file has holes; `false` if that is unknown.
+pub fn has_holes(file: &File) -> bool {
+    let is_less = |meta: Metadata| is_sparse(&meta) && data_bytes(file, meta.len()) < meta.len();
+    file.metadata().is_ok_and(is_less)
+}
+
+/// How many bytes are not in holes. Compression does not count: the copy may have to do without it.
+pub fn data_bytes(file: &File, bytes: u64) -> u64 {
+    let mut offset = 0;
+    let mut data = 0;
+    while offset < bytes {
+        offset = hole_until(file, offset).unwrap_or(offset);
+        let end = data_until(file, offset).unwrap_or(bytes).min(bytes);
+        data += end.saturating_sub(offset);
+        offset = end.max(offset + 1);
+    }
+    data
 }
 
 /// The space on the disk, in bytes.
@@ -157,6 +173,12 @@ fn hole(source: &File, offset: u64, most: u64) -> Option<u64> {
     Some(whole.min(MOST_ZEROS)).filter(|whole| *whole > 0)
 }
 
+/// Where the next hole begins; `None` if the file system does not report holes.
+pub(crate) fn data_until(file: &File, offset: u64) -> Option<u64> {
+    let hole = lseek(file, i64::try_from(offset).ok()?, Whence::SeekHole).ok()?;
+    u64::try_from(hole).ok().filter(|hole| *hole > offset)
+}
+
 /// `None` where there is data, or where the file system does not report holes.
 pub(crate) fn hole_until(file: &File, offset: u64) -> Option<u64> {
     let from = i64::try_from(offset).ok()?;
@@ -184,12 +206,22 @@ pub fn meta(meta: &Metadata) -> Meta {
 }
 
 /// Whether a file system that was given the first time may report the second. File systems have
-/// steps of 1 s, 1 ms, 1 us, 100 ns or 1 ns.
+/// steps of 2 s (FAT), 1 s, 10 ms (exFAT), 1 ms, 1 us, 100 ns (NTFS) or 1 ns; some servers of SMB
+/// round up.
 pub fn same_time(given: (i64, u32), reported: (i64, u32)) -> bool {
-    given.0 == reported.0
-        && [1, 100, 1_000, 1_000_000, 1_000_000_000]
-            .iter()
-            .any(|step| given.1 - given.1 % step == reported.1)
+    const SECOND: i128 = 1_000_000_000;
+    const STEPS: [i128; 6] = [100, 1_000, 1_000_000, 10_000_000, SECOND, 2 * SECOND];
+    let nanos = |(seconds, nanos): (i64, u32)| i128::from(seconds) * SECOND + i128::from(nanos);
+    let (given, reported) = (nanos(given), nanos(reported));
+    let rounds = |step: &i128| {
+        let down = given - given.rem_euclid(*step);
+        reported == down || reported == down + step
+    };
+    // whole seconds may be those of an archive, which has a version of the file for each
+    let mut steps = STEPS
+        .iter()
+        .filter(|step| **step < SECOND || given % SECOND != 0);
+    given == reported || steps.any(rounds)
 }
 
 #[cfg(test)]
@@ -244,10 +276,31 @@ mod tests {
             ((100, 123_456_000), true),
             ((100, 123_000_000), true),
             ((100, 0), true),
+            ((100, 120_000_000), true),
             ((100, 100_000_000), false),
-            ((101, 0), false),
+            ((100, 123_456_800), true),
+            ((100, 124_000_000), true),
+            ((101, 0), true),
+            ((102, 0), true),
+            ((99, 0), false),
+            ((103, 0), false),
+            ((101, 123_456_789), false),
         ] {
             assert_eq!(same_time(given, reported), expected, "{reported:?}");
+        }
+        for (given, reported, expected) in [
+            ((101, 5), (100, 0), true),
+            ((101, 5), (103, 0), false),
+            ((101, 0), (101, 0), true),
+            ((101, 0), (100, 0), false),
+            ((101, 0), (102, 0), false),
+            ((-1, 500_000_000), (-1, 0), true),
+        ] {
+            assert_eq!(
+                same_time(given, reported),
+                expected,
+                "{given:?} {reported:?}"
+            );
         }
     }
 }

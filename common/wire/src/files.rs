@@ -77,6 +77,8 @@ pub enum FileRequest {
     Find {
         /// Files, and directories with all below; relative to the directory of [`Give`].
         roots: Vec<Text>,
+        /// Globs of the directories below the roots whose names are of interest.
+        enter: Vec<String>,
     },
     /// Sends files; answered by [`FileEvent::Step`]s. Each file ends with its batch, `commit` or
     /// `abandon`.
@@ -371,6 +373,11 @@ pub struct FolderReport {
     pub unlocked: Option<String>,
     /// Free space for this user, in bytes.
     pub free_bytes: Option<u64>,
+    /// How many files this user may still make.
+    pub free_inodes: Option<u64>,
+    /// Whether the file system shows other permissions than those that it was given.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ignores_modes: bool,
     /// Whether the directory is empty or missing.
     pub empty: bool,
     /// The agent's public key, by which other hosts know it.

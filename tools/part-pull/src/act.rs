@@ -23,10 +23,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use transfer::fates::{Fate, Fates};
 use transfer::folder::writable_by_others;
-use transfer::lock::LockAttempt;
+use transfer::lock::{LockAttempt, PATIENCE};
+use transfer::{LARGE, case, room};
 use wire::files::{FileFault, FileRequest, Give};
 
 const MAX_NAMES: usize = 3;
+/// Space that a file system needs beside the files.
+const ROOM_TO_SPARE: u64 = 1 << 20;
 const AGAIN: &str = "run this again: what is here already is not fetched again";
 
 struct PullTask<'a> {
@@ -64,7 +67,8 @@ pub fn run(
     let mut report = remote::report(hosts, &opened);
     let at_once = hosts.len().min(usize::from(args.jobs));
     let pool = remote::threads(at_once)?;
-    let alone = hosts.len() == 1;
+    // a host that --partial has left of several keeps its place
+    let alone = hosts.len() == 1 && (hosts[0].of <= 1 || !args.connect.host.is_empty());
     let list = |(host, opened)| {
         let folder = folder(args, host, alone);
         PullTask::list(host, opened, &stop, workspace, wanted, &folder)
@@ -74,6 +78,9 @@ pub fn run(
     let of = number(&mut tasks);
     pool.install(|| tasks.par_iter_mut().for_each(|task| task.find_present()));
     tell_missing(&tasks, wanted);
+    if let (true, [task]) = (alone && hosts[0].of > 1, &mut tasks[..]) {
+        task.tell_replaced();
+    }
     report.0.extend(unmatched(&tasks, workspace, wanted));
     if args.copy.dry_run {
         report.0.extend(print_plan(&tasks));
@@ -133,6 +140,8 @@ fn bring_all(
     }
     // the other part-pull may have copied them meanwhile
     tasks.par_iter_mut().for_each(|task| task.find_present());
+    tasks.iter_mut().for_each(PullTask::refuse_alike);
+    refuse_too_much(args, tasks);
     let reporter = CopyReporter::new(
         "part-pull",
         args.connect.format.human(),
@@ -162,7 +171,7 @@ fn claim_all(
     let mut folders: Vec<PathBuf> = tasks
         .iter()
         .filter(lacks)
-        .map(|task| folder(args, task.host, tasks.len() == 1))
+        .map(|task| task.local.path.clone())
         .collect();
     // in the same order for all, so that no two wait for each other
     folders.sort_unstable();
@@ -180,11 +189,12 @@ fn claim_all(
 
 /// Waits until no other part-pull writes to this directory; `None` after a signal.
 fn claim(folder: &Path, run: &str, stop: &AtomicUsize) -> Result<Option<LockAttempt>, Fault> {
+    let begun = Instant::now();
     let mut is_announced = false;
     while stop.load(Ordering::Relaxed) == 0 {
         let attempt = local::claim(folder, run).map_err(|problem| {
             Fault::item(folder.display().to_string(), problem)
-                .fix("give a directory that you can write to with --to")
+                .fix("make room there, or give a directory that you can write to with --to")
         })?;
         if let LockAttempt::NoLocks(error) = &attempt {
             record::tell!(
@@ -204,6 +214,12 @@ fn claim(folder: &Path, run: &str, stop: &AtomicUsize) -> Result<Option<LockAtte
             );
         }
         is_announced = true;
+        if begun.elapsed() > PATIENCE {
+            let minutes = PATIENCE.as_secs() / 60;
+            let why = format!("another part-pull has been at work there for {minutes} minutes");
+            return Err(Fault::item(folder.display().to_string(), why)
+                .fix("run it again when the other one has ended"));
+        }
         std::thread::sleep(Duration::from_millis(100));
     }
     Ok(None)
@@ -214,6 +230,30 @@ fn folder(args: &Args, host: &Host, alone: bool) -> PathBuf {
         args.to.clone()
     } else {
         args.to.join(format!("h{}", host.id))
+    }
+}
+
+/// Refuses the hosts whose files do not fit here, the largest first: a host may announce any size.
+fn refuse_too_much(args: &Args, tasks: &mut [PullTask<'_>]) {
+    let Some(free) = room::free_bytes(&args.to) else {
+        return;
+    };
+    let mut free = free.saturating_sub(ROOM_TO_SPARE);
+    let mut order: Vec<(u64, &mut PullTask<'_>)> = tasks
+        .iter_mut()
+        .filter(|task| task.link.is_ok())
+        .map(|task| (task.needed_bytes(), task))
+        .collect();
+    order.sort_by_key(|(needed, task)| (*needed, task.host.id));
+    for (needed, task) in order {
+        if needed <= free {
+            free -= needed;
+            continue;
+        }
+        let (needed, free) = (term::bytes(needed), term::bytes(free));
+        let why = format!("no space left here: {needed} are to be copied, {free} are free");
+        task.link = Err(HostFault::reported(why)
+            .fix("make room here, or give a directory on a larger disk with --to"));
     }
 }
 
@@ -374,6 +414,55 @@ impl<'a> PullTask<'a> {
                 let why = "a directory has its name here".to_owned();
                 self.fates.set(item, Fate::Refused(why));
             }
+        }
+    }
+
+    /// The room that its files need, except those with holes.
+    fn needed_bytes(&mut self) -> u64 {
+        let all: Vec<&PulledFile> = self.items.iter().collect();
+        let lacking = self.fates.with(&Fate::Lacks, &all);
+        let of = |item: &PulledFile| {
+            let kept = (item.bytes() >= LARGE)
+                .then(|| self.local.kept(item))
+                .flatten();
+            let kept = kept.filter(|kept| !kept.is_from_replaced_file);
+            item.bytes() - kept.map_or(0, |kept| kept.parts.bytes())
+        };
+        let full = lacking.into_iter().filter(|item| !item.there.sparse);
+        full.map(of).fold(0, u64::saturating_add)
+    }
+
+    /// Refuses all files if two of them would be one here.
+    fn refuse_alike(&mut self) {
+        let files: Vec<&Path> = self.items.iter().map(|item| &*item.dst).collect();
+        if let Some((one, other)) = case::alike(&files)
+            && self.local.folds_case()
+        {
+            let why = format!(
+                "{} and {} would be one file: the file system of --to does not tell upper from \
+                 lower case",
+                one.display(),
+                other.display()
+            );
+            self.link = Err(HostFault::reported(why).fix(
+                "give a directory on another file system, or write patterns that leave one out",
+            ));
+        }
+    }
+
+    /// Tells which files make way for those of this host, which may be those of another one.
+    fn tell_replaced(&mut self) {
+        let all: Vec<&PulledFile> = self.items.iter().collect();
+        let lacking = self.fates.with(&Fate::Lacks, &all).into_iter();
+        let replaced: Vec<&PulledFile> =
+            lacking.filter(|item| self.local.has_other(item)).collect();
+        if let Some(first) = replaced.first() {
+            record::tell!(
+                "part-pull: {} will be replaced, {} first; the files of a single host go to --to \
+                 itself, so they may be those of another host\n  fix: give each host its own --to",
+                term::count(replaced.len() as u64, "file"),
+                term::plain(&first.dst.to_string_lossy())
+            );
         }
     }
 

@@ -3,7 +3,7 @@
 mod act;
 mod args;
 mod listing;
-mod local;
+pub mod local;
 pub mod plan;
 mod pull;
 

@@ -45,6 +45,7 @@ pub fn list(link: &mut HostLink, wanted: &SelectedFiles) -> Result<HostListing, 
             .iter()
             .map(|root| root.as_str().into())
             .collect(),
+        enter: wanted.enter.clone(),
     });
     let (mut listing, mut listed) = (HostListing::default(), 0);
     loop {

@@ -42,7 +42,7 @@ pub fn umask() -> u32 {
 
 /// The directory on this machine for the files of a host.
 pub struct Local {
-    path: PathBuf,
+    pub path: PathBuf,
     /// Once it was opened.
     tree: Option<Tree>,
 }
@@ -159,6 +159,19 @@ impl Local {
         let found = self.find(item).ok();
         let here = found.and_then(|(folder, name)| folder.stat(name).ok());
         !item.there.is_folder() && here.is_some_and(|here| here.is_dir())
+    }
+
+    /// Whether another file has its name.
+    pub fn has_other(&mut self, item: &PulledFile) -> bool {
+        let found = self.find(item).ok();
+        let here = found.and_then(|(folder, name)| folder.stat(name).ok());
+        here.is_some_and(|here| here.is_file()) && !self.has(item)
+    }
+
+    /// Whether the lock that was taken there has another name, too, which differs in case.
+    pub fn folds_case(&self) -> bool {
+        let folder = Folder::open(&self.path);
+        folder.is_ok_and(|folder| folder.stat(LOCK.to_uppercase()).is_ok())
     }
 
     /// The kept parts of a file: of the partial file, or else of the one with the final name.

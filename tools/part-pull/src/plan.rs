@@ -11,6 +11,8 @@ use wire::files::Meta;
 pub struct SelectedFiles {
     /// What to list, relative to the workspace.
     pub roots: Vec<String>,
+    /// Globs of the directories below the roots in which something may match.
+    pub enter: Vec<String>,
     pub patterns: Vec<String>,
     /// By pattern.
     dots: Vec<DotFiles>,
@@ -102,8 +104,10 @@ pub fn wanted(patterns: &[String]) -> Result<SelectedFiles, Report> {
     report.check()?;
     roots.sort();
     roots.dedup();
+    let enter = files.iter().chain(&above);
     Ok(SelectedFiles {
         roots,
+        enter: enter.map(|(_, glob)| glob.glob().to_owned()).collect(),
         patterns: patterns.to_vec(),
         dots,
         files: Globs::of(files)?,

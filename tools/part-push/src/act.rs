@@ -20,15 +20,16 @@ use record::{Host, Pushed, Record};
 use remote::HostFault;
 use remote::{self, Remote, Session};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
 use transfer::fates::{Fate, Fates};
-use transfer::source;
+use transfer::{case, source};
 
 /// Space that a file system needs beside the files.
 const ROOM_TO_SPARE: u64 = 1 << 20;
+/// For directories and for the push itself.
+const INODES_TO_SPARE: u64 = 16;
 
 /// Copies to these hosts the files that they lack. `deliveries` has those to all hosts; if only
 /// some are chosen, the set of records has holes.
@@ -230,18 +231,18 @@ fn carry_out(
     targets
         .par_iter()
         .for_each(|target| target.inspect(context));
-    let full = no_room(targets);
+    let unfit = [no_room(targets), names_alike(context, targets)].concat();
     if dry {
         let unwritten = print_plan(targets);
-        return Report([broken(targets), full, Vec::from_iter(unwritten)].concat());
+        return Report([broken(targets), unfit, Vec::from_iter(unwritten)].concat());
     }
     let reporter = new_reporter(context, stream, targets, deliveries.len());
-    if full.is_empty() {
+    if unfit.is_empty() {
         send(context, targets, &reporter);
     } else {
         send_nothing(targets, &reporter);
     }
-    Report([full, reporter.copy.end(), broken(targets)].concat())
+    Report([unfit, reporter.copy.end(), broken(targets)].concat())
 }
 
 fn new_reporter(
@@ -274,7 +275,7 @@ fn new_reporter(
             show,
             (stream, Pushed::TYPE, &changed),
         ),
-        failed_files: Mutex::default(),
+        failed: Mutex::default(),
     }
 }
 
@@ -289,15 +290,52 @@ fn send(context: &PushContext<'_>, targets: &[Target<'_>], reporter: &Reporter) 
     targets
         .par_iter()
         .for_each(|target| target.push(context, reporter));
+    loop {
+        let heirs = take_over(targets, reporter);
+        if heirs.is_empty() {
+            break;
+        }
+        heirs
+            .par_iter()
+            .for_each(|target| target.push(context, reporter));
+    }
     targets
         .par_iter()
         .for_each(|target| target.check_shared(context, reporter));
 }
 
-/// Gives up all hosts because one has no space: sending nothing is better than filling a disk in
-/// the middle of a push.
+/// A host that was given up leaves the files that it was to put on shared storage to the next host
+/// there. Returns the hosts that have such files now.
+fn take_over<'t, 'a>(targets: &'t [Target<'a>], reporter: &Reporter) -> Vec<&'t Target<'a>> {
+    let is_connected = |target: &Target<'_>| target.lock().connection.is_some();
+    let lost = targets.iter().filter(|target| !is_connected(target));
+    let lost: BTreeSet<u32> = lost.map(|target| target.host.id).collect();
+    let mut heirs: HashMap<(u32, u32), u32> = HashMap::new();
+    let mut changed = Vec::new();
+    for target in targets.iter().filter(|target| is_connected(target)) {
+        let mut is_heir = false;
+        for (delivery, by) in target.fates.shared(&target.deliveries) {
+            if lost.contains(&by) && reporter.has_failed(by, delivery.file) {
+                let host = target.host.id;
+                let heir = *heirs.entry((by, delivery.file)).or_insert(host);
+                is_heir |= heir == host;
+                let fate = if heir == host {
+                    Fate::Lacks
+                } else {
+                    Fate::Shared(heir)
+                };
+                target.fates.set(delivery, fate);
+            }
+        }
+        changed.extend(is_heir.then_some(target));
+    }
+    changed
+}
+
+/// Gives up all hosts because one cannot take its files: sending nothing is better than filling a
+/// disk in the middle of a push.
 fn send_nothing(targets: &[Target<'_>], reporter: &Reporter) {
-    let nothing_sent = HostFault::reported("nothing was sent: a host has no space left");
+    let nothing_sent = HostFault::reported("nothing was sent: a host cannot take its files");
     for target in targets {
         let mut state = target.lock();
         state.reported |= state.broken.is_none();
@@ -339,7 +377,7 @@ fn share(targets: &[Target<'_>]) {
                 .entry((*leader, delivery.dst.as_os_str().as_bytes()))
                 .or_insert((delivery.file, delivery.host));
             if host != delivery.host && file == delivery.file {
-                target.fates.set(*delivery, Fate::Shared);
+                target.fates.set(*delivery, Fate::Shared(host));
             } else if host != delivery.host {
                 let why = format!("host {host} shares the directory and gets another file there");
                 target.fates.set(*delivery, Fate::Refused(why));
@@ -371,18 +409,27 @@ fn hosts_of_chains(targets: &[Target<'_>]) -> Vec<String> {
 /// examined, because each of many hosts may get 10,000 of them.
 fn room(delivery: &Delivery) -> u64 {
     match &delivery.source {
-        DeliverySource::File(path) if !plan::is_small(delivery) => match fs::metadata(path) {
-            Ok(meta) if source::is_sparse(&meta) => source::room(&meta).min(delivery.bytes),
+        DeliverySource::File(path) if !plan::is_small(delivery) => match source::open(path) {
+            Ok((file, meta)) if source::is_sparse(&meta) => {
+                source::data_bytes(&file, delivery.bytes)
+            }
             _ => delivery.bytes,
         },
         _ => delivery.bytes,
     }
 }
 
+/// What is to be put into the directory of a host, or of several that share one.
+#[derive(Clone, Copy, Default)]
+struct Needs {
+    bytes: u64,
+    files: u64,
+}
+
 /// The faults of hosts without enough space for their files and for those of hosts that share their
 /// directory.
 fn no_room(targets: &[Target<'_>]) -> Vec<Fault> {
-    let mut needed: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut needs: BTreeMap<u32, Needs> = BTreeMap::new();
     let leader = |target: &Target<'_>| target.lock().leader.unwrap_or(target.host.id);
     for target in targets {
         let lacking = target.lacking();
@@ -394,27 +441,62 @@ fn no_room(targets: &[Target<'_>]) -> Vec<Fault> {
             .iter()
             .map(|delivery| room(delivery).saturating_sub(connection.partial_bytes(delivery)))
             .sum();
+        let is_new = |delivery: &&&Delivery| !connection.is_occupied(delivery);
+        let files = lacking.iter().filter(is_new).count() as u64;
         drop(state);
-        *needed.entry(leader(target)).or_default() += bytes;
+        let needs = needs.entry(leader(target)).or_default();
+        needs.bytes += bytes;
+        needs.files += files;
     }
     let fault = |target: &Target<'_>| {
-        let needed = needed
-            .get(&target.host.id)
-            .copied()
-            .filter(|needed| *needed > 0)?;
-        let free = target.lock().connection.as_ref()?.ready.free_bytes?;
-        (needed + ROOM_TO_SPARE > free).then(|| {
-            let problem = format!(
-                "no space left: {} are to be sent, {} are \
-                free",
-                term::bytes(needed),
-                term::bytes(free)
-            );
-            Fault::item(target.host.location(), problem).fix(
-                "make room there, or choose a workspace on a larger disk; nothing was sent \
-                    to any host",
+        let Needs { bytes, files } = needs.get(&target.host.id).copied()?;
+        let state = target.lock();
+        let ready = &state.connection.as_ref()?.ready;
+        let is_more = |needed: u64, spare: u64, free: Option<u64>| {
+            free.filter(|free| needed > 0 && needed + spare > *free)
+        };
+        let (problem, fix) = if let Some(free) = is_more(bytes, ROOM_TO_SPARE, ready.free_bytes) {
+            let (needed, free) = (term::bytes(bytes), term::bytes(free));
+            (
+                format!("no space left: {needed} are to be sent, {free} are free"),
+                "make room there, or choose a workspace on a larger disk",
             )
-        })
+        } else {
+            let free = is_more(files, INODES_TO_SPARE, ready.free_inodes)?;
+            let files = term::count(files, "new file");
+            (
+                format!("not enough inodes: {files} to send, {free} inodes free (df -i)"),
+                "remove small files there, or choose a workspace on another file system",
+            )
+        };
+        let fix = format!("{fix}; nothing was sent to any host");
+        Some(Fault::item(target.host.location(), problem).fix(fix))
+    };
+    targets.iter().filter_map(fault).collect()
+}
+
+/// The faults of hosts that would take two of their files for one.
+fn names_alike(context: &PushContext<'_>, targets: &[Target<'_>]) -> Vec<Fault> {
+    let all = targets.iter().flat_map(|target| &target.deliveries);
+    let names: BTreeMap<u32, &Path> = all.map(|one| (one.file, &*one.dst)).collect();
+    if case::alike(&Vec::from_iter(names.into_values())).is_none() {
+        return Vec::new();
+    }
+    let fault = |target: &Target<'_>| {
+        let files = target.deliveries.iter().map(|delivery| &*delivery.dst);
+        let (one, other) = case::alike(&files.collect::<Vec<_>>())?;
+        let host = target.host.id;
+        let folds_case = target
+            .on_connection(|connection| connection.folds_case(context.base, &context.run, host))?;
+        let problem = format!(
+            "{} and {} have the same name there: its file system does not tell upper from lower \
+             case",
+            one.display(),
+            other.display()
+        );
+        let fix = "rename one of them, or choose a workspace on another file system; nothing was \
+                   sent to any host";
+        folds_case.then(|| Fault::item(target.host.location(), problem).fix(fix))
     };
     targets.iter().filter_map(fault).collect()
 }

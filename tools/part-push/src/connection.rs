@@ -2,6 +2,7 @@
 //! earlier push, and the parts that need not be sent.
 
 use crate::plan::{Delivery, DeliverySource, is_plain_ip_config, is_present, is_sure, partial_key};
+use record::RESERVED;
 use remote::Body;
 use remote::HostFault;
 use remote::Session;
@@ -107,7 +108,9 @@ impl PushConnection {
         let mut same: Vec<bool> = deliveries
             .iter()
             .zip(&existing)
-            .map(|(file, existing)| existing.is_some_and(|existing| is_present(file, &existing)))
+            .map(|(file, existing)| {
+                existing.is_some_and(|existing| self.is_present(file, existing))
+            })
             .collect();
         let unsure = |index: &usize| {
             let delivery = deliveries[*index];
@@ -142,6 +145,33 @@ impl PushConnection {
             same[index] = ours.is_some() && existing.and_then(|existing| existing.sum) == ours;
         }
         Ok(same)
+    }
+
+    fn is_present(&self, delivery: &Delivery, existing: Meta) -> bool {
+        // permissions that its file system has made up show nothing
+        let mode = if self.ready.ignores_modes {
+            existing.mode & !0o7777 | delivery.mode
+        } else {
+            existing.mode
+        };
+        is_present(delivery, &Meta { mode, ..existing })
+    }
+
+    /// Whether a file has the name of a directory that this push has made, in upper case.
+    pub fn folds_case(&mut self, base: &Path, run: &str, host: u32) -> Result<bool, HostFault> {
+        let own = base.join(format!("{RESERVED}{run}.{host}").to_uppercase());
+        let names = [own.as_os_str().as_bytes(), b"\0"].concat();
+        let inspect = FileRequest::Inspect { sums: false };
+        self.link.send_with(inspect, Body::Bytes(names));
+        match self.link.next_event()?.0 {
+            FileEvent::Inspected { entries, .. } => Ok(entries.iter().any(Option::is_some)),
+            other => Err(HostFault::unexpected(&other)),
+        }
+    }
+
+    /// Whether its destination has a file already.
+    pub fn is_occupied(&self, delivery: &Delivery) -> bool {
+        self.occupied.contains(&delivery.id)
     }
 
     /// Whether all pieces of a large file are the same. Equal pieces are not compared again.

@@ -417,7 +417,7 @@ impl<'a> Outlet<&'a Delivery> for Relay<'_, '_, 'a> {
                 keep: Vec::new(),
                 from_replaced_file: false,
                 chained: Some(upstream),
-                sparse: source::is_sparse_file(source),
+                sparse: source::has_holes(source),
             })));
             member.joins = link.sync();
             upstream = Upstream::Host(member.listens.1.clone());

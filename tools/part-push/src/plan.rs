@@ -1,6 +1,7 @@
 //! Plans which host gets which file, in which order, and which files are already there.
 
 use record::error::{Fault, Report};
+use record::jsonl::MAX_SET;
 use record::{FileCopy, Host, RESERVED, is_reserved};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::ffi::OsStrExt;
@@ -76,7 +77,13 @@ pub fn deliveries(
             .filter(|(only, _)| goes_to(only, host))
             .count()
     };
-    let mut deliveries = Vec::with_capacity(hosts.iter().map(count).sum());
+    let all: usize = hosts.iter().map(count).sum();
+    if all > MAX_SET as usize {
+        let problem = format!("{all} files for all hosts together, more than {MAX_SET}");
+        let fix = "leave some out with part-map --exclude, or pack them into one file";
+        return Err(Fault::data("files", problem).fix(fix).report());
+    }
+    let mut deliveries = Vec::with_capacity(all);
     for host in hosts {
         for (_, delivery) in checked.iter().filter(|(only, _)| goes_to(only, host)) {
             deliveries.push(Delivery {
@@ -319,7 +326,9 @@ mod tests {
             ((100, 7), 5, 0o100_644, true),
             ((100, 0), 5, 0o100_644, true),
             ((100, 8), 5, 0o100_644, false),
-            ((100, 100), 5, 0o100_644, false),
+            // a file system with steps of 100 ns, rounded up
+            ((100, 100), 5, 0o100_644, true),
+            ((100, 200), 5, 0o100_644, false),
             ((101, 7), 5, 0o100_644, false),
             ((100, 7), 6, 0o100_644, false),
             ((100, 7), 5, 0o100_755, false),
@@ -443,6 +452,29 @@ mod tests {
             twice(&[&a, &b, &c]),
             BTreeMap::from([(2, "file record 0 goes to the same place".to_owned())])
         );
+    }
+
+    #[test]
+    fn more_deliveries_than_a_stream_may_number_are_refused_before_anything_is_sent() {
+        let host = |id| Host {
+            id,
+            ..Host::default()
+        };
+        let hosts: Vec<Host> = (0..2001).map(host).collect();
+        let file = |dst: String| FileCopy {
+            dst: Some(dst),
+            content: Some("hello".into()),
+            bytes: 5,
+            ..FileCopy::default()
+        };
+        let files: Vec<FileCopy> = (0..2000).map(|id| file(format!("/w/{id}"))).collect();
+        let refused = deliveries(&hosts, &files, None).unwrap_err();
+        let fault = refused.0[0].to_string();
+        assert!(
+            fault.contains("4002000 files for all hosts together"),
+            "{fault}"
+        );
+        assert_eq!(deliveries(&hosts[..2], &files, None).unwrap().len(), 4000);
     }
 
     #[test]

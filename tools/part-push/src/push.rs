@@ -212,7 +212,7 @@ impl<'d> Outlet<&'d Delivery> for Sending<'_, 'd> {
             keep: kept.parts.list().to_vec(),
             from_replaced_file: kept.from_replaced_file,
             chained: None,
-            sparse: source::is_sparse_file(source),
+            sparse: source::has_holes(source),
         });
         self.step(open, &[])?;
         let counted = self.connection.counted(file);

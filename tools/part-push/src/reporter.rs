@@ -22,19 +22,19 @@ pub struct Outcome {
 pub struct Reporter {
     /// The part of reporting that part-pull has too.
     pub copy: copy::CopyReporter,
-    /// The ids of files that some host did not get.
-    pub failed_files: Mutex<BTreeSet<u32>>,
+    /// The hosts and files of failed deliveries.
+    pub failed: Mutex<BTreeSet<(u32, u32)>>,
 }
 
 impl Reporter {
-    /// Whether some host did not get the file.
-    pub fn has_failed(&self, delivery: &Delivery) -> bool {
-        self.failed_files.lock().contains(&delivery.file)
+    /// Whether a host did not get a file.
+    pub fn has_failed(&self, host: u32, file: u32) -> bool {
+        self.failed.lock().contains(&(host, file))
     }
 
     pub fn record(&self, delivery: &Delivery, skipped: bool, outcome: &Outcome) {
         if outcome.error.is_some() {
-            self.failed_files.lock().insert(delivery.file);
+            self.failed.lock().insert((delivery.host, delivery.file));
         }
         self.copy.record(&Pushed {
             id: delivery.id,

@@ -166,7 +166,7 @@ impl<'a> Target<'a> {
             let error = match self.fates.of(*delivery) {
                 Fate::Present => None,
                 Fate::Refused(why) => Some(why),
-                Fate::Lacks | Fate::Shared | Fate::Reported => continue,
+                Fate::Lacks | Fate::Shared(_) | Fate::Reported => continue,
             };
             self.fates.report(*delivery);
             reporter.report(self.host, delivery, error.is_none(), unsent(error));
@@ -180,7 +180,7 @@ impl<'a> Target<'a> {
         let lacking = self.fates.with(&Fate::Lacks, &self.deliveries);
         self.give_up(&lacking, reporter);
         // the message covers files that others put on shared storage, so it waits for them
-        if self.fates.count(&Fate::Shared) == 0 {
+        if self.fates.shared(&self.deliveries).is_empty() {
             self.show_end(waits, reporter);
         }
     }
@@ -262,7 +262,7 @@ impl<'a> Target<'a> {
 
     /// Checks that this host sees the files which another has put on shared storage.
     pub fn check_shared(&self, context: &PushContext<'_>, reporter: &Reporter) {
-        let mut files = self.fates.with(&Fate::Shared, &self.deliveries);
+        let mut files = self.fates.shared(&self.deliveries);
         if files.is_empty() {
             return;
         }
@@ -271,14 +271,15 @@ impl<'a> Target<'a> {
         let mut pause = FIRST_PAUSE;
         let mut has_failed = false;
         while !files.is_empty() {
-            let present = self.on_connection(|connection| connection.find_present(&files, verify));
+            let asked: Vec<&Delivery> = files.iter().map(|(delivery, _)| *delivery).collect();
+            let present = self.on_connection(|connection| connection.find_present(&asked, verify));
             let is_over = present.is_none() || Instant::now() >= until || context.is_stopped();
             let present = present.unwrap_or_else(|| vec![false; files.len()]);
             let mut later = Vec::new();
-            for (delivery, present) in files.into_iter().zip(present) {
-                // a file that another host did not get is not on the shared storage either
-                if !present && !is_over && !reporter.has_failed(delivery) {
-                    later.push(delivery);
+            for ((delivery, other), present) in files.into_iter().zip(present) {
+                // a file that the other host did not get is not on the shared storage either
+                if !present && !is_over && !reporter.has_failed(other, delivery.file) {
+                    later.push((delivery, other));
                     continue;
                 }
                 self.fates.report(delivery);

@@ -11,26 +11,31 @@ use rayon::prelude::*;
 use record::error::Report;
 use remote::HostFault;
 use std::time::{Duration, Instant};
+use transfer::lock::PATIENCE;
 
 /// Their threads only wait.
 const ASKED_AT_ONCE: usize = 256;
-/// How long to wait for one other push.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long to wait for one host, even if many pushes take turns there or pretend to.
-const LONGEST: Duration = Duration::from_secs(120);
-/// Before a host is asked again.
+/// Before a host is asked again; each pause is longer than the one before it.
 const PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 pub fn threads(hosts: usize) -> Result<rayon::ThreadPool, Report> {
     remote::threads(hosts.min(ASKED_AT_ONCE))
 }
 
-/// Waits until this push holds all hosts. Gives up a host on which another push does not end.
+/// Waits until this push holds all hosts. Gives up hosts on which another push does not end.
 pub fn wait(context: &PushContext<'_>, targets: &[Target<'_>]) -> Result<(), Report> {
     let pool = threads(targets.len())?;
     let mut in_order: Vec<&Target<'_>> = targets.iter().collect();
     in_order.sort_by_key(|target| (target.host.ip.0, target.host.id));
     let mut busy = targets.iter().find(|target| holder(target).is_some());
+    if let Some(target) = busy {
+        record::tell!(
+            "part-push: {}: another push is at work in {}; waiting for its end",
+            target.host.location(),
+            context.base.display()
+        );
+    }
     while let Some(target) = busy
         && !context.is_stopped()
     {
@@ -62,17 +67,15 @@ fn holder(target: &Target<'_>) -> Option<String> {
 /// Waits until one host is free; returns the name of another push that does not end there.
 fn wait_at(context: &PushContext<'_>, target: &Target<'_>) -> Option<String> {
     let begun = Instant::now();
-    let (mut before, mut since) = (None, begun);
+    let mut pause = PAUSE;
     while let Some(other) = holder(target)
         && !context.is_stopped()
     {
-        if before.as_ref() != Some(&other) {
-            (before, since) = (Some(other), Instant::now());
+        if begun.elapsed() > PATIENCE {
+            return Some(other);
         }
-        if since.elapsed() > PATIENCE || begun.elapsed() > LONGEST {
-            return before;
-        }
-        context.pause(PAUSE);
+        context.pause(pause);
+        pause = (pause * 5 / 4).min(LONGEST_PAUSE);
         target.on_connection(PushConnection::enter);
     }
     None
@@ -80,6 +83,8 @@ fn wait_at(context: &PushContext<'_>, target: &Target<'_>) -> Option<String> {
 
 fn give_up(context: &PushContext<'_>, target: &Target<'_>) {
     let base = context.base.display();
-    let fault = HostFault::reported(format!("another push is at work in {base}"));
+    let minutes = PATIENCE.as_secs() / 60;
+    let why = format!("another push has been at work in {base} for {minutes} minutes");
+    let fault = HostFault::reported(why);
     target.on_connection(|_| Err::<(), _>(fault.fix("run it again when that push has ended")));
 }
