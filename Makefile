@@ -165,12 +165,14 @@ verdicts: need
 	cargo build --workspace --locked
 	cargo nextest run --locked --no-capture -p dgl-tools-tests --test verdicts
 
-# Schedules of faults by simulation, the first SEEDS of HOSTS hosts: half a minute. tests/simulate/README.md says what a seed is.
+# Schedules of faults by simulation, the first SEEDS of HOSTS hosts, for jobs and for copies: a minute. tests/simulate/README.md says
+# what a seed is.
 SEEDS ?= 1000
 HOSTS ?= 8
 simulate: need
 	cargo build --workspace --locked
 	'$(CARGO_TARGET_DIR)/debug/simulate' --seeds $(SEEDS) --hosts $(HOSTS)
+	'$(CARGO_TARGET_DIR)/debug/simulate' --copies --seeds $(SEEDS) --hosts 4
 
 # Lets system calls of the tools and of host-agent fail, one after another: 20 minutes. FAULTS="--only push:EIO" chooses.
 faults: need-test

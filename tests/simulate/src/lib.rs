@@ -5,7 +5,7 @@
 //! and the encoding of messages below them; the supervision of a host's processes, its outbox, and
 //! how processes are ended. README.md says what is simulated, and what is not.
 //!
-//! [`schedule`] draws a job and its faults, [`world`] has the queue of what happens, [`connection`]
+//! [`copies`] has the schedules of pushes and pulls. For jobs, [`schedule`] draws a job and its faults, [`world`] has the queue of what happens, [`connection`]
 //! and [`host`] are what the real code sees of networks and hosts, [`run`] runs a schedule, and
 //! [`check`] has the invariants.
 
@@ -16,6 +16,7 @@
 
 pub mod check;
 pub mod connection;
+pub mod copies;
 pub mod host;
 pub mod random;
 pub mod run;

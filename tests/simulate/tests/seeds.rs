@@ -1,7 +1,29 @@
 //! A few schedules of faults in every run of the tests, and those that have found something.
 
+use simulate::copies;
 use simulate::run::run;
 use simulate::schedule::{LATER_SEEDS, Schedule};
+
+fn copies_keep_all_invariants(seed: u64, hosts: usize) {
+    let run = copies::run(seed, hosts, false);
+    assert_eq!(
+        run.violations, [""; 0],
+        "seed {seed} of copies to {hosts} hosts"
+    );
+}
+
+#[test]
+fn some_schedules_of_copies_keep_all_invariants() {
+    (0..100).for_each(|seed| copies_keep_all_invariants(seed, 4));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_copies() {
+    for seed in 0..10 {
+        let trace = || copies::run(seed, 4, true).trace;
+        assert_eq!(trace(), trace(), "seed {seed}");
+    }
+}
 
 fn keeps_all_invariants(seed: u64, hosts: usize) {
     let run = run(Schedule::new(seed, hosts), false);

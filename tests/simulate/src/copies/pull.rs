@@ -1,0 +1,161 @@
+//! A pull: what part-pull asks of a host, in its order.
+
+use super::agent::{Agent, Lost};
+use super::world::{Process, World};
+use part_pull::local::{self, Expected, Local, PullDestination};
+use part_pull::plan::PulledFile;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use transfer::lock::LockAttempt;
+use transfer::receiver::Receiver;
+use transfer::{SMALL, sums};
+use wire::files::{FileEvent, FileRequest, FileStep, FileToSend, FilesToSend, Give};
+
+const ATTEMPTS: usize = 30;
+
+/// Brings the logs of a host; returns whether each is reported as copied.
+pub fn pull(world: &Arc<World>, actor: usize, host: usize, run: &str) -> bool {
+    let tool = Process::new(world, actor, 0);
+    let brought = bring(world, &tool, actor, host, run);
+    world.note(|| format!("actor {actor}: pull {run} of host {host}: {brought:?}"));
+    brought.is_ok_and(|is_whole| is_whole)
+}
+
+fn bring(
+    world: &Arc<World>,
+    tool: &Rc<Process>,
+    actor: usize,
+    host: usize,
+    run: &str,
+) -> Result<bool, Lost> {
+    let workspace = world.disks[world.hosts[host]].workspace();
+    let give = FileRequest::Give(Give {
+        base: workspace.as_path().into(),
+    });
+    let (mut agent, ready) = Agent::begin(world, actor, host, &give);
+    ready?;
+    let folder = world.pulled(host);
+    let find = FileRequest::Find {
+        roots: vec!["./logs".into()],
+        enter: vec!["**".to_owned()],
+    };
+    let mut items = Vec::new();
+    for (event, _) in agent.ask(find, &[])? {
+        let FileEvent::Found { entries, .. } = event else {
+            return Err(Lost);
+        };
+        for entry in entries.into_iter().filter(|entry| entry.meta.is_file()) {
+            items.push(PulledFile {
+                id: items.len() as u32,
+                dst: folder.join(entry.path.path().strip_prefix(".").unwrap()),
+                src: entry.path.path().to_owned(),
+                there: entry.meta,
+                unreadable: None,
+            });
+        }
+    }
+    let lock = (0..ATTEMPTS).find_map(|_| {
+        world.turns.pass(actor, 100);
+        let attempt = tool.run(|| local::claim(&folder, run)).ok()?;
+        (!matches!(attempt, LockAttempt::Busy(_))).then_some(attempt)
+    });
+    if lock.is_none() || tool.is_killed.get() {
+        tool.run(|| drop(lock));
+        return Err(Lost);
+    }
+    let mut local = Local::new(folder.clone());
+    let mut copied = Vec::new();
+    let fetched = fetch(tool, &mut agent, &mut local, (&items, &mut copied));
+    if !tool.is_killed.get() {
+        for item in copied {
+            let source = workspace.join(&item.src);
+            if !world.check(&item.dst, &source) {
+                world.violation(format!("{} is reported, and not here", item.dst.display()));
+            }
+        }
+    }
+    tool.run(|| drop(lock));
+    fetched
+}
+
+fn fetch<'a>(
+    tool: &Rc<Process>,
+    agent: &mut Agent,
+    local: &mut Local,
+    (items, copied): (&'a [PulledFile], &mut Vec<&'a PulledFile>),
+) -> Result<bool, Lost> {
+    let (here, lacking): (Vec<&PulledFile>, Vec<_>) =
+        items.iter().partition(|item| local.has(item));
+    copied.extend(here);
+    let tree = tool.run(|| {
+        local.release_left(&lacking);
+        local.make()
+    });
+    let receiver = Receiver::new(tree.map_err(|_| Lost)?, PullDestination::default());
+    let mut pull = Pull { tool, receiver };
+    let mut is_whole = true;
+    for item in &lacking {
+        let landed = pull.one(agent, local, item);
+        let is_here = *landed.as_ref().unwrap_or(&false);
+        copied.extend(is_here.then_some(*item));
+        is_whole &= is_here;
+        if tool.is_killed.get() || landed.is_err() {
+            tool.run(|| drop(pull));
+            return Err(Lost);
+        }
+    }
+    tool.run(|| {
+        drop(pull);
+        local.remove_left(&lacking);
+    });
+    Ok(is_whole)
+}
+
+struct Pull<'p, 'a> {
+    tool: &'p Rc<Process>,
+    receiver: Receiver<PullDestination<'a>>,
+}
+
+impl<'a> Pull<'_, 'a> {
+    fn one(
+        &mut self,
+        agent: &mut Agent,
+        local: &mut Local,
+        item: &'a PulledFile,
+    ) -> Result<bool, Lost> {
+        let bytes = item.there.bytes;
+        let kept = self.tool.run(|| local.kept(item)).filter(|_| bytes > SMALL);
+        let sums = kept
+            .as_ref()
+            .map(|kept| sums::of(&AtomicBool::new(false), &kept.file, &kept.parts, bytes));
+        let sums = sums.transpose().ok().flatten();
+        let kept = kept.filter(|_| sums.is_some());
+        let wanted = FilesToSend {
+            files: vec![FileToSend {
+                id: item.id,
+                path: item.src.as_path().into(),
+                meta: item.there,
+            }],
+            kept: kept
+                .as_ref()
+                .map(|kept| kept.parts.list().to_vec())
+                .unwrap_or_default(),
+        };
+        let body: Vec<u8> = sums.iter().flatten().flat_map(|sum| sum.0).collect();
+        let expected = Expected::new(item, kept);
+        self.receiver.destination.0.insert(item.id, expected);
+        let mut result = None;
+        for (event, body) in agent.ask(FileRequest::Send(wanted), &body)? {
+            let FileEvent::Step(step) = event else {
+                return Err(Lost);
+            };
+            let is_theirs = matches!(step, FileStep::Abandon { .. });
+            for (_, landed) in self.tool.run(|| self.receiver.step(step, body)) {
+                result.get_or_insert(landed.is_ok() && !is_theirs);
+            }
+        }
+        self.receiver.destination.0.remove(&item.id);
+        Ok(result.unwrap_or(false))
+    }
+}

@@ -1,0 +1,367 @@
+//! The directories and files of a schedule, what they were at each moment, and the faults.
+
+use super::turns::Turns;
+use crate::random::Random;
+use nix::errno::Errno;
+use parking_lot::Mutex;
+use part_pull::local;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
+use transfer::simulated::{self, Call};
+use transfer::{GRAIN, SMALL};
+
+/// A directory tree with a file system of its own.
+pub struct Disk {
+    pub path: PathBuf,
+    pub has_locks: bool,
+    pub ignores_modes: bool,
+    is_full: AtomicBool,
+}
+
+impl Disk {
+    /// The directory of the job on the hosts.
+    pub fn workspace(&self) -> PathBuf {
+        self.path.join("w")
+    }
+}
+
+/// The mode of all files on a file system that has none.
+pub const SHOWN: u32 = 0o755;
+
+/// What a file was at one moment.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Moment {
+    content: Arc<[u8]>,
+    mode: u32,
+}
+
+impl fmt::Debug for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sum = twox_hash::XxHash3_128::oneshot(&self.content) as u32;
+        write!(
+            f,
+            "{} bytes, {sum:08x}, mode {:o}",
+            self.content.len(),
+            self.mode
+        )
+    }
+}
+
+impl Moment {
+    pub fn of(path: &Path) -> Option<Moment> {
+        let meta = fs::symlink_metadata(path)
+            .ok()
+            .filter(fs::Metadata::is_file)?;
+        Some(Moment::new(fs::read(path).ok()?.into(), meta.mode()))
+    }
+
+    pub fn new(content: Arc<[u8]>, mode: u32) -> Moment {
+        let mode = mode & 0o7777;
+        Moment { content, mode }
+    }
+}
+
+pub struct World {
+    pub turns: Turns,
+    random: Mutex<Random>,
+    /// Of the tool's machine, and then of hosts; some hosts share one.
+    pub disks: Vec<Disk>,
+    /// The disk of each host.
+    pub hosts: Vec<usize>,
+    moments: Mutex<BTreeMap<PathBuf, Vec<Moment>>>,
+    clock: AtomicU64,
+    pub has_faults: AtomicBool,
+    violations: Mutex<Vec<String>>,
+    trace: Option<Mutex<String>>,
+}
+
+pub const SOURCES: [&str; 5] = ["a", "d/b", "d/c", "big", "script.sh"];
+pub const LOGS: [&str; 3] = ["logs/0.log", "logs/1.log", "logs/deep/model.pt"];
+
+impl World {
+    pub fn new(root: &Path, seed: u64, hosts: usize, actors: usize, has_trace: bool) -> World {
+        let mut random = Random::new(seed);
+        let disk = |random: &mut Random, number: usize| Disk {
+            path: root.join(format!("disk{number}")),
+            has_locks: !random.percent(8),
+            ignores_modes: number > 0 && random.percent(8),
+            is_full: AtomicBool::new(false),
+        };
+        // none, some or all hosts share a disk
+        let most = random.pick(&[1, 2, hosts as u64, hosts as u64]);
+        let turns = Turns::new(random.fork(), actors);
+        let world = World {
+            turns,
+            disks: (0..=most as usize)
+                .map(|number| disk(&mut random, number))
+                .collect(),
+            hosts: (0..hosts).map(|host| 1 + host % most as usize).collect(),
+            random: Mutex::new(random),
+            moments: Mutex::default(),
+            clock: AtomicU64::new(1_700_000_000),
+            has_faults: AtomicBool::new(true),
+            violations: Mutex::default(),
+            trace: has_trace.then(Mutex::default),
+        };
+        for name in SOURCES {
+            world.change(&world.source(name));
+        }
+        for disk in &world.disks[1..] {
+            for name in LOGS.iter().chain(&["theirs.txt", "a"]) {
+                if world.percent(60) {
+                    world.change(&disk.workspace().join(name));
+                }
+            }
+        }
+        world
+    }
+
+    pub fn source(&self, name: &str) -> PathBuf {
+        self.disks[0].path.join("src").join(name)
+    }
+
+    /// Where part-pull puts the files of a host.
+    pub fn pulled(&self, host: usize) -> PathBuf {
+        self.disks[0].path.join(format!("to/h{host}"))
+    }
+
+    pub fn percent(&self, percent: u64) -> bool {
+        self.random.lock().percent(percent)
+    }
+
+    /// As `percent`, but `false` once there are no more faults.
+    pub fn fails(&self, percent: u64) -> bool {
+        self.has_faults.load(Ordering::Relaxed) && self.percent(percent)
+    }
+
+    pub fn below(&self, end: u64) -> u64 {
+        self.random.lock().below(end)
+    }
+
+    pub fn note(&self, text: impl FnOnce() -> String) {
+        if let Some(trace) = &self.trace {
+            let mut trace = trace.lock();
+            trace.push_str(&text());
+            trace.push('\n');
+        }
+    }
+
+    pub fn violation(&self, what: String) {
+        self.note(|| format!("VIOLATION {what}"));
+        self.violations.lock().push(what);
+    }
+
+    pub fn end(self) -> (Vec<String>, Option<String>, u64) {
+        let trace = self.trace.map(Mutex::into_inner);
+        (self.violations.into_inner(), trace, self.turns.steps())
+    }
+
+    /// Somebody writes a file, removes it, or gives it another mode.
+    pub fn change(&self, path: &Path) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let before = fs::metadata(path).ok();
+        let how = self.below(if before.is_some() { 10 } else { 4 });
+        match how {
+            // one in five is large, and has holes
+            0..4 => {
+                let new = path.with_extension("new");
+                self.write(&File::create(&new).unwrap());
+                self.finish(&new);
+                fs::rename(new, path).unwrap();
+            }
+            4 => self.write(&File::create(path).unwrap()),
+            5 | 6 => {
+                let file = File::options().write(true).open(path).unwrap();
+                let length = file.metadata().unwrap().len();
+                file.write_all_at(b"more", length).unwrap();
+            }
+            7 => {
+                let file = File::options().write(true).open(path).unwrap();
+                let length = file.metadata().unwrap().len();
+                file.set_len(self.below(length + 1)).unwrap();
+            }
+            8 => fs::remove_file(path).unwrap(),
+            _ => {
+                let mode = fs::metadata(path).unwrap().mode() ^ 0o055;
+                fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+            }
+        }
+        if (4..8).contains(&how) {
+            self.finish(path);
+        }
+        if self.disk_of(path).ignores_modes && how != 8 {
+            fs::set_permissions(path, Permissions::from_mode(SHOWN)).unwrap();
+        }
+        self.remember(path);
+        self.note(|| format!("{} changes: {how}, {:?}", path.display(), Moment::of(path)));
+    }
+
+    fn write(&self, file: &File) {
+        let text = format!("{}\n", self.below(1000)).repeat(self.below(50) as usize);
+        if self.percent(20) {
+            let length = SMALL + self.below(4 * GRAIN);
+            file.set_len(length).unwrap();
+            for _ in 0..3 {
+                let offset = self.below(length - text.len() as u64);
+                file.write_all_at(text.as_bytes(), offset).unwrap();
+            }
+        } else {
+            file.write_all_at(text.as_bytes(), 0).unwrap();
+        }
+    }
+
+    /// No two versions of a file have the same time.
+    fn finish(&self, path: &Path) {
+        let time = Duration::new(self.clock.fetch_add(1, Ordering::Relaxed), 123_456_789);
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(UNIX_EPOCH + time).unwrap();
+        let mode = if self.percent(50) { 0o640 } else { 0o755 };
+        file.set_permissions(Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn remember(&self, path: &Path) {
+        if let Some(moment) = Moment::of(path) {
+            self.add_moment(path, moment);
+        }
+    }
+
+    pub fn add_moment(&self, path: &Path, moment: Moment) {
+        self.moments
+            .lock()
+            .entry(path.to_owned())
+            .or_default()
+            .push(moment);
+    }
+
+    /// A copy must be what its source was at one moment, or still what it was before. Returns
+    /// whether it is a copy. One that is brought here has only rights that the umask allows, and may
+    /// be the beginning of its source.
+    pub fn check(&self, copy: &Path, source: &Path) -> bool {
+        let Some(found) = Moment::of(copy) else {
+            return false;
+        };
+        let (is_pull, disk) = (copy.starts_with(&self.disks[0].path), self.disk_of(copy));
+        let mask = if is_pull { local::umask() } else { 0 };
+        let is_copy = |moment: &Moment| {
+            let has_content = if is_pull {
+                moment.content.starts_with(&found.content)
+            } else {
+                moment.content == found.content
+            };
+            has_content && (disk.ignores_modes || moment.mode & 0o777 & !mask == found.mode)
+        };
+        let is_before = |moment: &Moment| {
+            let mode = if disk.ignores_modes {
+                SHOWN
+            } else {
+                moment.mode
+            };
+            moment.content == found.content && mode == found.mode
+        };
+        let moments = self.moments.lock();
+        let any = |path: &Path, is: &dyn Fn(&Moment) -> bool| {
+            moments
+                .get(path)
+                .is_some_and(|moments| moments.iter().any(is))
+        };
+        if any(source, &is_copy) {
+            return true;
+        }
+        if !any(copy, &is_before) {
+            drop(moments);
+            self.violation(format!("{} is no version: {found:?}", copy.display()));
+        }
+        false
+    }
+
+    pub fn disk_of(&self, path: &Path) -> &Disk {
+        self.disks
+            .iter()
+            .find(|disk| path.starts_with(&disk.path))
+            .unwrap()
+    }
+
+    /// Something happens that no copy has caused.
+    pub fn disturb(&self, actor: usize) {
+        self.turns.pass(actor, 100);
+        let disk = &self.disks[self.below(self.disks.len() as u64) as usize];
+        match self.below(4) {
+            0 => {
+                let was_full = disk.is_full.fetch_xor(true, Ordering::Relaxed);
+                self.note(|| format!("{} is full: {}", disk.path.display(), !was_full));
+            }
+            1 | 2 => self.change(&self.source(SOURCES[self.below(5) as usize])),
+            _ if disk.path == self.disks[0].path => {}
+            _ => self.change(&disk.workspace().join(LOGS[self.below(3) as usize])),
+        }
+    }
+
+    pub fn end_faults(&self) {
+        self.has_faults.store(false, Ordering::Relaxed);
+        for disk in &self.disks {
+            disk.is_full.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A process that can be killed before any of its system calls.
+pub struct Process {
+    world: Arc<World>,
+    actor: usize,
+    disk: usize,
+    /// How many system calls it has left.
+    left: Cell<u64>,
+    pub is_killed: Cell<bool>,
+}
+
+impl Process {
+    pub fn new(world: &Arc<World>, actor: usize, disk: usize) -> Rc<Process> {
+        let left = if world.fails(25) {
+            world.below(150)
+        } else {
+            u64::MAX
+        };
+        Rc::new(Process {
+            world: Arc::clone(world),
+            actor,
+            disk,
+            left: Cell::new(left),
+            is_killed: Cell::new(false),
+        })
+    }
+
+    pub fn run<T>(self: &Rc<Self>, act: impl FnOnce() -> T) -> T {
+        let process = Rc::clone(self);
+        let before = simulated::install(Some(Rc::new(move |call| process.before(call))));
+        let result = act();
+        simulated::install(before);
+        result
+    }
+
+    fn before(&self, call: Call) -> io::Result<()> {
+        self.world.turns.pass(self.actor, 10);
+        let disk = &self.world.disks[self.disk];
+        if self.left.get() == 0 && !self.is_killed.replace(true) {
+            self.world
+                .note(|| format!("actor {}: killed before {call:?}", self.actor));
+        }
+        if self.is_killed.get() {
+            return Err(Errno::EIO.into());
+        }
+        self.left.set(self.left.get() - 1);
+        match call {
+            Call::Write if disk.is_full.load(Ordering::Relaxed) => Err(Errno::ENOSPC.into()),
+            Call::Lock if !disk.has_locks => Err(Errno::ENOLCK.into()),
+            _ => Ok(()),
+        }
+    }
+}
