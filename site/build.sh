@@ -175,7 +175,8 @@ for manual in man/*; do
     printf '<h1 class="title">%s</h1>\n' "$(title_of "$name")"
     cat "$out/$name"
   } | page "$name" "$(title_of "$name"): $(about "$manual")"
-  entries "$name" <"$out/$name" >>"$out/entries.js"
+  # a link is a second name of a page
+  [ -L "$manual" ] || entries "$name" <"$out/$name" >>"$out/entries.js"
   rm "$out/$name"
 done
 # Words of messages, by which dgl-why recognizes them, for the entry of dgl-tools-trouble(7) that explains them.

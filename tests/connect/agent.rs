@@ -227,7 +227,7 @@ fn slow_a_folder_that_is_a_link_or_somebody_elses_is_refused() {
     executable(&host.cache(), &agent, "#!/bin/sh\n: >../../../was-run\n");
     let other = std::fs::metadata(&agent).unwrap().uid() + 1;
     if std::os::unix::fs::chown(host.cache(), Some(other), None).is_err() {
-        println!("skipped: only root can give a directory away");
+        support::skipped!("only root can give a directory away");
         return;
     }
     well(&host.log_in_again());
@@ -254,7 +254,7 @@ fn slow_an_agent_that_others_can_replace_is_not_run() {
     let given =
         [&theirs, &theirs.join(name)].map(|path| std::os::unix::fs::chown(path, stranger, None));
     if given.iter().any(Result::is_err) {
-        println!("skipped: only root can give a directory away");
+        support::skipped!("only root can give a directory away");
         return;
     }
     let above = host.folder.join("home/.cache");
@@ -296,7 +296,7 @@ fn where_no_folder_will_do_all_are_named_with_the_cure() {
     let refused = host.log_in(&with_mounts(&mounts));
     refused.ends(74);
     for words in [
-        "no directory there can hold and run host-agent",
+        "no directory on the host can hold and run host-agent",
         "/home/.cache/dgl-tools (full, read-only or noexec)",
         "/var/tmp/dgl-tools-",
         "DGL_TOOLS_AGENT_DIR",
@@ -580,7 +580,7 @@ fn the_static_agent_runs_where_there_is_nothing_at_all() {
             .out
             .contains("statically linked");
     if !is_static {
-        println!("skipped: no static host-agent: make agent");
+        support::skipped!("no static host-agent: make agent");
         return;
     }
     let folder = scratch();

@@ -364,7 +364,7 @@ fn slow_a_command_that_fails_says_why() {
         (
             "dial ./ended",
             74,
-            "a new job on them (sbatch -w n1,n2) can fetch files",
+            "a new job on them (sbatch -w n1,n2) can fetch the files",
         ),
         (
             "dial ./missing",
@@ -752,7 +752,7 @@ fn slow_a_folder_in_which_others_can_change_the_agent_is_refused() {
     assert_eq!(mode & 0o777, 0o700);
     let stranger = Some(12345);
     if chown(agent(), stranger, None).is_err() {
-        println!("skipped: only root can give a file away");
+        support::skipped!("only root can give a file away");
         return;
     }
     with_mode(0o1777)

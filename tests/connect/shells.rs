@@ -55,7 +55,7 @@ fn program_of(start: &str) -> &str {
 fn is_installed(program: &str) -> bool {
     let is_installed = sh(&root(), &format!("command -v {program}")).status == 0;
     if !is_installed {
-        println!("skipped: no {program} here");
+        support::skipped!("no {program} here");
     }
     is_installed
 }

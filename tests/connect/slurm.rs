@@ -21,7 +21,7 @@ impl Slurm {
         let cluster = Cluster::up(hosts);
         let up = cluster.call_script("tests/cluster/slurm.sh", &["up"]);
         if up.status == 69 && std::env::var_os("CI").is_none() {
-            println!("skipped: {}", up.err);
+            support::skipped!("{}", up.err);
             return None;
         }
         up.ends(0);
@@ -214,14 +214,14 @@ fn real_dgl_by_sbatch_to_its_end_and_cancelled_in_its_middle() {
 
 /// What ends a job, what Slurm says of it then, and what dgl-spawn said, if it could.
 const ENDS: [(&str, &str, &str); 6] = [
-    ("scancel", "CANCELLED 143:0", "ended by SIGTERM"),
+    ("scancel", "CANCELLED 143:0", "by SIGTERM"),
     (
         "steps signalled",
         "FAILED 143:0",
         " ended by SIGTERM; it wrote no output",
     ),
-    ("INT", "FAILED 130:0", "was ended by SIGINT"),
-    ("TERM", "FAILED 143:0", "was ended by SIGTERM"),
+    ("INT", "FAILED 130:0", "was stopped by SIGINT"),
+    ("TERM", "FAILED 143:0", "was stopped by SIGTERM"),
     ("KILL", "FAILED 0:9", ""),
     (
         "trainer exits 1",

@@ -182,7 +182,7 @@ fn slow_a_host_that_shows_late_what_another_one_put_on_shared_storage_has_it() {
         "#!/bin/sh\n[ \"$1\" = 1 ] && exec unshare -m ./way \"$@\"\nexec ./way \"$@\"\n",
     );
     if sh(&folder, "unshare -m mount -t tmpfs none ws/src").status != 0 {
-        return println!("skipped: no right to mount");
+        return support::skipped!("no right to mount");
     }
     let ran = std::thread::scope(|scope| {
         let ran = scope.spawn(|| push(&folder, "--wire ssh --connect './own {id} env'"));

@@ -492,7 +492,7 @@ impl Push<'_> {
         let mount = format!("mkdir -p /srv/ws && mount -t tmpfs -o {options} none /srv/ws");
         let is_mounted = self.0.on_victim(&mount).status == 0;
         if !is_mounted {
-            println!("skipped: no right to mount");
+            support::skipped!("no right to mount");
         }
         is_mounted
     }
@@ -672,7 +672,7 @@ impl Pull<'_> {
              ls got/out/large && status=98; umount got; exit $status"
         ));
         if ran.status == 99 {
-            return println!("skipped: no right to mount");
+            return support::skipped!("no right to mount");
         }
         let is_said = [1, 74].contains(&ran.status) && ran.err.contains(message);
         assert!(is_said, "{what}: {} {}", ran.status, ran.err);
@@ -715,7 +715,7 @@ fn slow_a_system_call_that_fails_breaks_nothing() {
     );
     let ran = sh(&scratch(), &run);
     if ran.status == 69 && std::env::var_os("CI").is_none() {
-        println!("skipped: {}", ran.err);
+        support::skipped!("{}", ran.err);
         return;
     }
     ran.ends(0).out_has_times(": 0 faults", 2);

@@ -22,7 +22,7 @@ exec ssh -T "$host" "$(printf '%q ' prlimit --fsize="$(cat limit)" env "${env[@]
 fn recipe(name: &str, folder: &Path) -> String {
     let recipes = recipes_of("dgl-tools-partition", "EXAMPLES");
     let (_, shown) = recipes.iter().find(|(other, _)| other == name).expect(name);
-    let shown = shown.replace("/data/job", "/srv/job");
+    let shown = shown.replace("'~/job'", "/srv/job");
     recipe_commands(&shown.replace("--num-trainers 2", "--role worker"), folder)
 }
 
@@ -178,7 +178,7 @@ fn real_hosts_download_their_parts_from_an_object_store_by_the_recipes() {
         download_by_rclone(&bench, credentials, address);
     } else {
         assert!(std::env::var_os("CI").is_none(), "no rclone");
-        println!("skipped: no rclone here");
+        support::skipped!("no rclone here");
     }
     drop(server.stdin.take());
     let _ = server.wait();

@@ -330,7 +330,7 @@ fn an_ip_config_of_the_users_is_not_replaced() {
     map(&folder, "--extra src").ends(0);
     push(&folder)
         .ends(1)
-        .err_has("ws/ip_config.txt: an ip_config with comments, names or logins is there")
+        .err_has("ws/ip_config.txt: the host has an ip_config with comments, names or logins")
         .err_has("--ip-config NAME");
     assert_eq!(read(&folder, "ws/ip_config.txt"), own);
     assert_eq!(read(&folder, "ws/src/a"), "a", "the others arrive");
@@ -351,7 +351,7 @@ fn a_directory_in_the_place_of_a_file_costs_no_transfer() {
     make_folder(&folder, "ws/src/large");
     let ran = push(&folder);
     ran.ends(1)
-        .err_has("ws/src/large: a directory has its name there");
+        .err_has("ws/src/large: a directory on the host has its name");
     let sent: u64 = copied(&ran.out).iter().map(|copied| copied.moved).sum();
     assert!(sent < 1000, "{sent}");
     make_folder(&folder, "got/src/large");
@@ -415,7 +415,7 @@ fn what_is_closed_on_a_host_is_not_missing() {
         <plan.jsonl";
     sh(folder, push)
         .ends(1)
-        .err_has("shards/0.npz: what is there cannot be examined: Permission denied")
+        .err_has("shards/0.npz: the existing file cannot be examined: Permission denied")
         .err_lacks("is not there");
     sh(folder, "chmod 755 ws/shards");
     sh(folder, push).ends(0);

@@ -152,7 +152,7 @@ fn slow_files_that_cannot_be_read_are_told() {
         );
         assert_eq!(folder.join("got").join(name).exists(), ok, "{name}");
     }
-    ran.err_has_times("could not be read whole there", 3);
+    ran.err_has_times("the host could not read all of it", 3);
     assert_eq!(read(folder, "got/same"), "other");
 }
 
@@ -175,7 +175,7 @@ fn slow_folders_that_cannot_be_read_are_told() {
     // root may read everything, so this host is another user's
     let other = "setpriv --reuid=65534 --regid=65534 --clear-groups env";
     if sh(folder, &format!("{other} true")).status != 0 {
-        return println!("skipped: no right to be another user");
+        return support::skipped!("no right to be another user");
     }
     let pull = |options: &str| {
         let script = format!(
@@ -186,7 +186,7 @@ fn slow_folders_that_cannot_be_read_are_told() {
     };
     pull("--dry-run logs")
         .ends(1)
-        .err_has("./logs/closed: what is there cannot be read");
+        .err_has("./logs/closed: the existing file cannot be read");
     let ran = pull("logs");
     ran.ends(1);
     for (name, ok) in [
@@ -197,7 +197,7 @@ fn slow_folders_that_cannot_be_read_are_told() {
         let record = format!("\"src\":\"logs/{name}\",\"dst\":\"got/logs/{name}\",\"ok\":{ok}");
         assert!(ran.out.contains(&record), "{name}: {}", ran.out);
         assert_eq!(folder.join("got/logs").join(name).exists(), ok, "{name}");
-        let report = format!("./logs/{name}: what is there cannot be read: Permission denied");
+        let report = format!("./logs/{name}: the existing file cannot be read: Permission denied");
         assert_eq!(ran.err.contains(&report), !ok, "{name}: {}", ran.err);
     }
     // a directory in which nothing is wanted does no harm

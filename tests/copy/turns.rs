@@ -65,7 +65,7 @@ fn slow_where_there_are_no_locks_a_warning_names_the_cure() {
     let folder = plan(&[("a", noise(1, 1000))]);
     let traced = "strace -f -o /dev/null -e trace=flock -e inject=flock:error=ENOSYS env";
     if sh(&folder, &format!("{traced} true")).status != 0 {
-        return println!("skipped: no strace here");
+        return support::skipped!("no strace here");
     }
     let ws = folder.join("ws");
     push(&folder, &format!("--connect '{traced}'"))
@@ -110,7 +110,7 @@ fn slow_pushes_that_wait_for_the_same_hosts_take_turns() {
     const HOSTS: u32 = 6;
     let folder = plan(&[("a", noise(1, 1 << 20))]);
     if !with_own_workspaces(&folder, HOSTS, "cat") {
-        return println!("skipped: no right to mount");
+        return support::skipped!("no right to mount");
     }
     let pushes = sh(
         &folder,
@@ -134,7 +134,7 @@ fn slow_a_host_that_claims_the_workspaces_of_others_harms_nobody_else() {
     let folder = plan(&[("a", noise(1, 1000))]);
     let forgery = r#"sed -u 's/\("kind":"peers","hosts":\)\[0\]/\1[0,1,2]/'"#;
     if !with_own_workspaces(&folder, 3, forgery) {
-        return println!("skipped: no right to mount");
+        return support::skipped!("no right to mount");
     }
     push(&folder, "--wire ssh --connect './own {ip} env'").ends(0);
     for host in 1..=3 {

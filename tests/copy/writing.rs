@@ -18,7 +18,7 @@ fn where_nothing_may_be_written() {
     .status
         != 0
     {
-        println!("skipped: only root can become another user");
+        support::skipped!("only root can become another user");
         return;
     }
     sh(folder, "chmod 755 ws");
@@ -119,7 +119,7 @@ fn slow_what_is_kept_of_an_interrupted_push_takes_no_more_room_than_it_has() {
         "unshare -m true && unshare -m sh script || exit $?",
     );
     if ran.status == 99 || ran.err.contains("unshare failed") {
-        return println!("skipped: no right to mount");
+        return support::skipped!("no right to mount");
     }
     ran.ends(0);
     let kept: Vec<u64> = ran
@@ -137,7 +137,7 @@ fn slow_what_is_kept_of_an_interrupted_push_takes_no_more_room_than_it_has() {
 fn slow_fsync_flushes_every_file_and_folder() {
     let folder = plan(&[("small", noise(1, 10)), ("large", noise(2, 17 << 20))]);
     if sh(&folder, "strace -o /dev/null true").status != 0 {
-        println!("skipped: no strace here");
+        support::skipped!("no strace here");
         return;
     }
     let run = |options: &str| {

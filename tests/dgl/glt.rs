@@ -29,7 +29,7 @@ fn prepared(hosts: u32) -> Option<(Cluster, PathBuf, String)> {
     Some((Cluster::up(hosts), folder, probe))
 }
 
-/// The job of a pipeline has ended well, a model is on that host, and nothing is left.
+/// The job of a pipeline has finished, a model is on that host, and nothing is left.
 fn assert_trained(cluster: &Cluster, folder: &Path, job: &str, host: u32) {
     let begun = Instant::now();
     let ran = cluster.run(folder, &format!("{job} >run.jsonl && cat run.jsonl"));

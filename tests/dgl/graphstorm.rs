@@ -139,7 +139,7 @@ fn infer_on_own_disks(cluster: &Cluster, folder: &Path, python: &str, own: &str)
     let report = format!("gs-launch --print {infer} | sed 's/fs False/fs True/' | head -n 7");
     cluster
         .sh(folder, &format!("{report} >plan; echo : >>plan; . ./plan"))
-        .err_has("worker 0 would wait there for ever");
+        .err_has("worker 0 would wait for ever");
 }
 
 #[test]

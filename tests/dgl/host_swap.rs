@@ -67,7 +67,7 @@ fn real_dgl_goes_on_with_a_spare_when_a_host_loses_its_power() {
     let report = &ran.out;
     ran.ends(0);
     assert_has(report, "10.77.0.3 is passed over: ");
-    assert_has(report, "; 10.77.0.4 takes its place");
+    assert_has(report, "10.77.0.4 replaces ");
     assert_has(report, "goes on with epoch ");
     assert_has(report, "loss fell from");
     // no epoch of those that were saved is trained again

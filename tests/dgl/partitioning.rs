@@ -137,7 +137,7 @@ fn partitioned_by_dgl_and_trained_on_real_dgl_hosts() {
 #[ignore = "make test-partitioning runs it: it needs DGL's scripts, mpirun and pm_dglpart"]
 fn partitioned_by_parmetis_and_trained_on_real_dgl_hosts() {
     if sh(Path::new("/"), "command -v mpirun && command -v pm_dglpart").status != 0 {
-        println!("skipped: mpirun and pm_dglpart are not both in PATH");
+        support::skipped!("mpirun and pm_dglpart are not both in PATH");
         return;
     }
     let lab = Lab::up();

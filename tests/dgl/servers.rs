@@ -236,7 +236,7 @@ fn slow_the_host_of_a_dead_server_is_named_and_no_host_is_lost() {
     );
     sh(&folder, &script)
         .ends(74)
-        .err_has("job uses was ended: the graph servers that it used have ended\n")
+        .err_has("job uses was stopped: the graph servers that it used have ended\n")
         .err_has(", first on host 2 (127.0.0.3): ended by SIGKILL\n");
     let why = sh(&folder, "dgl-why out.jsonl").out;
     let message = "The job failed: the graph servers that it used have ended, first on host 2 \
@@ -296,7 +296,7 @@ fn slow_servers_that_do_not_listen_yet_are_waited_for_up_to_a_limit() {
             "600",
             "--wait 3s",
             74,
-            "those of host 0 (127.0.0.1) are loading their graph",
+            "the servers of host 0 (127.0.0.1) are loading their graph",
         ),
         ("600", "", 74, "wait for them with --wait TIME"),
     ] {
@@ -335,7 +335,7 @@ fn flags_that_do_not_go_with_them() {
         (
             format!("{env} --role server -- python3 t.py"),
             2,
-            "--server-name: names graph servers that are to be started, and would not stay",
+            "--server-name: only makes sense with --keep-alive if servers are started",
         ),
         (
             format!("{env} --role server --keep-alive -- python3 t.py | dgl-spawn --job h"),

@@ -8,7 +8,7 @@ use support::{commands, flags_of_help, root, scratch, sh, write};
 fn is_here(shell: &str) -> bool {
     let here = Command::new(shell).arg("--version").output().is_ok();
     if !here {
-        println!("skipped: no {shell} here");
+        support::skipped!("no {shell} here");
     }
     here
 }

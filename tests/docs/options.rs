@@ -22,15 +22,15 @@ use support::root;
 const BEGIN: &str = ".\\\" The options, from args.rs: make manual\n";
 const END: &str = ".\\\" The end of the options\n";
 
-/// Stands before the options that all tools which reach hosts have.
+/// Stands before the options that all tools which reach hosts have. The page that it names has
+/// them in full, once.
 const HOSTS: &str = ".Pp
-All tools that reach hosts have the following options.
-.Sx CONNECTORS
+All tools that reach hosts also have these options:
+.Sx OPTIONS
 in
-.Xr dgl-tools-connect 7
-describes the ways to reach a host.
-The environment variable in parentheses sets the default of its option.
+.Xr dgl-tools-connect 7 .
 ";
+const PAGE_OF_HOSTS: &str = "dgl-tools-connect.7";
 
 /// A line of text is broken where it would be longer.
 const WIDTH: usize = 90;
@@ -59,12 +59,15 @@ fn options(command: &mut Command) -> String {
     command.build();
     let tool = command.get_name();
     let flags = command.get_arguments().filter(|arg| !arg.is_positional());
-    let is_of_hosts = |arg: &&Arg| arg.get_help_heading() == Some("Hosts");
     let (hosts, own): (Vec<&Arg>, Vec<&Arg>) = flags.partition(is_of_hosts);
     let mut page = list(tool, &own);
     if !hosts.is_empty() {
         page += HOSTS;
-        page += &list(tool, &hosts);
+        page += ".Bl -tag -width Ds -compact\n";
+        for arg in hosts {
+            page += &Item::new(tool, arg).brief();
+        }
+        page += ".El\n";
     }
     let mut names = own.iter().filter_map(|arg| arg.get_long());
     if let Some(name) = names.find(|name| name.contains('-')) {
@@ -73,6 +76,18 @@ fn options(command: &mut Command) -> String {
         writeln!(page, ".Pp\n{sentence}\n.Ql --{name} .").unwrap();
     }
     page
+}
+
+fn is_of_hosts(arg: &&Arg) -> bool {
+    arg.get_help_heading() == Some("Hosts")
+}
+
+/// The options of all tools that reach hosts, in full.
+fn options_of_hosts() -> String {
+    let mut command = cli::command::<dgl_reap::Args>();
+    command.build();
+    let hosts: Vec<&Arg> = command.get_arguments().filter(is_of_hosts).collect();
+    list("dgl-tools-connect", &hosts)
 }
 
 fn list(tool: &str, flags: &[&Arg]) -> String {
@@ -103,8 +118,13 @@ impl Item<'_> {
         }
     }
 
+    /// Without the paragraphs that go on.
+    fn brief(&self) -> String {
+        format!(".It {}\n{}", self.head(), self.text(&self.first_sentence()))
+    }
+
     fn mdoc(&self) -> String {
-        let mut page = format!(".It {}\n{}", self.head(), self.text(&self.first_sentence()));
+        let mut page = self.brief();
         let mut list: Vec<(&str, &str)> = Vec::new();
         for (number, paragraph) in self.paragraphs.iter().enumerate() {
             if let Some(item) = tag(paragraph) {
@@ -363,13 +383,19 @@ fn end_line(page: &mut String, line: &mut String) {
 /// DGL_TOOLS_WRITE_MANUAL=1 writes the pages.
 #[test]
 fn pages_have_the_docs_of_every_flag() {
+    let of_tool = |mut command: Command| {
+        let name = format!("{}.1", command.get_name());
+        (name, options(&mut command))
+    };
+    let mut made: Vec<(String, String)> = commands().into_iter().map(of_tool).collect();
+    made.push((PAGE_OF_HOSTS.to_owned(), options_of_hosts()));
     let mut old = Vec::new();
-    for mut command in commands() {
-        let path = root().join(format!("man/{}.1", command.get_name()));
+    for (name, options) in made {
+        let path = root().join(format!("man/{name}"));
         let page = std::fs::read_to_string(&path).unwrap();
         let (before, rest) = page.split_once(BEGIN).unwrap();
         let (_, after) = rest.split_once(END).unwrap();
-        let made = format!("{before}{BEGIN}{}{END}{after}", options(&mut command));
+        let made = format!("{before}{BEGIN}{options}{END}{after}");
         if std::env::var_os("DGL_TOOLS_WRITE_MANUAL").is_some() {
             std::fs::write(&path, &made).unwrap();
         } else if made != page {

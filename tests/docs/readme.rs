@@ -33,11 +33,11 @@ fn real_hosts_do_what_readme_says() {
     };
 
     let ran = cluster.run(folder, block("printf"));
-    ran.err_has("dgl-spawn: job demo ended well after ");
+    ran.err_has("dgl-spawn: job demo finished after ");
     cluster.run(folder, block("ipconf-check ip_config.txt | part-pull"));
     let why = cluster.run(folder, "dgl-why logs; cat results/h1/model-3.pt");
     assert!(
-        why.out.contains("ended well") && why.out.ends_with('3'),
+        why.out.contains("The job finished") && why.out.ends_with('3'),
         "{}",
         why.out
     );
@@ -55,7 +55,7 @@ fn real_hosts_do_what_readme_says() {
         root().display()
     );
     let ran = cluster.run(folder, &make);
-    ran.err_has("dgl-spawn: job job ended well after ");
+    ran.err_has("dgl-spawn: job job finished after ");
     assert!(read(folder, ".dgl-run/logs/run.jsonl").contains("summary"));
     demo.end();
 }

@@ -9,7 +9,6 @@ use support::{
 
 /// Sections that tests on real hosts run, or that run nothing.
 const ELSEWHERE: &[(&str, &str)] = &[
-    ("From the Makefile of a research repo", "dgl_mk.rs"),
     ("A jump host", "sets a variable"),
     ("A Slurm job", "slurm.rs"),
     ("A Slurm allocation, by hand", "slurm.rs"),
@@ -149,7 +148,8 @@ fn the_recipe_of_sizes_names_each_host_that_is_too_small() {
         .find(|(name, _)| name == "Partitions that fit their hosts")
         .unwrap();
     let small = "exec jq -c 'if .id == 1 then . + {mem_bytes: 9e10, mem_limit_bytes: 2e9,
-        shm_free_bytes: 10} else . + {mem_bytes: 9e10, shm_free_bytes: 9e10} end'";
+        shm_free_bytes: 10} else . + {mem_bytes: 9e10, shm_free_bytes: 9e10} end
+        | .home = \"/u\"'";
     executable(
         &folder.join("bin"),
         "host-probe",

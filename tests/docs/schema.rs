@@ -253,7 +253,7 @@ fn check(folder: &Path, files: &str) -> Option<String> {
     );
     let bin = sh(folder, &pip);
     if bin.status == 69 {
-        println!("skipped: {}", bin.err);
+        support::skipped!("{}", bin.err);
         return None;
     }
     write(folder, "check.py", CHECK);

@@ -22,7 +22,7 @@ fn built(folder: &Path) -> Option<PathBuf> {
     );
     let built = sh(folder, &build);
     if built.status == 69 && std::env::var_os("CI").is_none() {
-        println!("skipped: {}", built.err);
+        support::skipped!("{}", built.err);
         return None;
     }
     built.ends(0);
@@ -46,7 +46,7 @@ fn pages(site: &Path) -> BTreeMap<String, String> {
 fn drawn(site: &Path, page: &str) -> Option<String> {
     if Command::new("chromium").arg("--version").output().is_err() {
         assert!(std::env::var_os("CI").is_none(), "no chromium");
-        println!("skipped: no chromium here");
+        support::skipped!("no chromium here");
         return None;
     }
     let browser = "chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run \

@@ -28,7 +28,7 @@ fn package(parts: [&str; 2]) -> Option<PathBuf> {
 fn package_for_x86_64(parts: [&str; 2]) -> Option<PathBuf> {
     let is_ours = std::env::consts::ARCH == "x86_64";
     if !is_ours {
-        println!("skipped: this machine is no x86_64");
+        support::skipped!("this machine is no x86_64");
     }
     package(parts).filter(|_| is_ours)
 }
@@ -117,7 +117,7 @@ fn tarball_for_aarch64_under_an_emulator() {
     };
     let folder = scratch();
     if sh(&folder, "command -v qemu-aarch64-static").status != 0 {
-        println!("skipped: there is no qemu-aarch64-static (Debian: qemu-user-static)");
+        support::skipped!("there is no qemu-aarch64-static (Debian: qemu-user-static)");
         return;
     }
     sh(

@@ -38,7 +38,7 @@ fn a_second_address_of_a_card_on_real_hosts() {
             &format!("{probe} | dgl-env --role worker --workspace /srv -- touch ran | dgl-spawn"),
         )
         .ends(65)
-        .err_has("dgl-env: stdin: the stage before this one failed: host 1 failed");
+        .err_has("dgl-env: stdin: the previous tool failed: host 1 failed");
     assert!(!cluster.0.join("h1/srv/ran").exists());
 }
 

@@ -22,7 +22,7 @@ fn recipe(program: &str, folder: &Path) -> String {
 fn has_user_services(cluster: &Cluster) -> bool {
     let has = cluster.on(2, "systemd-run --user --wait true").status == 0;
     if !has {
-        println!("skipped: systemd-run --user does not work here");
+        support::skipped!("systemd-run --user does not work here");
     }
     has
 }

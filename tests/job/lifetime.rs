@@ -40,9 +40,9 @@ const ENDS: [End; 8] = [
         137,
         "host 2 (10.77.0.3): server 2 ended by SIGKILL",
     ),
-    ("INT", 130, "was ended by SIGINT"),
-    ("TERM", 143, "was ended by SIGTERM"),
-    ("HUP", 129, "was ended by SIGHUP"),
+    ("INT", 130, "was stopped by SIGINT"),
+    ("TERM", 143, "was stopped by SIGTERM"),
+    ("HUP", 129, "was stopped by SIGHUP"),
     ("KILL", 137, ""),
 ];
 

@@ -169,7 +169,7 @@ fn faults_of_real_hosts_come_in_one_report() {
     refused(
         &other,
         &[
-            "host 1 (10.77.0.2): its part of the graph has 107 GB, but /dev/shm only",
+            "host 1 (10.77.0.2): its partition needs 107 GB in /dev/shm; ",
             "and a server needs about 200000100 for",
         ],
     );
@@ -361,7 +361,7 @@ fn real_dgl_two_jobs_at_once() {
         .unwrap());
     if python.status != 0 {
         assert!(std::env::var_os("CI").is_none(), "no DGL: {}", python.err);
-        println!("skipped: no DGL here: {}", python.err);
+        support::skipped!("no DGL here: {}", python.err);
         return;
     }
     let (python, scripts) = (python.out.trim(), root().join("tests/dgl"));

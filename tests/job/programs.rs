@@ -97,7 +97,7 @@ fn slow_a_service_is_ended_with_those_that_it_serves_and_a_failure_ends_all() {
             "true",
             "sleep 60".to_owned(),
             1,
-            "store 0 is a service, and ended before the other programs",
+            "store 0 is a service, and exited before the other programs",
         ),
     ];
     for (store, train, status, problem) in table {
@@ -165,7 +165,7 @@ fn slow_a_service_samples_its_host_while_the_job_runs() {
         "dmon -s um -d 10 -o DT\n"
     );
     let summary = sh(&folder, "dgl-why logs/run.jsonl");
-    summary.ends(0).out_has("The job ended well: 2 processes");
+    summary.ends(0).out_has("The job finished: 2 processes");
 }
 
 #[test]

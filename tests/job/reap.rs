@@ -481,7 +481,8 @@ fn slow_what_answers_dgl_reap_with_a_status_of_its_own_is_told_as_ended_by_it() 
         let page = sh(&folder, "dgl-report out").out;
         assert!(page.contains(&message), "{code}: {page}");
         let why = sh(&folder, "dgl-why out").out;
-        let message = "The job was ended: worker 0 on host 0 (127.0.0.1) was ended by dgl-reap.\n";
+        let message =
+            "The job was stopped: worker 0 on host 0 (127.0.0.1) was ended by dgl-reap.\n";
         assert!(why.starts_with(message), "{code}: {why}");
     }
 }

@@ -28,7 +28,7 @@ fn failed_job(folder: &Path, job: &str) {
 fn drawn(folder: &Path, page: &str, width: u32, script: &str) -> Option<String> {
     if Command::new("chromium").arg("--version").output().is_err() {
         assert!(std::env::var_os("CI").is_none(), "no chromium");
-        println!("skipped: no chromium here");
+        support::skipped!("no chromium here");
         return None;
     }
     let page = format!("{page}<script>parent.document.title = {script}</script>")

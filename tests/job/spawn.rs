@@ -67,11 +67,11 @@ while not os.path.exists('looked'): time.sleep(0.1)";
         .split(' ')
         .map(|shell| (shell, "'python3 show.py; true'"));
     if sh(&folder, "strace -o /dev/null true").status != 0 {
-        return println!("skipped: no strace here");
+        return support::skipped!("no strace here");
     }
     for (shell, command) in forms.into_iter().chain(strings) {
         if sh(&folder, &format!("command -v {shell}")).status != 0 {
-            println!("skipped: no {shell} here");
+            support::skipped!("no {shell} here");
             continue;
         }
         let form = format!("{shell} {command}");

@@ -114,7 +114,10 @@ fn slow_a_job_that_stalls_is_ended_where_that_is_wanted() {
         (&json!("stalled"), &json!(124)),
         "{summary}"
     );
-    let ended = format!("job {} was ended: it had stalled for 5.0 s", name(&folder));
+    let ended = format!(
+        "job {} was stopped: it had stalled for 5.0 s",
+        name(&folder)
+    );
     ran.err_has(&ended);
     sh(&folder, "dgl-why --brief run.jsonl").out_begins(
         "The job failed: it stalled: trainer 1 on host 0 (127.0.0.1) is in loads (trainer1.py:",
@@ -153,7 +156,7 @@ fn slow_a_job_that_spins_stalls_as_one_that_waits() {
     assert!(stalled["silent_s"].as_f64().unwrap() >= 5.0, "{stalled}");
     ran.err_has(" every main thread has been at the same line, although processes compute\n")
         .err_has("dgl-spawn: trainer 2, unlike the others, is in loads (trainer2.py:")
-        .err_has("was ended: it had stalled for 5.0 s")
+        .err_has("was stopped: it had stalled for 5.0 s")
         .out_begins("status 124\n");
     sh(&folder, "dgl-why --brief run.jsonl").out_has(
         "The job failed: it stalled: trainer 2 on host 0 (127.0.0.1) is in loads (trainer2.py:",

@@ -51,7 +51,7 @@ impl Drop for Limited {
 fn slow_a_process_that_the_kernel_killed_for_memory_is_named_so() {
     let folder = scratch();
     let Some(limited) = Limited::new(64 << 20) else {
-        println!("skipped: no cgroup can be made here");
+        support::skipped!("no cgroup can be made here");
         return;
     };
     let enter = format!("echo $$ >'{}/cgroup.procs'; sleep 5", limited.0.display());
@@ -387,7 +387,7 @@ fn slow_an_interrupt_that_arrives_twice_leaves_the_grace() {
 fn slow_a_server_that_fails_as_its_clients_leave_does_not_fail_the_job() {
     let folder = scratch();
     let server = "until [ -e left ]; do sleep 0.02; done; exit 9";
-    for (status, message) in [(0, "ended well"), (3, "server 0 on host 0 (127.0.0.1)")] {
+    for (status, message) in [(0, "finished"), (3, "server 0 on host 0 (127.0.0.1)")] {
         let trainer = format!(": >left; sleep 0.3; exit {status}");
         crate::spawn::job(&folder, &[(Some(31998), server), (None, &trainer)]);
         let ran = spawn(&folder, "--no-preflight");

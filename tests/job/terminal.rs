@@ -164,7 +164,7 @@ fn ctrl_c_ends_a_job_on_real_hosts() {
     soon("the job runs", || runs("one.jsonl"));
     terminal.ctrl_c();
     let (_, err) = terminal.status();
-    assert_has(&err, "was ended by SIGINT");
+    assert_has(&err, "was stopped by SIGINT");
     cluster.assert_clean();
 
     let terminal = terminal_of_host_1();
@@ -175,7 +175,7 @@ fn ctrl_c_ends_a_job_on_real_hosts() {
     terminal.ctrl_c();
     let (status, err) = terminal.status();
     assert_eq!(status, "130", "{err}");
-    assert_has(&err, "was ended by SIGINT");
+    assert_has(&err, "was stopped by SIGINT");
     assert!(has(&folder, "two.jsonl", r#""code":130,"cause":"signal""#));
     cluster.assert_clean();
 
@@ -231,9 +231,9 @@ fn slow_what_people_read_fits_the_terminal() {
     assert!(end.starts_with("<\x1b[K"), "it is cleared: {end:?}");
 
     // what has no log is not said to be in one
-    let folded = "1 line not shown here: C++ frames, and what processes wrote because they were \
-                  ended";
-    for (log, ending) in [("", "<\n"), ("--log-dir logs", "; --log-dir has all<\n")] {
+    let folded = "1 line hidden (C++ frames, output after the stop)";
+    let complete = "; the logs in --log-dir are complete<\n";
+    for (log, ending) in [("", "<\n"), ("--log-dir logs", complete)] {
         let shown = on_terminal(&spawn.replace("--job", &format!("{log} --job")));
         assert_has(&shown, &format!("{folded}{ending}"));
     }

@@ -118,7 +118,7 @@ fn slow_a_pause_of_who_decides_is_no_lost_host() {
     );
     sh(&folder, &script)
         .ends(74)
-        .err_has("dgl-spawn: job paused was ended: the launcher was stopped for ")
+        .err_has("dgl-spawn: job paused was stopped: the launcher was stopped for ")
         .err_has("; no host was lost\n  fix: ")
         .err_lacks("lost: ")
         .err_lacks("could not be ended");

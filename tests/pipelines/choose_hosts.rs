@@ -119,8 +119,8 @@ fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
     // too few of them end the pipeline
     probe("--need 2 <hosts | part-map --workspace /w")
         .ends(65)
-        .err_has("host-probe: --need: 1 of 3 hosts can be taken, and 2 are needed")
-        .err_has("the stage before this one failed");
+        .err_has("host-probe: --need: 1 of 3 hosts are suitable, and 2 are needed")
+        .err_has("the previous tool failed");
     for (option, least) in [
         ("", "is left out"),
         ("--min memory=900T", "of main memory, less than 900 TB"),

@@ -62,7 +62,7 @@ fn slow_a_host_on_which_version_0_4_0_left_its_files_and_an_unfinished_push_meet
     );
     let ran = sh(&folder, &run);
     if ran.status == 99 || ran.err.contains("unshare failed") {
-        return println!("skipped: no right to mount");
+        return support::skipped!("no right to mount");
     }
     let out = "./ip_config.txt\n./mine\n./small\n\
         resumed: 5242880\nip_config.txt\nlarge\nmine\nsmall\n\

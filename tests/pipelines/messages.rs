@@ -75,7 +75,7 @@ fn of_real_hosts() {
             &format!("host-probe --python {PYTHON_WITH_STAND_IN} <other"),
             74,
             "host 0 (10.77.0.2)",
-            ["10.77.0.2 is not the first address of an interface there (eth0 10.77.0.1)"; 2],
+            ["10.77.0.2 is not the first address of an interface of the host (eth0 10.77.0.1)"; 2],
         ),
         (
             "host-probe --venv /srv/none <hosts",

@@ -27,21 +27,25 @@ const PIPELINE: [Stage; 6] = [
 /// Ways to fail, as filters of what the stage would have written, and what the stage behind it
 /// says.
 const WAYS: [(&str, &str, &str); 7] = [
-    ("is not there", "no-such-tool", "no record came in"),
+    (
+        "is not there",
+        "no-such-tool",
+        "nothing to do: the previous tool failed",
+    ),
     (
         "refuses its arguments",
         "sh -c 'cat >/dev/null; exit 2'",
-        "no record came in",
+        "nothing to do: the previous tool failed",
     ),
     (
         "dies before it reads",
         "sh -c 'kill -9 $$'",
-        "no record came in",
+        "nothing to do: the previous tool failed",
     ),
     (
         "dies when it has read all",
         "sh -c 'cat >/dev/null; kill -9 $$'",
-        "no record came in",
+        "nothing to do: the previous tool failed",
     ),
     (
         "dies within its first line",
@@ -136,7 +140,7 @@ fn slow_every_stage_failing_in_every_way_fails_the_last_one() {
         assert!(!members.is_empty(), "{tool} adds no {set}");
         for (number, _) in &members {
             let message = match members.len() {
-                1 => "no record came in".to_owned(),
+                1 => "nothing to do: the previous tool failed".to_owned(),
                 of => format!("1 of {of} {set} records are missing"),
             };
             // a host alone has no stream without it
@@ -181,6 +185,6 @@ fn assert_killed_while_it_reads(folder: &Path, at: usize) {
         at,
         feed,
         "is killed while it reads",
-        "no record came in",
+        "nothing to do: the previous tool failed",
     );
 }

@@ -12,10 +12,52 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Says that a test is skipped, and why: on its stdout and in the file that tests/run.sh shows at
+/// the end.
+#[macro_export]
+macro_rules! skipped {
+    ($($why:tt)*) => { $crate::note_skipped(&format!($($why)*)) };
+}
+
+pub fn note_skipped(why: &str) {
+    println!("skipped: {why}");
+    if let Some(path) = std::env::var_os("TESTS_SKIPPED") {
+        let first = why.lines().next().unwrap_or_default();
+        let mut file = File::options()
+            .append(true)
+            .create(true)
+            .open(path)
+            .unwrap();
+        file.write_all(format!("{first}\n").as_bytes()).unwrap();
+    }
+}
+
+/// Ends a test that needs a program which this machine lacks; that is a failure in continuous
+/// integration.
+pub fn need(program: &str) {
+    if is_here(program) {
+        return;
+    }
+    // only nextest runs each test in a process
+    let is_alone = std::env::var_os("NEXTEST").is_some();
+    assert!(
+        is_alone && std::env::var_os("CI").is_none(),
+        "no {program} here: tests/need.sh test names its package"
+    );
+    skipped!("no {program} here");
+    std::process::exit(0);
+}
+
+fn is_here(program: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
+}
 
 /// The repository.
 pub fn root() -> PathBuf {
@@ -245,6 +287,11 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
 
 /// A script in plain `sh`, without pipefail, in a directory.
 pub fn sh(folder: &Path, script: &str) -> Ran {
+    let words = script.split(|c: char| !c.is_ascii_alphanumeric() && !"-_./".contains(c));
+    ["jq", "python3"]
+        .into_iter()
+        .filter(|program| words.clone().any(|word| word == *program))
+        .for_each(need);
     run(command("timeout")
         .args(["300", "sh", "-c", script])
         .current_dir(folder)
@@ -253,6 +300,8 @@ pub fn sh(folder: &Path, script: &str) -> Ran {
 
 /// The same for a case of tests/cases.
 pub fn sh_for_cases(folder: &Path, script: &str) -> Ran {
+    // commands.sh uses it
+    need("jq");
     let cases = root().join("tests/cases").display().to_string();
     let begin = format!("CASES={cases}; . {cases}/commands.sh; [ ! -e case.sh ] || . ./case.sh");
     sh(folder, &format!("{begin}\n{script}"))
@@ -265,7 +314,7 @@ pub fn in_form(tool: &str, err: &str) -> Result<(), String> {
     let mut open = None;
     for line in err.lines() {
         match line.strip_prefix(&begin) {
-            Some(rest) if rest.contains("the stage before this one failed: ") => {}
+            Some(rest) if rest.contains("the previous tool failed") => {}
             Some(rest)
                 if rest
                     .split(": ")
@@ -295,7 +344,7 @@ pub fn shells() -> impl Iterator<Item = &'static str> {
         .filter(|shell| {
             let here = sh(&root(), &format!("command -v {shell}")).status == 0;
             if !here {
-                println!("skipped: no {shell} here");
+                skipped!("no {shell} here");
             }
             here
         })
@@ -321,7 +370,7 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
 pub fn only_root_can(do_it: &str) -> bool {
     let is_root = sh(Path::new("/"), "id -u").out == "0\n";
     if !is_root {
-        println!("skipped: only root can {do_it}");
+        skipped!("only root can {do_it}");
     }
     !is_root
 }
@@ -563,7 +612,7 @@ pub fn made_by(script: &str, what: &str) -> Option<String> {
         made.status,
         made.err
     );
-    println!("skipped: no {what} here: {}", made.err);
+    skipped!("no {what} here: {}", made.err);
     None
 }
 

@@ -123,7 +123,7 @@ impl Score {
     fn add(&mut self, name: &str, truth: &Value, said: &Said) {
         let mut problems = Vec::new();
         if truth["healthy"] == true {
-            let begins = ["The job ended well", "The job runs"];
+            let begins = ["The job finished", "The job runs"];
             let is_fine = begins
                 .iter()
                 .any(|words| said.explanation.starts_with(words));

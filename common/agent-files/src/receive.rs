@@ -67,7 +67,7 @@ impl Push {
             }
             (false, true) => {
                 let push_folder = files.push_folder.get().and_then(Weak::upgrade);
-                let missing = "the push that this connection belongs to is not at work there";
+                let missing = "this connection belongs to no push that runs on the host";
                 Some(push_folder.ok_or_else(|| Failure::new(missing))?)
             }
         };
@@ -188,7 +188,7 @@ impl Push {
             Some(file) => forward::begin(file, to, Arc::clone(&self.incoming)),
             None => self.output.send(FileEvent::NotHandedOn {
                 id: to.id,
-                problem: "it is not there".to_owned(),
+                problem: "it is not on the host".to_owned(),
             }),
         }
     }

@@ -295,7 +295,7 @@ pub struct ConnectArgs {
 
     /// Accept an incomplete stream, such as the output of jq 'select(…)'
     ///
-    /// Records that say `"ok":false` are ignored. A notice on stderr says so.
+    /// Records with `"ok":false` are ignored, with a notice on stderr.
     #[arg(long)]
     pub partial: bool,
 
@@ -308,7 +308,7 @@ pub struct ConnectArgs {
 /// Options of tools that copy files.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct CopyArgs {
-    /// How content travels: directly, or through logins [auto: directly where possible]
+    /// Send content directly, or through logins [auto: directly where possible]
     #[arg(long, value_enum, default_value_t = WireChoice::Auto, value_name = "auto|ssh|direct",
         hide_possible_values = true, hide_short_help = true)]
     pub wire: WireChoice,
@@ -326,8 +326,8 @@ pub struct CopyArgs {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Show progress on stderr [auto: bars on a terminal, else a line now and then, and one per
-    /// host at its end]
+    /// Show progress on stderr [auto: bars on a terminal; otherwise a line now and then, and one
+    /// when each host is done]
     ///
     /// This shows the rate, the remaining time, and whether data goes directly, through logins or
     /// through a chain of hosts.

@@ -33,7 +33,8 @@ pub fn fault(location: &str, argument: &str) -> Option<Fault> {
     }
     let mut chars = value.chars().take(1).chain(option.chars());
     if let Some(quote) = chars.find(|c| is_quote(*c)) {
-        let fault = wrong(location, argument, quote, "quotes nothing");
+        let problem = "is a curly quote, which the shell does not treat as a quote";
+        let fault = wrong(location, argument, quote, problem);
         return Some(fault.fix(format!("type straight quotation marks: {straight}")));
     }
     let has_space = option.contains(NO_BREAK_SPACE)

@@ -35,7 +35,7 @@ impl JobLife {
                 return self.step_of_stall(|watch| watch.answered(host, idle, reported.computing));
             }
             Event::Over(_) => {
-                return self.host_lost(host, "the job was ended there by someone else");
+                return self.host_lost(host, "someone else stopped the job on the host");
             }
             _ => None,
         };
@@ -173,7 +173,7 @@ mod tests {
             (raised(1, Some(false)), vec![]),
             (
                 Event::Over(Over { survivors: 0 }),
-                lost("the job was ended there by someone else"),
+                lost("someone else stopped the job on the host"),
             ),
         ];
         for (event, expected) in table {

@@ -53,8 +53,8 @@ fn mixed(processes: &[Process]) -> Option<Fault> {
             || has_servers && is_staying(process) != is_staying(first)
     };
     let other = processes.iter().find(is_other)?;
-    let problem = "persistent graph servers are a job of their own, and each group of trainers \
-        that uses them is another one";
+    let problem = "persistent graph servers are a separate job, and each group of trainers that \
+                   uses them is another one";
     let fix = "plan both apart: … | dgl-env --role server --keep-alive --server-name NAME … | \
         dgl-spawn, and … | dgl-env --role trainer --server-name NAME … | dgl-spawn";
     Some(Fault::data(format!("process record {}", other.id), problem).fix(fix))

@@ -61,12 +61,15 @@ fn judge(states: &[(&Host, ServersState)]) -> Option<NotReady> {
     let ending = on(ServersLiveness::Ending);
     let (why, is_starting) = if !ending.is_empty() {
         (
-            format!("those of {} are being ended", locations(&ending)),
+            format!("the servers of {} are being stopped", locations(&ending)),
             false,
         )
     } else if !starting.is_empty() {
         (
-            format!("those of {} are loading their graph", locations(&starting)),
+            format!(
+                "the servers of {} are loading their graph",
+                locations(&starting)
+            ),
             true,
         )
     } else if none.len() == states.len() {
@@ -121,8 +124,8 @@ fn differences(states: &[(&Host, ServersState)]) -> Report {
         }
     }
     for (label, hosts) in grouped {
-        let fix = "give dgl-env the same numbers and files, or end the servers with dgl-reap \
-            --job NAME and start them again";
+        let fix = "give dgl-env the same numbers and files, or stop the servers with dgl-reap \
+                   --job NAME and start them again";
         report.push(Fault::unreachable(locations(&hosts), label).fix(fix));
     }
     report
@@ -227,11 +230,17 @@ mod tests {
             ([Alive, Alive], Option::None),
             (
                 [Alive, Starting],
-                not_ready("those of host 1 (10.0.0.2) are loading their graph", true),
+                not_ready(
+                    "the servers of host 1 (10.0.0.2) are loading their graph",
+                    true,
+                ),
             ),
             (
                 [None, Starting],
-                not_ready("those of host 1 (10.0.0.2) are loading their graph", true),
+                not_ready(
+                    "the servers of host 1 (10.0.0.2) are loading their graph",
+                    true,
+                ),
             ),
             ([None, None], not_ready("none run on these hosts", false)),
             (
@@ -240,7 +249,7 @@ mod tests {
             ),
             (
                 [Starting, Ending],
-                not_ready("those of host 1 (10.0.0.2) are being ended", false),
+                not_ready("the servers of host 1 (10.0.0.2) are being stopped", false),
             ),
         ];
         let hosts = hosts(2);

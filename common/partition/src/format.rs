@@ -38,19 +38,16 @@ impl FileFormat {
     /// What is wrong with the first [`HEAD`] bytes of a file, or its length.
     pub fn problem(self, head: &[u8], bytes: u64) -> Option<String> {
         if self != FileFormat::Any && bytes == 0 {
-            return Some("is empty: partitioning did not end, or its disk was full".to_owned());
+            return Some("is empty: partitioning did not finish, or its disk was full".to_owned());
         }
         let (magic, what): (&[u8], _) = match self {
-            FileFormat::Graph => (&GRAPH_FILE.to_le_bytes(), "a graph that DGL saved"),
-            FileFormat::Tensors => (
-                &TENSOR_FILE.to_le_bytes(),
-                "a file of tensors that DGL saved",
-            ),
-            FileFormat::Torch => (b"PK\x03\x04", "a file that torch saved"),
+            FileFormat::Graph => (&GRAPH_FILE.to_le_bytes(), "graph file of DGL"),
+            FileFormat::Tensors => (&TENSOR_FILE.to_le_bytes(), "tensor file of DGL"),
+            FileFormat::Torch => (b"PK\x03\x04", "file that torch saved"),
             FileFormat::Npy(ids) => return problem_of_array(head, bytes, ids).err(),
             FileFormat::NotEmpty | FileFormat::Any => return None,
         };
-        (!head.starts_with(magic)).then(|| format!("does not begin as {what} does"))
+        (!head.starts_with(magic)).then(|| format!("is not a {what} (wrong first bytes)"))
     }
 }
 
@@ -60,7 +57,7 @@ fn problem_of_array(head: &[u8], bytes: u64, ids: u64) -> Result<(), String> {
         header.check(bytes)
     } else {
         Err(format!(
-            "has {} numbers, where the config says {ids}",
+            "has {} numbers, but the config says {ids}",
             header.count
         ))
     }
@@ -96,27 +93,27 @@ mod tests {
             (
                 FileFormat::Graph,
                 tensors,
-                Some("does not begin as a graph that DGL saved does"),
+                Some("is not a graph file of DGL (wrong"),
             ),
             (
                 FileFormat::Tensors,
                 graph,
-                Some("does not begin as a file of tensors that DGL saved does"),
+                Some("is not a tensor file of DGL"),
             ),
             (
                 FileFormat::Torch,
                 graph,
-                Some("does not begin as a file that torch saved does"),
+                Some("is not a file that torch saved"),
             ),
             (
                 FileFormat::Graph,
                 b"version https://git-lfs.github.com/spec/v1",
-                Some("does not begin as a graph"),
+                Some("is not a graph file of DGL"),
             ),
             (
                 FileFormat::Graph,
                 &graph[..5],
-                Some("does not begin as a graph"),
+                Some("is not a graph file of DGL"),
             ),
             (FileFormat::Graph, b"", Some("is empty")),
             (FileFormat::NotEmpty, b"", Some("is empty")),
@@ -143,7 +140,7 @@ mod tests {
             (
                 header("<i8", "119,"),
                 128 + 952,
-                Some("has 119 numbers, where the config says 120"),
+                Some("has 119 numbers, but the config says 120"),
             ),
             (
                 header("<i8", "120, 1"),
@@ -161,21 +158,13 @@ mod tests {
                 128 + 960,
                 Some("has numbers of type >i8"),
             ),
-            (
-                b"\x93NUMPY\x09\0".to_vec(),
-                8,
-                Some("does not begin as an .npy file"),
-            ),
+            (b"\x93NUMPY\x09\0".to_vec(), 8, Some("is not an .npy file")),
             (
                 b"\x93NUMPY\x02\0\xff\xff\xff\xff".to_vec(),
                 12,
-                Some("does not begin as an .npy file"),
+                Some("is not an .npy file"),
             ),
-            (
-                b"[1, 2]".to_vec(),
-                6,
-                Some("does not begin as an .npy file"),
-            ),
+            (b"[1, 2]".to_vec(), 6, Some("is not an .npy file")),
         ];
         for (head, bytes, problem) in table {
             let got = FileFormat::Npy(120).problem(&head, bytes);

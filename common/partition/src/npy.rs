@@ -12,7 +12,7 @@ pub const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// Parses a header of numpy's format 1, 2 or 3 (numpy/lib/format.py).
 pub fn header(head: &[u8]) -> Result<Header, String> {
-    let not_one = || "does not begin as an .npy file does".to_owned();
+    let not_one = || "is not an .npy file (wrong first bytes)".to_owned();
     let rest = head.strip_prefix(MAGIC).ok_or_else(not_one)?;
     let (from, length) = match *rest {
         [1, _, a, b, ..] => (10, u32::from(u16::from_le_bytes([a, b]))),
@@ -51,9 +51,7 @@ impl Header {
         if whole == Some(bytes) {
             Ok(())
         } else {
-            Err(format!(
-                "is {bytes} bytes long, which is not what its header says"
-            ))
+            Err(format!("is {bytes} bytes long, unlike its header says"))
         }
     }
 }
@@ -84,7 +82,7 @@ mod tests {
         assert!(wrong("12,", "").contains("shape ()"));
         let no_header = [&array(1, text)[..20], &array(9, text), b"[1, 2]"];
         for head in no_header {
-            assert!(header(head).unwrap_err().contains("does not begin as"));
+            assert!(header(head).unwrap_err().contains("is not an .npy file"));
         }
         let header = header(&array(1, text)).unwrap();
         let whole = (header.data_offset + 48) as u64;

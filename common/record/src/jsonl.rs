@@ -126,7 +126,8 @@ impl Stream {
             is_empty = false;
         }
         if is_empty {
-            return Err(before("no record came in").report());
+            let problem = "nothing to do: the previous tool failed (see its message above)";
+            return Err(Fault::data("stdin", problem).report());
         }
         rules.finish()
     }
@@ -214,7 +215,7 @@ impl Stream {
     pub fn require<T: Record>(&self, from: &str) -> Result<Vec<T>, Report> {
         let records = self.all()?;
         if records.is_empty() {
-            let fault = Fault::data("stdin", format!("no {} record came in", T::TYPE));
+            let fault = Fault::data("stdin", format!("no {} record in the input", T::TYPE));
             return Err(fault
                 .fix(format!("put {from} into the pipeline before this tool"))
                 .report());
@@ -292,7 +293,7 @@ pub(crate) fn stdin() -> Result<io::StdinLock<'static>, Report> {
     if stdin.is_terminal() {
         let fault = Fault::usage(
             "stdin",
-            "is a terminal; this tool reads records from the stage before it",
+            "is a terminal; this tool reads records from the tool before it",
         );
         return Err(fault
             .fix("begin the pipeline with: ipconf-check ip_config.txt | …")
@@ -301,7 +302,7 @@ pub(crate) fn stdin() -> Result<io::StdinLock<'static>, Report> {
     Ok(stdin.lock())
 }
 
-const WHOLE: &str = "run the stage before again to its end, for all hosts (without --host) and \
+const WHOLE: &str = "run the previous tool again to its end, for all hosts (without --host) and \
     without a filter; only tools that reach hosts accept a part, with --partial";
 const PIPE: &str = "a record is a JSON object with a \"type\"; only records may go into the pipe";
 
@@ -609,10 +610,7 @@ fn failed(head: &Head) -> String {
 }
 
 fn before(problem: impl std::fmt::Display) -> Fault {
-    Fault::data(
-        "stdin",
-        format!("the stage before this one failed: {problem}"),
-    )
+    Fault::data("stdin", format!("the previous tool failed: {problem}"))
 }
 
 pub fn line<T: Record>(record: &T) -> Vec<u8> {
@@ -682,7 +680,7 @@ fn print_lines<'a>(
     match write() {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             let fault = Fault::unreachable("stdout", error.to_string());
-            Err(fault.fix("look at what it is written to").report())
+            Err(fault.fix("check where stdout goes").report())
         }
         _ => Ok(()),
     }
@@ -725,7 +723,7 @@ impl Out {
     pub fn fault(&self) -> Option<Fault> {
         self.failed.then(|| {
             Fault::unreachable("stdout", "not all of it could be written")
-                .fix("look at what it is written to, then run this again")
+                .fix("check where stdout goes, then run this again")
         })
     }
 
@@ -822,7 +820,7 @@ mod tests {
     #[test]
     fn broken_streams() {
         let table = [
-            (String::new(), "no record came in"),
+            (String::new(), "nothing to do: the previous tool failed"),
             (
                 A.to_owned(),
                 "1 of 2 host records are missing, the first is 1",

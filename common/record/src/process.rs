@@ -148,7 +148,7 @@ pub struct Process {
     pub rank: u32,
     /// The port on which a server will listen.
     pub port: Option<u16>,
-    /// Whether the program serves the others: it is ended when these have ended well, and its
+    /// Whether the program serves the others: it is stopped when these have finished, and its
     /// earlier end is a failure.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub service: bool,

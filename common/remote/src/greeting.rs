@@ -173,7 +173,7 @@ impl Greeting {
             return Err(HostFault::unreachable(format!(
                 "its login shell prints more than {MAX_GREETING} bytes before it runs a command"
             ))
-            .fix("check what start-up files such as ~/.bashrc print there"));
+            .fix("check what start-up files such as ~/.bashrc print on the host"));
         }
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
@@ -301,7 +301,7 @@ impl Greeting {
             "its login shell ended before it ran a command, {status}"
         ));
         Some(fault.fix(format!(
-            "check what ends the shell there, such as `exit` in ~/.bashrc; {RETURN_EARLY}"
+            "check what ends the shell on the host, such as `exit` in ~/.bashrc; {RETURN_EARLY}"
         )))
     }
 
@@ -352,7 +352,10 @@ fn startup_file_starts(program: &str, login_shell: &str) -> HostFault {
         _ => "a start-up file such as ~/.bashrc",
     };
     let program: String = program.chars().filter(|c| !c.is_control()).collect();
-    let problem = format!("{file} there starts {program} even for logins without a terminal");
+    let problem = format!(
+        "{file} on the host starts {program} even for logins without a \
+                           terminal"
+    );
     HostFault::unreachable(problem).fix(RETURN_EARLY)
 }
 
@@ -390,8 +393,7 @@ fn refused(why: &str) -> HostFault {
                 .take(1000)
                 .collect();
             HostFault::unreachable(format!(
-                "no directory there can hold and run host-agent; \
-                tried:{}",
+                "no directory on the host can hold and run host-agent; tried:{}",
                 printable.trim_end()
             ))
             .fix(

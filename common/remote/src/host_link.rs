@@ -193,8 +193,7 @@ impl HostLink {
                  DGL_TOOLS_DATA_PORT, or leave out --wire direct",
             ));
         }
-        Ok(is_other_key
-            .then(|| format!("{why}: nothing was sent there; its login is used instead")))
+        Ok(is_other_key.then(|| format!("{why}: nothing was sent; the login is used instead")))
     }
 
     /// Returns why there is none, and whether the port answers with another key.

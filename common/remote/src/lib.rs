@@ -83,11 +83,9 @@ impl Remote {
                 } else if how.contains(char::is_whitespace) {
                     Connector::Command(how.to_owned())
                 } else {
-                    let problem = format!(
-                        "{how} is none of auto, ssh2, ssh, local, and no command with arguments"
-                    );
-                    let fix = "a command must contain the host, as in 'srun --overlap \
-                        --unbuffered -N1 -n1 -w {name}'";
+                    let problem = format!("unknown connector {how}");
+                    let fix = "use auto, ssh2, ssh, local, or a command that contains the host, \
+                        such as 'srun --overlap --unbuffered -N1 -n1 -w {name}'";
                     return Err(Fault::usage("--connect", problem).fix(fix).report());
                 }
             }

@@ -35,8 +35,7 @@ enum LoginFailure {
     Other,
 }
 
-pub const CHECK_SSHD: &str =
-    "check that the host is up and sshd listens there (DGL_TOOLS_SSH_PORT)";
+pub const CHECK_SSHD: &str = "check that the host is up and its sshd listens (DGL_TOOLS_SSH_PORT)";
 
 /// ssh's messages that concern this machine only.
 const HERE: [&str; 8] = [

@@ -177,7 +177,7 @@ fn handshake(
             again: !is_in_vain,
             timed_out: is_timeout(&error),
             ssh_may_do: is_in_vain,
-            ..fault.fix("check that sshd answers there, and its MaxStartups")
+            ..fault.fix("check that the host's sshd answers, and its MaxStartups")
         }
     })?;
     Ok((session, socket))

@@ -342,7 +342,7 @@ mod tests {
             ),
             (
                 "Killed\nKilled\nKilled\n",
-                "a program there was killed, by a user or because memory ran out (see dmesg there)",
+                "a program on the host was killed, by a user or because memory ran out (see dmesg)",
             ),
         ];
         for (stderr, words) in table {

@@ -18,7 +18,10 @@ pub fn explain_libssh2(message: &str) -> &str {
         | "Unable to send channel request"
         | "Failed sending banner"
         | "Unable to ask for ssh-userauth service" => CLOSED,
-        "Failed getting banner" => "no sshd answers there, or it closed the connection at once",
+        "Failed getting banner" => {
+            "no sshd answers on the host, or it closed the connection at \
+                                    once"
+        }
         "Unable to exchange encryption keys" => {
             "the host closed the connection, or its sshd and libssh2 have no cipher, key exchange \
              or kind of host key in common (try --connect ssh)"
@@ -47,10 +50,10 @@ pub fn explain_libssh2(message: &str) -> &str {
 pub fn explain_shell(line: &str) -> &str {
     match line {
         "Killed" => {
-            "a program there was killed, by a user or because memory ran out (see dmesg there)"
+            "a program on the host was killed, by a user or because memory ran out (see dmesg)"
         }
-        "Terminated" => "a program there was ended by SIGTERM",
-        "Hangup" => "a program there was ended by SIGHUP",
+        "Terminated" => "a program on the host was stopped by SIGTERM",
+        "Hangup" => "a program on the host was stopped by SIGHUP",
         other => other,
     }
 }
@@ -76,7 +79,7 @@ pub fn fix_of_srun(message: &str, nodes: &str) -> Option<String> {
     if says(&ended) {
         Some(format!(
             "this Slurm job has ended, so srun starts nothing more on its nodes; a new job on \
-             them (sbatch -w {nodes}) can fetch files that are still there"
+             them (sbatch -w {nodes}) can fetch the files that are left"
         ))
     } else if says(&outside) {
         Some(

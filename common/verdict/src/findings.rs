@@ -10,7 +10,7 @@ pub const LED_TO: &str = "; that ended the connections of others, of which one f
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunOutcome {
     /// It ended with status 0.
-    EndedWell,
+    Finished,
     /// It ended with status 0, although one of its programs failed.
     Hidden,
     /// A process or a host failed, or a time limit ran out.
@@ -30,10 +30,10 @@ impl RunOutcome {
     /// Begins the sentence of the finding.
     pub fn words(self) -> &'static str {
         match self {
-            RunOutcome::EndedWell => "ended well",
+            RunOutcome::Finished => "finished",
             RunOutcome::Hidden => "ended with status 0, which hides a failure",
             RunOutcome::Failed => "failed",
-            RunOutcome::Interrupted => "was ended",
+            RunOutcome::Interrupted => "was stopped",
             RunOutcome::NotStarted => "was not started",
             RunOutcome::Waits => "waits",
             RunOutcome::Runs => "runs",
@@ -41,8 +41,17 @@ impl RunOutcome {
         }
     }
 
+    /// In the record, whose values stay as earlier versions wrote them.
+    pub fn recorded(self) -> &'static str {
+        match self {
+            RunOutcome::Finished => "ended well",
+            RunOutcome::Interrupted => "was ended",
+            other => other.words(),
+        }
+    }
+
     pub fn is_fine(self) -> bool {
-        matches!(self, RunOutcome::EndedWell | RunOutcome::Runs)
+        matches!(self, RunOutcome::Finished | RunOutcome::Runs)
     }
 }
 
@@ -66,7 +75,7 @@ impl Conclusion {
     pub fn record(&self) -> record::Verdict {
         let cause = self.cause.clone();
         record::Verdict {
-            outcome: self.outcome.words().to_owned(),
+            outcome: self.outcome.recorded().to_owned(),
             cause: cause.text,
             culprit: cause.culprit,
             since_ms: cause.since_ms,

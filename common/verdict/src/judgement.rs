@@ -51,7 +51,7 @@ fn ended(job: &JobHistory, summary: &Summary) -> (RunOutcome, JobFinding) {
     let (outcome, finding) = match (summary.cause.as_deref().unwrap_or_default(), failure) {
         ("", _) if summary.ok => match hidden_failure(job) {
             Some(finding) => (RunOutcome::Hidden, finding),
-            None => (RunOutcome::EndedWell, all_ended(job, summary)),
+            None => (RunOutcome::Finished, all_ended(job, summary)),
         },
         // the last attempt could not start; the failure of the one before is the cause
         ("preflight" | "host", _) if failed_process(job).is_some() => {
@@ -114,7 +114,7 @@ fn first_fault(summary: &Summary, otherwise: &str) -> JobFinding {
 }
 
 const PREFLIGHT: &str = "the checks before the start found faults, which dgl-spawn named on stderr";
-const NO_INPUT: &str = "a stage before dgl-spawn failed; its stderr says how";
+const NO_INPUT: &str = "a tool before dgl-spawn failed; its stderr shows how";
 const NO_FAILURE: &str =
     "the records do not say which process or host failed; dgl-spawn's stderr does";
 
@@ -742,7 +742,7 @@ fn bus_error(job: &JobHistory, history: &ProcessHistory) -> JobFinding {
     let name = job.process_name(history);
     let mut text = format!("{name} was ended by SIGBUS, as by a /dev/shm that is full");
     if let Some(room) = host.and_then(|host| host.facts.shm_free_bytes) {
-        text += &format!("; before the start {} were free there", bytes(room));
+        text += &format!("; {} were free before the start", bytes(room));
     }
     if let Some(partition) = skew::partitions(job).get(&history.process.host) {
         let size = bytes(*partition as u64);
@@ -828,7 +828,7 @@ fn unexplained(job: &JobHistory) -> JobFinding {
         .processes
         .iter()
         .max_by_key(|history| history.evidence.count);
-    let mut text = "nothing in its logs says how or why; the last lines are below".to_owned();
+    let mut text = "its logs show neither how nor why; the last lines are below".to_owned();
     let raised = |history: &ProcessHistory| {
         let last = history.evidence.last_statement(Statement::is_raised)?;
         Some(account::quoted(last.cause()))

@@ -12,7 +12,7 @@ pub fn text(verdict: &Conclusion, has_records: bool) -> String {
         text += "Also: ";
         show(&mut text, other, verdict.began_ms, has_records);
     }
-    if verdict.outcome == RunOutcome::EndedWell && verdict.others.is_empty() {
+    if verdict.outcome == RunOutcome::Finished && verdict.others.is_empty() {
         text += "Nothing unusual.\n";
     }
     text

@@ -513,7 +513,7 @@ impl fmt::Display for FileFault {
         const EFBIG: i32 = 27;
         match self {
             FileFault::System(EFBIG) => {
-                f.write_str("it is larger than the limit on the size of files there (ulimit -f)")
+                f.write_str("it is larger than the host's limit on the size of files (ulimit -f)")
             }
             FileFault::System(number) => {
                 write!(f, "{}", std::io::Error::from_raw_os_error(*number))

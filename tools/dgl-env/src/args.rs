@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// Works out every process of a job: its role, rank, environment and command.
+/// Plans every process of a job: its role, rank, environment and command.
 ///
 /// Reads host records (with what host-probe found, if it did) and adds a process record for each
 /// graph server and trainer of DGL, each worker, or each process of a program. Words after -- are
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 #[command(
     version,
     after_long_help = "Examples:
-  … | dgl-env --workspace /data/job --part-config data/g.json --num-trainers 2 \\
+  … | dgl-env --workspace '~/job' --part-config data/g.json --num-trainers 2 \\
         --num-samplers 4 -- python3 code/train.py --lr 0.1 | dgl-spawn
   … | dgl-env --num-trainers 2 'source env.sh && python3 code/train.py'
   … | dgl-env --role worker --num-trainers gpus -- python3 ddp.py | dgl-spawn"
@@ -97,7 +97,7 @@ pub struct Args {
         value_name = "N")]
     pub num_omp_threads: Option<u32>,
 
-    /// Bind each process to a NUMA node, or to cores of its own on one node [default: not bound]
+    /// Bind each process to a NUMA node, or to separate cores of one node [default: not bound]
     ///
     /// See [Binding to cores].
     #[arg(
@@ -109,14 +109,14 @@ pub struct Args {
     )]
     pub bind: Option<Bind>,
 
-    /// Sparse formats that servers make of the graph: csc, coo, csr; link prediction wants csc,coo
+    /// Sparse formats that servers make of the graph: csc, coo, csr; link prediction needs csc,coo
     ///
     /// They are separated by commas. Sampling needs csc.
     #[arg(long, hide_short_help = true, default_value = "csc", value_parser = graph_format,
         value_name = "LIST")]
     pub graph_format: String,
 
-    /// A variable for every process; NAME alone: as on this machine
+    /// A variable for every process; NAME alone passes on its value on this machine
     ///
     /// Values are literal except for placeholders. The last value of a name counts.
     ///
@@ -173,14 +173,14 @@ pub struct Args {
         value_name = "PORT")]
     pub master_port: Option<u16>,
 
-    /// Graph servers keep running when their trainers end (DGL 0.8 to 1.1)
+    /// Keep graph servers running when their trainers finish (DGL 0.8 to 1.1)
     ///
     /// They serve one group of trainers after another (`DGL_KEEP_ALIVE`). This needs `--role
     /// server` and `--server-name`. A host with another version of DGL is refused.
     #[arg(long, hide_short_help = true, requires = "server_name")]
     pub keep_alive: bool,
 
-    /// The name of persistent servers that are planned, or that trainers will use
+    /// The name of the persistent servers that you plan, or that the trainers use
     ///
     /// With `--role server --keep-alive` it names the servers that are planned, a job of their own
     /// with this name; with `--role trainer` it names running servers for the trainers to use.
@@ -189,7 +189,7 @@ pub struct Args {
     #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = job_name)]
     pub server_name: Option<String>,
 
-    /// Add a program of this name, with ranks of its own
+    /// Add a program of this name, with its own ranks
     ///
     /// Its processes are plain ones, like those of `--role worker`, and run beside the programs
     /// that are in the stream already; see [Several programs]. The name consists of lowercase
@@ -204,15 +204,15 @@ pub struct Args {
         value_name = "HOSTS")]
     pub on: Vec<RangeInclusive<u32>>,
 
-    /// The program serves the others, and is ended after them
+    /// The program serves the others, and dgl-spawn stops it after them
     ///
-    /// dgl-spawn(1) ends it when all programs that are not services have ended with status 0. If it
-    /// ends by itself, the others must end within 5 s plus the time of `dgl-spawn --host-timeout`,
-    /// or the job fails.
+    /// dgl-spawn(1) stops it when all programs that are not services have finished with status 0.
+    /// If it ends by itself, the others must end within 5 s plus the time of
+    /// `dgl-spawn --host-timeout`, or the job fails.
     #[arg(long, hide_short_help = true)]
     pub service: bool,
 
-    /// Plan only this role: server, trainer or worker (a plain process) [default: the first two]
+    /// Plan only this role: server, trainer or worker (a plain process) [default: server, trainer]
     ///
     /// A `worker` is a plain process without DGL's variables, for a script of torch.distributed or
     /// for a command that prepares or inspects the hosts. It needs no graph and cannot be combined

@@ -22,13 +22,13 @@ pub fn flags(args: &Args) -> Vec<Fault> {
         (
             "--service",
             args.service,
-            "is for programs; graph servers end with their trainers as they are",
+            "works only with --program; graph servers already stop with their trainers",
             "leave it out, or name the program with --program",
         ),
         (
             "--on",
             !args.on.is_empty(),
-            "is for programs; DGL's servers and trainers run on every host of ip_config",
+            "works only with --program; DGL's servers and trainers run on every host of ip_config",
             "leave it out, or list other hosts in ip_config",
         ),
     ];
@@ -115,7 +115,7 @@ pub fn hosts(hosts: &[Host], num_servers: u32) -> Vec<Fault> {
         );
         check(
             port == 0,
-            "port 0: DGL's servers need one of their own".to_owned(),
+            "port 0: DGL's servers need a fixed port".to_owned(),
             "give a port from 1 on in ip_config",
         );
         check(

@@ -77,11 +77,11 @@ fn persistent_flags(args: &Args) -> Option<Fault> {
     let (flag, problem) = match (servers, trainers, args.keep_alive) {
         (true, true, _) => (
             "--server-name",
-            "persistent graph servers are a job of their own, and so are their trainers",
+            "persistent graph servers and their trainers are separate jobs",
         ),
         (true, false, false) => (
             "--server-name",
-            "names graph servers that are to be started, and would not stay",
+            "only makes sense with --keep-alive if servers are started",
         ),
         (false, _, true) => ("--keep-alive", "is for graph servers, and none are started"),
         _ => return None,

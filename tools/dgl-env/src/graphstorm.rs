@@ -39,12 +39,12 @@ pub fn own_disks(command: &UserCommand, workspace: Option<&str>, hosts: &[Host])
     let (found, why, fix) = match (remaps, trains) {
         (true, _) if shared => (
             in_workspace("save_embed_path").or(in_workspace("save_prediction_path")),
-            "worker 0 would wait there for ever for what the others write",
+            "worker 0 would wait for ever for the files that the others write",
             "give a path on storage that all hosts share, or use --with-shared-fs False",
         ),
         (_, true) if given("save_embed_path").is_some() => (
             in_workspace("save_model_path"),
-            "to save embeddings, all trainers read the model there that trainer 0 has written",
+            "to save embeddings, all trainers read the model that trainer 0 has written",
             "give a path on storage that all hosts share, or save embeddings by an inference",
         ),
         _ => return None,

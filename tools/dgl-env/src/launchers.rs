@@ -177,14 +177,11 @@ impl StartedLauncher {
     /// the processes are workers.
     pub fn fault(&self, workers: Option<&[u32]>, hosts: &[Host], is_shell: bool) -> Option<Fault> {
         let title = self.launcher.title;
-        let unknown = format!("starts {title} itself, whose processes the plan does not know");
+        let unknown = format!("{title} is not needed: dgl-env starts every process itself");
         let most = workers.and_then(|counts| counts.iter().max());
         let (problem, fix) = match (&self.launcher.reach, most) {
-            (Reach::Cluster { advice }, _) => (
-                unknown,
-                format!("give what it starts: {}{advice}", self.inner),
-            ),
-            (Reach::Host { .. }, None) => (unknown, format!("give what it starts: {}", self.inner)),
+            (Reach::Cluster { advice }, _) => (unknown, format!("run {}{advice}", self.inner)),
+            (Reach::Host { .. }, None) => (unknown, format!("run {}", self.inner)),
             (Reach::Host { .. }, Some(1)) if self.knows_its_host(hosts) => return None,
             (
                 Reach::Host {
@@ -195,15 +192,17 @@ impl StartedLauncher {
                 Some(1),
             ) => {
                 let alone = if needs_no_rank.contains(&"standalone") {
-                    "; or --standalone, if each host has a job of its own"
+                    "; or --standalone, if each host has a separate job"
                 } else {
                     ""
                 };
                 (
+                    format!("{title} does not know on which of the hosts it runs"),
                     format!(
-                        "starts {title} on several hosts, and does not tell each which host it is"
+                        "run {} with --num-workers N; or give the launcher {}{alone}",
+                        self.inner,
+                        arguments[usize::from(is_shell)]
                     ),
-                    format!("give it {}{alone}", arguments[usize::from(is_shell)]),
                 )
             }
             (
@@ -224,8 +223,8 @@ impl StartedLauncher {
                 (
                     unknown,
                     format!(
-                        "give what it starts: {}; or leave out --num-workers, and give the \
-                         launcher {count}{arguments}",
+                        "run {}; or leave out --num-workers, and give the launcher \
+                         {count}{arguments}",
                         self.inner
                     ),
                 )

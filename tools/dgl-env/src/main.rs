@@ -1,4 +1,4 @@
-//! Works out every process of a DGL job: role, rank, environment, command.
+//! Plans every process of a DGL job: role, rank, environment, command.
 
 use std::process::ExitCode;
 

@@ -59,10 +59,10 @@ impl JobPaths {
         let needed = [("--workspace", &workspace), ("--part-config", &part_config)];
         for (option, path) in needed {
             if is_known && path.is_none() && args.is_dgl() {
-                let fault = Fault::usage(option, "is missing, and the stream has no graph record");
+                let fault = Fault::usage(option, "is missing, and there is no graph in the input");
                 report.push(fault.fix(format!(
-                    "if the command needs no graph servers of DGL, use --role worker; otherwise \
-                     give {option}, or put part-map --part-config … before dgl-env"
+                    "for a plain torch script add --role worker; for DGL add {option}, or put \
+                     part-map --part-config … before dgl-env"
                 )));
             }
         }
@@ -121,7 +121,7 @@ fn agreed(
         (Some(given), Some(recorded)) if !same(folder, &given, &recorded) => {
             let problem = format!("{given} here, but {recorded} in the stream's {record} record");
             Err(Fault::data(option, problem)
-                .fix(format!("leave {option} out: the {record} record says it")))
+                .fix(format!("leave {option} out: the {record} record has it")))
         }
         (given, recorded) => Ok(given.or(recorded)),
     }

@@ -221,7 +221,7 @@ impl<'a> ProgramPlan<'a> {
             &self.launch_machine.omp_num_threads,
         ) {
             (Some(threads), Some(own)) if *own != *threads.to_string() => Some(format!(
-                "--num-omp-threads {threads} is taken, not OMP_NUM_THREADS={}, which is set here",
+                "--num-omp-threads {threads} is used, not OMP_NUM_THREADS={}, which is set here",
                 own.to_string_lossy()
             )),
             (None, None) => {

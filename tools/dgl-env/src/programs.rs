@@ -271,7 +271,7 @@ pub fn faults(
     for role in [Role::Server, args.client_role()] {
         if args.starts(role) && earlier.programs.contains_key(&role) {
             let name = role.name();
-            let problem = format!("there are process records of {name} in the stream already");
+            let problem = format!("the input already has process records of {name}");
             faults.push(Fault::data("stdin", problem).fix(
                 "plan each program once, each further one with --program NAME; jq 'select(.type \
                  != \"process\")' removes those of another run",
@@ -282,8 +282,7 @@ pub fn faults(
     {
         let problem = "persistent servers and their trainers are jobs without further programs";
         faults.push(
-            Fault::usage("--server-name", problem)
-                .fix("start the other program as a job of its own"),
+            Fault::usage("--server-name", problem).fix("start the other program as a separate job"),
         );
     }
     for host in hosts.iter().filter(|_| args.starts(Role::Server)) {
@@ -322,12 +321,12 @@ fn own_fault(fact: &Fact, args: &Args, env: &UserEnv) -> Option<Fault> {
     let is_named = args.server_name.is_some();
     let (problem, fix) = match fact {
         Fact::MasterPort if sets("MASTER_PORT") => (
-            "is another port than the MASTER_PORT that is set",
+            "is not the MASTER_PORT that is set",
             "use --master-port PORT instead of MASTER_PORT",
         ),
         Fact::MasterAddr if sets("MASTER_ADDR") => (
-            "is another address than the MASTER_ADDR that is set",
-            "leave out one of them; the first of the hosts is the one where torch meets",
+            "is not the MASTER_ADDR that is set",
+            "use only one of them; torch meets on the first host",
         ),
         Fact::MasterPort if is_named && args.master_port.is_none() => (
             "is not known yet: with --server-name dgl-spawn chooses it",
@@ -335,7 +334,7 @@ fn own_fault(fact: &Fact, args: &Args, env: &UserEnv) -> Option<Fault> {
         ),
         Fact::Port(_) if is_named => (
             "would be the same for all groups of trainers of these servers",
-            "give each group a port of its own, as a number",
+            "give each group its own port, as a number",
         ),
         _ => return None,
     };
@@ -351,7 +350,8 @@ fn fault_of_other(role: Role, fact: &Fact, earlier: &Earlier) -> Option<Fault> {
         Some(_) => (
             format!("program {name} has no {fact}"),
             format!(
-                "have {name} use {{{fact}}} itself, or write {{{{{name}.{fact}}}}} for the text"
+                "use {{{fact}}} in the command of program {name}, or write \
+                 {{{{{name}.{fact}}}}} for literal braces"
             ),
         ),
         None => (

@@ -85,8 +85,8 @@ fn left_over(hosts: &[Host], result: &Reaped) -> Fault {
         ),
     );
     fault.fix(
-        "--list shows what is left; what KILL does not end waits for a disk or a GPU: see ps and \
-         dmesg there",
+        "--list shows what is left; what KILL does not stop waits for a disk or a GPU: see ps and \
+         dmesg on the host",
     )
 }
 
@@ -121,7 +121,7 @@ fn nothing_found(args: &Args, what: &What<'_>, all_reached: bool) -> Option<Faul
     match what {
         What::Signal { .. } => {
             let fault = Fault::item("--signal", format!("no such process of {of} on {hosts}"));
-            Some(fault.fix("--list shows which there are"))
+            Some(fault.fix("--list shows the processes that run"))
         }
         _ => {
             record::tell!("dgl-reap: no process of {of} on {hosts}");

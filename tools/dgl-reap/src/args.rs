@@ -7,7 +7,7 @@ use record::Role;
 use record::exit::SignalNumber;
 use std::time::Duration;
 
-/// Lists, signals or ends what jobs have on their hosts.
+/// Lists, signals or stops the processes of jobs.
 ///
 /// Reads host records. A process belongs to a job by the token that dgl-spawn put into its
 /// environment, never by its name; only those of the user that logs in are affected. Files in
@@ -21,24 +21,24 @@ use std::time::Duration;
   ipconf-check ip_config.txt | dgl-reap --job try7 --role trainer --rank 3 --signal ABRT
   ipconf-check ip_config.txt | dgl-reap --stale-shm")]
 pub struct Args {
-    /// Show the processes of all jobs; end nothing
+    /// List the processes of all jobs; stop nothing
     ///
     /// See [The table].
     #[arg(long)]
     pub list: bool,
 
-    /// End this job
+    /// Stop this job
     ///
-    /// All jobs with exactly this name are ended; persistent graph servers are the job of their
+    /// All jobs with exactly this name are stopped; persistent graph servers are the job of their
     /// `--server-name`. Their processes are looked up on all hosts first,
     /// and then ended everywhere at once; a host that needs more than 15 s for the lookup is
     /// reported, and left out.
     #[arg(long, value_name = "NAME")]
     pub job: Option<String>,
 
-    /// End all jobs of this user
+    /// Stop all jobs of this user
     ///
-    /// Healthy jobs are ended too, as with `--job`.
+    /// Healthy jobs are stopped too, as with `--job`.
     #[arg(long)]
     pub all: bool,
 
@@ -49,15 +49,15 @@ pub struct Args {
     #[arg(long)]
     pub stale_shm: bool,
 
-    /// Send a signal instead of ending the job; ABRT makes Python print its stacks
+    /// Send a signal instead of stopping the job; ABRT makes Python print its stacks
     ///
     /// The signal is given as ABRT, SIGABRT, abrt or 6. dgl-reap reaches all hosts before it sends
     /// the first signal. Otherwise dgl-spawn(1) might notice what the signal does on one host, and
-    /// end the job before the others receive it. Without `--rank`, hosts that have no process to
+    /// stop the job before the others receive it. Without `--rank`, hosts that have no process to
     /// signal are named on stderr.
     ///
     /// If `PYTHONFAULTHANDLER` is set (dgl-env(1) sets it), ABRT makes a Python process print the
-    /// stacks of all threads and end. Such a process has failed, so dgl-spawn(1) ends the job.
+    /// stacks of all threads and end. Such a process has failed, so dgl-spawn(1) stops the job.
     /// dgl-stacks(1) shows the stacks without ending anything.
     #[arg(long, requires = "job", conflicts_with_all = ["list", "all", "stale_shm"],
         value_name = "NAME", value_parser = signal_number)]
@@ -75,7 +75,7 @@ pub struct Args {
     #[arg(long, requires = "role", value_name = "N")]
     pub rank: Option<u32>,
 
-    /// How long processes may take to end after TERM, before KILL
+    /// How long processes may take to exit after TERM, before KILL
     #[arg(long, hide_short_help = true, default_value = "10s", value_parser = duration,
         value_name = "TIME")]
     pub grace: Duration,

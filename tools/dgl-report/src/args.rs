@@ -3,8 +3,8 @@
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 
-/// Turns the records of a run into one HTML page: when each process ran, who failed first, what was
-/// copied how fast.
+/// Makes one HTML page of the records of a run: when each process ran, which failed first, and how
+/// fast files were copied.
 ///
 /// Reads the records that dgl-spawn wrote (and part-push before it, where it was in the pipeline),
 /// of a run that went well or not. The page needs nothing beside it: it can be mailed.
@@ -20,7 +20,7 @@ pub struct Args {
     /// The records, or the directory of --log-dir; - or nothing is stdin
     pub file: Option<PathBuf>,
 
-    /// How many of the last lines of output to show of each process
+    /// How many lines of output to show of each process, from its end
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub lines: usize,
 

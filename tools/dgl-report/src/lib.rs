@@ -28,7 +28,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
 /// Folded stacks need at least one profile.
 fn recorded(job: &plan::JobHistory) -> Result<&[Profile], Report> {
     if job.profiles.iter().all(|profile| profile.samples == 0) {
-        return Err(Fault::data("stdin", "no profile record came in")
+        return Err(Fault::data("stdin", "no profile record in the input")
             .fix(
                 "record the job while it runs: ipconf-check ip_config.txt | dgl-stacks --job \
                  NAME --record 30s",

@@ -1,4 +1,4 @@
-//! Turns the records of a run into one HTML page.
+//! Makes one HTML page of the records of a run.
 
 use std::process::ExitCode;
 

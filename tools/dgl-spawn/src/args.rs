@@ -8,11 +8,11 @@ use record::{Process, Role};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Starts the processes of a job on their hosts, watches them and ends them all.
+/// Starts the processes of a job on their hosts, supervises them, and stops them all if one fails.
 ///
-/// Reads host and process records. When a process fails, all are ended, and the exit status is its
-/// status (128+n for signal n). Ctrl-C ends the job, a second one at once. Nothing of the job is
-/// left on any host, even if dgl-spawn itself is killed.
+/// Reads host and process records. When a process fails, all are stopped, and the exit status is
+/// its status (128+n for signal n). Ctrl-C stops the job, a second one at once. Nothing of the job
+/// is left on any host, even if dgl-spawn itself is killed.
 #[derive(Parser)]
 #[command(
     version,
@@ -22,7 +22,7 @@ use std::time::Duration;
   … | dgl-spawn --dry-run"
 )]
 pub struct Args {
-    /// The job's name [default: one is made up]
+    /// The job's name [default: job- and 8 random characters]
     ///
     /// Messages and dgl-reap(1) use this name. It consists of at most 64 letters, digits, dots,
     /// dashes and underscores.
@@ -58,20 +58,20 @@ pub struct Args {
         value_parser = shown)]
     pub show: Vec<ShownProcesses>,
 
-    /// How long processes may take to end after TERM, before KILL
+    /// How long processes may take to exit after TERM, before KILL
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub grace: Duration,
 
     /// How long a host or dgl-spawn may be silent before it counts as lost
     ///
     /// If dgl-spawn receives nothing from a host for this time, the host is lost. If a host
-    /// receives nothing from dgl-spawn for this time, the host ends its part of the job. If this
+    /// receives nothing from dgl-spawn for this time, the host stops its part of the job. If this
     /// happens because dgl-spawn was stopped or its machine slept, the message says so, and no host
     /// counts as lost. The same time applies while a job ends. The minimum is 2s.
     #[arg(long, default_value = "30s", value_parser = host_timeout, value_name = "TIME")]
     pub host_timeout: Duration,
 
-    /// End a job that takes longer; Python prints its stacks first
+    /// Stop a job that takes longer; Python prints its stacks first
     ///
     /// The time is counted from the start of its processes. When it is over, the processes are sent
     /// ABRT, and TERM a second later. On ABRT Python prints the stacks of its threads if
@@ -79,22 +79,22 @@ pub struct Args {
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub timeout: Option<Duration>,
 
-    /// End a job whose servers do not all listen in this time; Python prints its stacks first
+    /// Stop a job unless all servers listen within this time; Python prints its stacks first
     ///
     /// The job ends in the same way as with `--timeout`.
     #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME")]
     pub start_timeout: Option<Duration>,
 
-    /// Report a job that is inactive for this time; TIME:end also ends it
+    /// Report a job that is inactive for this time; with TIME:end also stop it
     ///
     /// The report shows where all processes are; see [A job that stalls]. The time is 5s or more; 0
     /// switches the report off.
-    /// If the stall ends the job, the exit status is 124.
+    /// If the stall stops the job, the exit status is 124.
     #[arg(long, default_value = "10m", value_parser = stall_timeout,
         value_name = "TIME", conflicts_with = "dry_run")]
     stall_timeout: StallRule,
 
-    /// End the job when a process does not end after an uncaught exception
+    /// Stop the job if a process keeps running after an uncaught exception
     ///
     /// The exit status is then 1. See [A process that raises an exception and does not end].
     #[arg(long, hide_short_help = true, conflicts_with = "dry_run")]
@@ -142,8 +142,8 @@ pub struct Args {
         conflicts_with = "dry_run")]
     pub wait: Option<Duration>,
 
-    /// Give the job a /dev/shm of its own on each host: two jobs of DGL can share hosts, and
-    /// nothing can be left there
+    /// Give the job a private /dev/shm on each host, so that two jobs of DGL can share hosts and
+    /// leave nothing in it
     ///
     /// It holds up to half of the host's memory. The graphs and features of such jobs, of one user
     /// or of several, may have the same names. This needs root on the hosts, or hosts that permit

@@ -15,8 +15,8 @@ pub fn check(stream: &Stream) -> Result<(), Report> {
     );
     Err(fault
         .fix(
-            "put part-push into the pipeline, or use --no-push-check if the files are there \
-             already",
+            "put part-push into the pipeline, or use --no-push-check if the hosts already have \
+             the files",
         )
         .report())
 }

@@ -1,4 +1,4 @@
-//! Starts the processes of a job on their hosts, watches them and ends them all.
+//! Starts the processes of a job on their hosts, supervises them, and stops them all if one fails.
 
 use std::process::ExitCode;
 

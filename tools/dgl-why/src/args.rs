@@ -3,7 +3,7 @@
 use clap::Parser;
 use std::path::PathBuf;
 
-/// Says what ended a job, or what it waits for, since when, and who caused it.
+/// Explains why a job failed or what it waits for, since when, and which process caused it.
 ///
 /// Reads the records that dgl-spawn wrote, of a run that has ended or that goes on, or the logs of
 /// any other launcher, and prints a few lines with what shows it. It says nothing that they do not

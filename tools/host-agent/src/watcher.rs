@@ -63,7 +63,7 @@ pub fn watch(token: Option<&str>) -> ExitCode {
         Ok(status) => {
             watcher.end();
             let signal = SignalNumber(status.signal().unwrap_or_default());
-            format!("the agent there was ended by SIG{signal}")
+            format!("SIG{signal} stopped the agent on the host")
         }
         Err(error) => format!("host-agent: {error}"),
     };

@@ -153,7 +153,7 @@ fn choose(
     }
     if choice.kept.len() < count as usize {
         let (suitable, all) = (choice.kept.len(), hosts.len());
-        let problem = format!("{suitable} of {all} hosts can be taken, and {count} are needed");
+        let problem = format!("{suitable} of {all} hosts are suitable, and {count} are needed");
         return Err(Fault::unreachable("--need", problem)
             .fix(
                 "list more hosts in ip_config, fix the hosts that were left out, or wait until \
@@ -206,7 +206,7 @@ fn placements<'a>(
                 "no ports for the graph servers are free on all hosts between {first} and {last}"
             );
             return Err(Fault::unreachable("--port auto", problem)
-                .fix("end what listens there, or write ports into ip_config")
+                .fix("stop what listens on these ports, or write ports into ip_config")
                 .report());
         }
     }

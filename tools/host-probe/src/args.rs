@@ -3,8 +3,8 @@
 use clap::{Parser, ValueEnum};
 use cli::{ConnectArgs, size};
 
-/// Logs in once to each host and adds what it is and has to its record: network interface, cores,
-/// memory, GPUs, disk, a free port, Python, torch, DGL.
+/// Logs in once to each host and adds facts to its record: network interface, cores, memory, GPUs,
+/// disk, a free port, Python, torch, DGL.
 ///
 /// Reads host records and writes them again with these facts; every other line stays as it is. A
 /// host that cannot be used gets "ok":false and makes every later tool of the pipeline fail.
@@ -16,18 +16,18 @@ use cli::{ConnectArgs, size};
   ipconf-check ip_config.txt | host-probe --conda gnn | dgl-env … -- python3 train.py
   ipconf-check ip_config.txt | host-probe --venv '~/gnn' --format human
   ipconf-check ip_config.txt | host-probe --setup '. /etc/profile; module load dgl'
-  ipconf-check all.txt | host-probe --need 4 --min shm=64G --workspace /data/job | part-map …
+  ipconf-check all.txt | host-probe --need 4 --min shm=64G --workspace '~/job' | part-map …
   ipconf-check ip_config.txt | host-probe --port auto | part-map …"
 )]
 pub struct Args {
-    /// The directory of the job on every host, whose free space and file system are looked up
+    /// The directory of the job on every host, to find its free space and file system
     ///
     /// The fields *free_bytes* and *workspace_fs* show them. If the directory does not exist yet,
     /// the nearest existing directory above it counts.
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<String>,
 
-    /// Graph servers on each host; torch is not given their ports
+    /// Graph servers on each host, whose ports torch must not get
     ///
     /// So *master_port*, which is proposed for torch, is none of them.
     #[arg(long, default_value_t = 1, value_name = "N",
@@ -63,7 +63,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", value_parser = folder, conflicts_with = "python")]
     pub venv: Option<String>,
 
-    /// Accept hosts with other versions of Python, torch or DGL than most hosts have
+    /// Accept hosts whose versions of Python, torch or DGL differ from most hosts
     ///
     /// Different versions then only cause a warning. Use this, for instance, for a job that does
     /// not run Python.
@@ -156,7 +156,9 @@ fn folder(text: &str) -> Result<String, String> {
             Ok(path.to_owned())
         }
         _ => Err(
-            "is the same directory on every host: begin it with / or ~/, the home there".to_owned(),
+            "is the same directory on every host: begin it with / or ~/, the home on each \
+             host"
+                .to_owned(),
         ),
     }
 }

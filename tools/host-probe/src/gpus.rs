@@ -12,15 +12,15 @@ pub fn warnings(host: &Host, facts: &Facts, failure: Option<&Failure>) -> Vec<Fa
     let (cards, count) = (&facts.gpu_cards, facts.gpus.unwrap_or(0));
     let warn = |problem: String| Fault::data(host.location(), problem);
     if let Some(failure) = failure {
-        let fix = "run nvidia-smi there; until it works no process will find a GPU";
+        let fix = "run nvidia-smi on the host; until it works no process will find a GPU";
         return vec![warn(failure.problem.clone()).fix(fix)];
     }
     let mut warnings = Vec::new();
     if !cards.is_empty() && cards.len() != count as usize {
         let problem = format!("nvidia-smi lists {} of {count} GPUs", cards.len());
         warnings.push(warn(problem).fix(
-            "where a batch system gave this login only some, give --num-trainers that number; \
-             otherwise see what dmesg says about the others, or restart the host",
+            "if a batch system gave this login only some, give --num-trainers that number; \
+             otherwise see what dmesg shows about the others, or restart the host",
         ));
     }
     let in_use: Vec<String> = cards.iter().filter_map(usage).collect();

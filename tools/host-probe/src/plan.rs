@@ -32,7 +32,7 @@ pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<ProbeA
     if probed.interfaces.is_empty() {
         let problem = "its network interfaces could not be listed, so the one that has its \
             address is unknown";
-        warn(problem.to_owned(), "see what `ip addr` lists there");
+        warn(problem.to_owned(), "see what `ip addr` lists on the host");
     } else if probed.facts.iface.is_none() {
         let problem = not_of_an_interface(host, &probed);
         let fix = list_by_interface(host, &probed);
@@ -52,7 +52,7 @@ pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<ProbeA
                 "name the job's Python: --conda ENV, --venv DIR or --python CMD, with --setup \
                  where it needs one"
             }
-            Python::Conda(_) | Python::Venv(_) => "try it in a shell there; --setup is in force",
+            Python::Conda(_) | Python::Venv(_) => "try it in a shell on the host, after --setup",
         };
         warn(failure.problem, fix);
     }
@@ -72,7 +72,8 @@ fn no_environment(host: &Host, python: &Python, failure: Failure) -> Fault {
             let home = if below_home.is_some() { "~/" } else { "" };
             let folder = record::quote::shown(below_home.unwrap_or(folder));
             format!(
-                "make it there: python3 -m venv {home}{folder}; or use --conda if it is conda's"
+                "create it on the host: python3 -m venv {home}{folder}; or use --conda if it is \
+                 conda's"
             )
         }
         Python::Conda(_) | Python::Command(_) => {
@@ -96,7 +97,7 @@ fn not_of_an_interface(host: &Host, probed: &Probed) -> String {
         shown.push("there is only lo".to_owned());
     }
     let (ip, shown) = (host.ip, shown.join(", "));
-    format!("{ip} is not the first address of an interface there ({shown})")
+    format!("{ip} is not the first address of an interface of the host ({shown})")
 }
 
 /// What to write in ip_config. The HostName of ssh_config is often a public address, at which a
@@ -224,8 +225,8 @@ mod tests {
                 no_dgl,
                 Ok((
                     None,
-                    "host 0 (10.0.0.5): 10.0.0.5 is not the first address of an interface there \
-                     (eth0 10.77.0.2), so gloo",
+                    "host 0 (10.0.0.5): 10.0.0.5 is not the first address of an interface of the \
+                     host (eth0 10.77.0.2), so gloo",
                 )),
             ),
             ("10.77.0.2", probed(&interfaces), Ok((Some("eth0"), ""))),
@@ -233,7 +234,8 @@ mod tests {
                 "10.0.0.5",
                 probed(&interfaces),
                 Err(
-                    "10.0.0.5 is not the first address of an interface there (eth0 10.77.0.2); DGL",
+                    "10.0.0.5 is not the first address of an interface of the host (eth0 \
+                     10.77.0.2); DGL",
                 ),
             ),
             (
@@ -274,11 +276,11 @@ mod tests {
         let table = [
             (
                 Python::Venv("~/v; x".into()),
-                "fix: make it there: python3 -m venv ~/'v; x'; or use --conda",
+                "fix: create it on the host: python3 -m venv ~/'v; x'; or use --conda",
             ),
             (
                 Python::Venv("/v".into()),
-                "fix: make it there: python3 -m venv /v; or use --conda",
+                "fix: create it on the host: python3 -m venv /v; or use --conda",
             ),
             (
                 Python::Conda("gnn".into()),

@@ -24,8 +24,8 @@ pub fn warnings(servers: &[HostServers<'_>], count: u16) -> Vec<Fault> {
         let last = server.first_port.saturating_add(count - 1);
         if let Some(port) = (server.first_port..=last).find(|port| ephemeral.may_take(*port)) {
             let problem = format!(
-                "port {port} may be taken when the job starts: the kernel there gives {} to {} to \
-                 outgoing connections (net.ipv4.ip_local_port_range)",
+                "port {port} may be in use when the job starts: the host's kernel gives {} to {} \
+                 to outgoing connections (net.ipv4.ip_local_port_range)",
                 ephemeral.first, ephemeral.last
             );
             warnings.push(Fault::data(server.host.location(), problem).fix(&fix));

@@ -3,7 +3,7 @@
 use clap::Parser;
 use std::path::PathBuf;
 
-/// Puts spare hosts in the place of hosts that a job has lost.
+/// Replaces the hosts that a job has lost with spare hosts.
 ///
 /// Reads the stream that was given to part-push, and prints it with a spare under the number of
 /// each lost host; part-push then brings the spare its partition, and all hosts the new ip_config.
@@ -18,7 +18,7 @@ use std::path::PathBuf;
   part-push < next.jsonl | dgl-env … | dgl-spawn"
 )]
 pub struct Args {
-    /// The records of the run that failed, or what host-probe says of its hosts now
+    /// The records of the run that failed, or those of host-probe about its hosts now
     ///
     /// The output of dgl-spawn(1) in the run that failed has a *summary* record that names the lost
     /// host if a lost host is the *cause*. If host-probe(1) examines the hosts of the stream after
@@ -28,8 +28,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE", required = true)]
     pub run: Vec<PathBuf>,
 
-    /// Host records of spares, from host-probe; those that cannot be used, or are in the stream
-    /// already, are skipped
+    /// Host records of spares, from host-probe; host-swap skips unusable ones and hosts of the
+    /// input
     ///
     /// The first suitable ones are taken. A spare is also skipped if it has taken the place of
     /// another lost host, has another version of Python, dgl or torch than the other hosts, or was

@@ -93,9 +93,9 @@ pub fn swap(stream: &Stream, lost: &LostHosts, spares: Option<&Stream>) -> Resul
             notices.push(format!("{} is passed over: {problem}", spare.ip));
         };
         notices.push(format!(
-            "{} was lost ({why}); {} takes its place, but ip_config still has the old address",
-            host.location(),
-            spare.ip
+            "{} replaces {}, which was lost ({why}); update ip_config",
+            spare.ip,
+            host.location()
         ));
         chosen.insert(*id, spare);
     }
@@ -111,7 +111,7 @@ fn unfit(
     chosen: &BTreeMap<u32, Host>,
 ) -> Option<String> {
     if chosen.values().any(|other| other.ip == host.ip) {
-        return Some("it is taken already".to_owned());
+        return Some("it already replaces another host".to_owned());
     }
     if let Some(known) = hosts.iter().find(|known| known.ip == host.ip) {
         return Some(if lost.0.contains_key(&known.id) {

@@ -26,7 +26,7 @@ pub struct Args {
     /// The ip_config or CSV file; - or nothing is stdin
     pub file: Option<PathBuf>,
 
-    /// The port of hosts whose line has none
+    /// The port of each host whose line has none
     ///
     /// This is also DGL's default. If you choose another port, let DGL read the ip_config that
     /// part-map(1) writes: it has a port on every line.

@@ -11,16 +11,16 @@ use std::path::PathBuf;
 #[command(
     version,
     after_long_help = "Examples:
-  ipconf-check ip_config.txt |
-    part-map --part-config out/g.json --workspace /data/job --script-folder code |
+  ipconf-check ip_config.txt | host-probe |
+    part-map --part-config out/g.json --workspace '~/job' --script-folder code |
     part-push
-  … | part-map --partitions out --workspace /data/job --script-folder code
-  … | part-map --workspace /data/job --script-folder code        scripts alone
-  … | part-map --workspace /data/job --per-host 'shards/{host}.npz'
+  … | part-map --partitions out --workspace '~/job' --script-folder code
+  … | part-map --workspace '~/job' --script-folder code        scripts alone
+  … | part-map --workspace '~/job' --per-host 'shards/{host}.npz'
   … | part-map --part-config /nfs/job/data/g.json --workspace /nfs/job --parts shared
-  … | part-map --part-config out/metadata.json --workspace /data/job \\
+  … | part-map --part-config out/metadata.json --workspace '~/job' \\
         --rel-data-path out --parts remote
-  … | part-map --part-config out/g.json --workspace /data/job |
+  … | part-map --part-config out/g.json --workspace '~/job' |
         jq -r 'select(.type==\"file\") | \"\\(.host) \\(.dst)\"'"
 )]
 pub struct Args {
@@ -66,13 +66,13 @@ pub struct Args {
     /// Where the partitions are: here; partition K on host K already; or in a workspace that all
     /// hosts share (NFS)
     ///
-    /// See [Partitions that are there already].
+    /// See [Partitions that are on the hosts already].
     #[arg(long, value_enum, default_value_t = PartsLocation::Local,
         value_name = "local|remote|shared", hide_possible_values = true)]
     pub parts: PartsLocation,
 
-    /// Which form of each partition's graph to copy: DGL's, Graphbolt's or both [auto: what there
-    /// is]
+    /// Which form of each partition's graph to copy: DGL's, Graphbolt's or both [auto: all that
+    /// exist]
     ///
     /// Every partition must have the form that is chosen. With `dgl` or `graphbolt` the other form
     /// is removed from the rewritten config.
@@ -89,8 +89,8 @@ pub struct Args {
     #[arg(long, hide_short_help = true, value_name = "NAME")]
     pub config_name: Option<PathBuf>,
 
-    /// The name that ip_config gets in the workspace, or its absolute path; it is written afresh
-    /// from the host records
+    /// The name of ip_config in the workspace, or its absolute path; part-map writes it from the
+    /// host records
     ///
     /// It has a port on every line.
     #[arg(
@@ -109,7 +109,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub script_folder: Vec<PathBuf>,
 
-    /// One more file or directory for every host; DST is relative to the workspace, or absolute
+    /// Another file or directory for every host; DST is relative to the workspace, or absolute
     ///
     /// By default, `DST` is the last component of `SRC`. What follows the last colon is `DST`,
     /// unless there is a file whose name is the whole argument, with the colon. If `DST` ends with
@@ -117,8 +117,8 @@ pub struct Args {
     #[arg(long, value_name = "SRC[:DST]")]
     pub extra: Vec<String>,
 
-    /// Leave out what matches, in directories that are copied: *.log, runs/**; with a leading !,
-    /// include it, as in !.git
+    /// Leave out matching files of directories, such as *.log or runs/**; with a leading !, include
+    /// them, as in !.git
     ///
     /// The pattern is compared with the path below the directory and with the name alone. `.git`,
     /// `__pycache__`, `*.pyc`, `.venv` and `.dgl-run` are always left out, except what a pattern
@@ -126,8 +126,8 @@ pub struct Args {
     #[arg(long, value_name = "[!]GLOB")]
     pub exclude: Vec<String>,
 
-    /// How the config names its files: 'config' for DGL 0.6 on, 'workspace' and 'absolute' from 0.5
-    /// on
+    /// How the config names its files: 'config' for DGL 0.6 and later, 'workspace' or 'absolute'
+    /// for DGL 0.5 and later
     ///
     /// See [Paths in the config].
     #[arg(long, hide_short_help = true, value_enum, default_value_t = Paths::Config,
@@ -155,7 +155,7 @@ pub enum PartsLocation {
     Local,
     /// Partition K is on host K already, for instance from DGL's distributed partitioning.
     Remote,
-    /// All hosts share the workspace: the partitions are there, or are copied there once.
+    /// All hosts share the workspace: the partitions are in it, or are copied to it once.
     Shared,
 }
 

@@ -44,10 +44,11 @@ impl Layout {
                 && name.file_name().is_some();
             if !plain && !name.is_absolute() {
                 let fault = Fault::usage("--config-name", "is a file's name, or its absolute path");
-                report
-                    .push(fault.fix(
-                        "give a name without a directory; --rel-data-path says the directory",
-                    ));
+                report.push(
+                    fault.fix(
+                        "give a name without a directory; --rel-data-path gives the directory",
+                    ),
+                );
             } else if args.paths == Paths::Workspace
                 && name.is_absolute()
                 && name.parent() != Some(&workspace)

@@ -38,8 +38,8 @@ impl NumberedNames {
         if !form.contains(HOST) {
             return wrong(
                 "has no {host} in it",
-                "write {host} in place of the number of the host; for a file for each rank, see \
-                 the examples in part-map(1); for what all hosts get, use --extra",
+                "write {host} instead of the number of the host; for a file for each rank, see \
+                 the examples in part-map(1); for files that all hosts get, use --extra",
             );
         }
         if Path::new(form).is_absolute() {

@@ -122,10 +122,10 @@ fn script_folder(
     let Some(name) = name_of(folder) else {
         let fault = Fault::usage(
             "--script-folder",
-            format!("{location} has no name of its own"),
+            format!("cannot copy {location}, which has no name"),
         );
         return Err(fault
-            .fix("name a directory in it, or --extra SRC:DST")
+            .fix("choose a directory below it, or use --extra SRC:DST")
             .report());
     };
     walk(&real, &resolve(&name)?, "script", choice)
@@ -259,7 +259,7 @@ pub fn walk(
 /// contains it.
 fn without_content(error: &walkdir::Error) -> Option<&'static str> {
     if error.loop_ancestor().is_some() {
-        return Some("a link to a directory that contains it");
+        return Some("a symbolic link to a directory above it");
     }
     let io = error.io_error()?;
     let is_link = error.path()?.is_symlink();

@@ -66,7 +66,7 @@ fn lack_dgl(hosts: &[Host]) -> impl Iterator<Item = Fault> {
             let problem = format!(
                 "no dgl in the job's environment, {prefix}, and the graph is for DGL to load"
             );
-            let fix = "install dgl there, or give host-probe another environment";
+            let fix = "install dgl on the host, or give host-probe another environment";
             Some(Fault::data(host.location(), problem).fix(fix))
         })
 }

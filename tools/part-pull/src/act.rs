@@ -209,7 +209,7 @@ fn claim(folder: &Path, run: &str, stop: &AtomicUsize) -> Result<Option<LockAtte
         }
         if !is_announced {
             record::tell!(
-                "part-pull: {}: another part-pull brings files there; waiting for its end",
+                "part-pull: {}: another part-pull writes to it; waiting until it finishes",
                 folder.display()
             );
         }
@@ -500,7 +500,7 @@ impl<'a> PullTask<'a> {
             self.link = Err(broken);
         }
         let why = self.link.as_ref().err();
-        let why = why.map_or("it was not there any more", |broken| &broken.problem);
+        let why = why.map_or("it is no longer on the host", |broken| &broken.problem);
         self.local.remove_left(&lacking);
         for item in self.fates.with(&Fate::Lacks, &all) {
             results.done(item, Err(why.to_owned()));
@@ -536,8 +536,8 @@ fn file_fault(host: &Host, item: &PulledFile, why: &str) -> Fault {
     let location = format!("{}: {}", host.location(), item.src.display());
     Fault::item(location, why).fix(match item.unreadable {
         Some(_) => {
-            "let the login read it there, or write patterns that leave it out; a link that a \
-             pattern names without a wildcard is followed"
+            "let the login read it on the host, or write patterns that leave it out; a link that \
+             a pattern names without a wildcard is followed"
         }
         None => AGAIN,
     })

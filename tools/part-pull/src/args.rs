@@ -15,19 +15,19 @@ use std::path::PathBuf;
     version,
     after_long_help = "Examples:
   ipconf-check ip_config.txt |
-    part-pull --workspace /data/job --to results 'logs/*.log' emb
+    part-pull --workspace '~/job' --to results 'logs/*.log' emb
   ipconf-check ip_config.txt |
-    part-pull --workspace /data/job --to . --host 0 model.pt"
+    part-pull --workspace '~/job' --to . --host 0 model.pt"
 )]
 pub struct Args {
-    /// The directory of the job on every host; ~/ is the home there [default: that of the graph or
-    /// workspace record]
+    /// The directory of the job on every host; ~/ is the home on each host [default: from the graph
+    /// or workspace record]
     ///
     /// The path is absolute or begins with `~/`.
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
 
-    /// The directory on this machine to which the files go
+    /// The directory on this machine for the files
     ///
     /// It is created if necessary. Symbolic links on the path to it, and to the workspace on a
     /// host, are followed only if they belong to you or to root. Below these two directories, links

@@ -25,7 +25,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     let missing = || {
         Fault::usage(
             "--workspace",
-            "is missing, and no graph or workspace record came in that has it",
+            "is missing, and no graph or workspace record in the input has it",
         )
     };
     let workspace = args

@@ -18,7 +18,7 @@ const MOST_LISTED: usize = 64 << 20;
 /// What a listed file takes beside its path, in bytes.
 const BESIDE_PATH: usize = 128;
 
-const HIDDEN: &str = "what is there cannot be read";
+const HIDDEN: &str = "the existing file cannot be read";
 const LEADS_OUT: &str = "this symbolic link leads out of the workspace";
 
 /// With its attributes, or why the host cannot read them.

@@ -17,7 +17,7 @@ use wire::files::{
 /// count together.
 const AHEAD: usize = 8;
 
-const UNREADABLE: &str = "it could not be read whole there";
+const UNREADABLE: &str = "the host could not read all of it";
 const UNREQUESTED: &str = "it sent another file than was asked for";
 
 /// The bytes received, or why it failed.

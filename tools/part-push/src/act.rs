@@ -92,7 +92,7 @@ fn most_for_a_host(deliveries: &[Delivery]) -> u64 {
 fn interrupted(signal: SignalNumber) -> Exit {
     record::tell!(
         "part-push: interrupted by SIG{signal}\n  \
-         fix: run it again: what is there already is skipped"
+         fix: run the same command again; copied files are skipped"
     );
     Exit::Signal(signal)
 }
@@ -168,8 +168,8 @@ fn warn(context: &PushContext<'_>, targets: &[Target<'_>]) {
     for (folder, hosts) in exposed {
         record::tell!(
             "part-push: {}: other users can write to {}, and so replace what is below it\n  fix: \
-             run chmod o-w on this directory there, or chmod +t if others have to write to it too; \
-             or choose another workspace",
+             run chmod o-w on this directory of the host, or chmod +t if others have to write to \
+             it too; or choose another workspace",
             name_first(&hosts),
             plain(&folder)
         );
@@ -210,9 +210,9 @@ fn fates(deliveries: &[&Delivery]) -> Fates {
 fn fault(host: &Host, broken: &HostFault) -> Fault {
     let mut fault = broken.fault(host);
     let fix = if broken.is_unreachable {
-        "run it again: what is there already is skipped"
+        "run the same command again; copied files are skipped"
     } else {
-        "mend this on the host, then run it again: what is there already is skipped"
+        "fix the problem on the host and run the same command again; copied files are skipped"
     };
     fault.fix.get_or_insert_with(|| fix.to_owned());
     fault
@@ -379,7 +379,10 @@ fn share(targets: &[Target<'_>]) {
             if host != delivery.host && file == delivery.file {
                 target.fates.set(*delivery, Fate::Shared(host));
             } else if host != delivery.host {
-                let why = format!("host {host} shares the directory and gets another file there");
+                let why = format!(
+                    "host {host} shares the directory and gets another file of this \
+                                   name"
+                );
                 target.fates.set(*delivery, Fate::Refused(why));
             }
         }
@@ -459,14 +462,14 @@ fn no_room(targets: &[Target<'_>]) -> Vec<Fault> {
             let (needed, free) = (term::bytes(bytes), term::bytes(free));
             (
                 format!("no space left: {needed} are to be sent, {free} are free"),
-                "make room there, or choose a workspace on a larger disk",
+                "make room on the host, or choose a workspace on a larger disk",
             )
         } else {
             let free = is_more(files, INODES_TO_SPARE, ready.free_inodes)?;
             let files = term::count(files, "new file");
             (
                 format!("not enough inodes: {files} to send, {free} inodes free (df -i)"),
-                "remove small files there, or choose a workspace on another file system",
+                "remove small files on the host, or choose a workspace on another file system",
             )
         };
         let fix = format!("{fix}; nothing was sent to any host");

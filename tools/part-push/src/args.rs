@@ -3,7 +3,7 @@
 use clap::{Parser, ValueEnum};
 use cli::{ConnectArgs, CopyArgs};
 
-/// Copies files to their hosts; each is there completely or not at all.
+/// Copies files to their hosts; each file arrives whole or not at all.
 ///
 /// Reads host and file records and adds a pushed record for each delivery. What is there already
 /// with the same size and time is skipped. Content goes by direct connections where they can be
@@ -12,13 +12,13 @@ use cli::{ConnectArgs, CopyArgs};
 #[command(
     version,
     after_long_help = "Examples:
-  ipconf-check ip_config.txt |
-    part-map --part-config out/g.json --workspace /data/job | part-push
+  ipconf-check ip_config.txt | host-probe |
+    part-map --part-config out/g.json --workspace '~/job' | part-push
   … | part-push --host 2        to one host again
   … | part-push --dry-run"
 )]
 pub struct Args {
-    /// Compare checksums, even of files that are there already
+    /// Compare checksums, even of files with the same size and time
     ///
     /// What differs is sent. For the BLAKE3 checksums every file is read completely on both sides.
     #[arg(long)]
@@ -41,7 +41,7 @@ pub struct Args {
     #[command(flatten)]
     pub copy: CopyArgs,
 
-    /// Compress for the transfer with zstd [auto: where that is faster]
+    /// Compress with zstd during the transfer [auto: where that is faster]
     #[arg(long, value_enum, default_value_t = CompressWhen::Auto, value_name = "auto|always|never",
         hide_possible_values = true)]
     pub compress: CompressWhen,

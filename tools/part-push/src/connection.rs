@@ -213,7 +213,7 @@ impl PushConnection {
                     for (index, fault) in hidden {
                         if let Some(delivery) = deliveries.get(existing.len().saturating_add(index))
                         {
-                            let why = format!("what is there cannot be examined: {fault}");
+                            let why = format!("the existing file cannot be examined: {fault}");
                             self.in_the_way.insert(delivery.id, why);
                         }
                     }
@@ -314,12 +314,12 @@ impl PushConnection {
 /// What must not be replaced by a file, if that is what exists.
 fn in_the_way_of(delivery: &Delivery, existing: &Meta) -> Option<String> {
     if delivery.has_bytes() && existing.is_folder() {
-        return Some("a directory has its name there".to_owned());
+        return Some("a directory on the host has its name".to_owned());
     }
     let is_own = delivery.is_ip_config && is_own_ip_config(&delivery.dst, existing);
     is_own.then(|| {
-        "an ip_config with comments, names or logins is there, and would be lost; run part-map \
-         with --ip-config NAME, to write another one"
+        "the host has an ip_config with comments, names or logins, which would be lost; run \
+         part-map with --ip-config NAME, to write another one"
             .to_owned()
     })
 }

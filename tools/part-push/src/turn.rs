@@ -86,5 +86,5 @@ fn give_up(context: &PushContext<'_>, target: &Target<'_>) {
     let minutes = PATIENCE.as_secs() / 60;
     let why = format!("another push has been at work in {base} for {minutes} minutes");
     let fault = HostFault::reported(why);
-    target.on_connection(|_| Err::<(), _>(fault.fix("run it again when that push has ended")));
+    target.on_connection(|_| Err::<(), _>(fault.fix("run it again when that push has finished")));
 }

@@ -115,7 +115,7 @@ fn check_part(
     let need = other_bytes.saturating_add(graph_bytes.unwrap_or(0));
     if let Some(free) = room.filter(|room| need > *room) {
         let problem = format!(
-            "its part of the graph has {}, but /dev/shm only {} of room",
+            "its partition needs {} in /dev/shm; {} are free",
             term::bytes(need),
             term::bytes(free)
         );

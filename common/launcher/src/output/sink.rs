@@ -241,7 +241,7 @@ fn write_messages(queue: &Queue) -> bool {
     while let Some(next) = queue.next(BATCH_BYTES) {
         if next.dropped > 0 {
             let dropped = term::count(next.dropped, "line");
-            record::tell!("dgl-spawn: {dropped} not shown here, because stderr was not read");
+            record::tell!("dgl-spawn: {dropped} hidden, because stderr was not read");
         }
         for item in &next.items {
             // the work continues without what cannot be written
@@ -385,11 +385,13 @@ impl StdoutWriter {
         }
         if self.folded > 0 {
             let folded = term::count(self.folded, "line");
-            let logs = if has_logs { "; --log-dir has all" } else { "" };
-            let note = format!(
-                "dgl-spawn: {folded} not shown here: C++ frames, and what processes wrote because \
-                 they were ended{logs}\n"
-            );
+            let logs = if has_logs {
+                "; the logs in --log-dir are complete"
+            } else {
+                ""
+            };
+            let note =
+                format!("dgl-spawn: {folded} hidden (C++ frames, output after the stop){logs}\n");
             out.write(note.as_bytes());
         }
         !out.has_failed()

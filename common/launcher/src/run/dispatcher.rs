@@ -295,7 +295,10 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
                 self.leave(host_index);
                 if over.survivors > 0 {
                     let survivors = over.survivors;
-                    let problem = format!("{survivors} of the job's processes could not be ended");
+                    let problem = format!(
+                        "{survivors} of the job's processes could not be \
+                                           stopped"
+                    );
                     let fault = Fault::item(host.location(), problem);
                     self.faults.push(fault.fix("check with dgl-reap --list"));
                 }
@@ -312,8 +315,8 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
         self.leave(host_index);
         let is_paused = matches!(self.job.cause(), Some(Cause::Paused(_)));
         if self.job.ending().is_some() && !is_paused {
-            let problem = format!("lost while the job was ended: {why}");
-            let fix = "its agent's watcher ends the job there; check with dgl-reap --list";
+            let problem = format!("lost while the job was being stopped: {why}");
+            let fix = "its agent's watcher stops the job on that host; check with dgl-reap --list";
             let fault = Fault::unreachable(host.location(), problem);
             self.faults.push(fault.fix(fix));
         }
@@ -417,7 +420,7 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
             let name = &self.plan.name;
             let host = self.hosts.sessions[host_index].host;
             let problem = "it did not report that the job's processes have ended";
-            let fix = format!("check with dgl-reap --list, end them with dgl-reap --job {name}");
+            let fix = format!("check with dgl-reap --list, stop them with dgl-reap --job {name}");
             report.push(Fault::unreachable(host.location(), problem).fix(fix));
         }
         let exit = if report.0.is_empty() {

@@ -72,7 +72,7 @@ pub fn first_failure(
             let error = if process.is_some_and(|process| !process.service) {
                 "exited before it listened"
             } else {
-                "is a service, and ended before the other programs"
+                "is a service, and exited before the other programs"
             };
             first.error = Some(error.to_owned());
         }
@@ -89,7 +89,7 @@ fn loss_label(loss: &Loss) -> String {
     match loss {
         Loss::Silent(time) => format!("no message from it for {} s", time.as_secs_f32()),
         Loss::SupervisorGone => {
-            "the agent that supervised graph servers there has ended".to_owned()
+            "the agent that supervised graph servers on the host has exited".to_owned()
         }
         Loss::Other(why) => why.clone(),
     }
@@ -202,7 +202,7 @@ pub fn explain(
     }
     outcome.raised.iter().cloned().for_each(&notice);
     if let Some(reason) = reason(outcome.cause.as_ref()) {
-        notice(format!("job {} was ended: {reason}", plan.name));
+        notice(format!("job {} was stopped: {reason}", plan.name));
     }
     if let Some(Cause::Paused(_)) = outcome.cause {
         sink.notice("  fix: bridge such a pause with a longer --host-timeout");
@@ -216,23 +216,23 @@ pub fn explain(
             explain_failure(hosts, failure, cause.as_ref(), &verdict.cause, sink);
         }
         (None, Some(Cause::Signal(signal))) => {
-            notice(format!("job {} was ended by SIG{signal}", plan.name));
+            notice(format!("job {} was stopped by SIG{signal}", plan.name));
         }
         (None, Some(Cause::Time(Limit::Start(limit) | Limit::Job(limit)))) => {
             notice(format!(
-                "job {} was ended: it took longer than {}",
+                "job {} was stopped: it took longer than {}",
                 plan.name,
                 term::seconds(*limit)
             ));
             verdict.comparison.lines().into_iter().for_each(notice);
         }
         (None, Some(Cause::Stalled(limit))) => notice(format!(
-            "job {} was ended: it had stalled for {}",
+            "job {} was stopped: it had stalled for {}",
             plan.name,
             term::seconds(*limit)
         )),
         _ if outcome.exit == Exit::Done => notice(format!(
-            "job {} ended well after {}",
+            "job {} finished after {}",
             plan.name,
             term::seconds(begun.elapsed().max(outcome.age))
         )),

@@ -234,7 +234,7 @@ fn lines(job: &str, complete: &CompleteStall, why: &Explanation) -> Vec<String> 
     }
     let tools = format!(
         "ipconf-check ip_config.txt | dgl-stacks --job {job} shows all threads, ipconf-check \
-         ip_config.txt | dgl-reap --job {job} ends it"
+         ip_config.txt | dgl-reap --job {job} stops it"
     );
     match (complete.stalled.ends, complete.stalled.computing) {
         (true, _) => {}

@@ -182,7 +182,7 @@ impl Engine {
         program::end_within(&mut self.watcher.lock(), AT_MOST);
         (begun.elapsed() >= LEAVE).then(|| {
             format!(
-                "{} did not end within {} s of its agents, and was ended",
+                "{} did not exit within {} s of its agents, and was stopped",
                 self.name,
                 LEAVE.as_secs()
             )
