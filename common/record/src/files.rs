@@ -1,7 +1,9 @@
 //! The partitioned graph, its files, and the result of each copy.
 
 use crate::encoded::{edited, path_fields, unbase64};
-use crate::error::Fault;
+use crate::error::{Fault, Report};
+use crate::jsonl::Stream;
+use crate::term::count;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::fs::Metadata;
@@ -157,6 +159,42 @@ impl LocalFile {
             ..FileCopy::default()
         }
     }
+}
+
+/// Whether a file of this machine has another size or time than its record. A record without a
+/// time, or with a part of it, has only a size to compare.
+pub fn has_changed(meta: &Metadata, bytes: u64, mtime: Option<(i64, u32)>) -> bool {
+    meta.len() != bytes
+        || mtime.is_some_and(|(s, ns)| s != meta.mtime() || i64::from(ns) != meta.mtime_nsec())
+}
+
+/// A warning for who edits a script and starts it from the records of an earlier copy: the hosts
+/// still have the old one. A file that is missing here proves nothing, because another machine may
+/// have copied it.
+pub fn changed_since_copied(stream: &Stream) -> Result<Option<String>, Report> {
+    if !stream.has::<Pushed>() {
+        return Ok(None);
+    }
+    let mut changed = Vec::new();
+    for file in stream.all::<FileCopy>()? {
+        if let Some(path) = file.source()?
+            && let Ok(meta) = path.metadata()
+            && has_changed(&meta, file.bytes, file.mtime_s.zip(file.mtime_nsec))
+        {
+            changed.push(path);
+        }
+    }
+    let Some(first) = changed.first() else {
+        return Ok(None);
+    };
+    let which = match changed.len() as u64 - 1 {
+        0 => format!("{} has", first.display()),
+        more => format!("{} and {} have", first.display(), count(more, "other file")),
+    };
+    Ok(Some(format!(
+        "{which} changed since part-push ran, and the hosts have the old version; run part-map \
+         and part-push again"
+    )))
 }
 
 /// A delivery: one file that goes to one host.

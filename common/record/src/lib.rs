@@ -32,7 +32,10 @@ pub mod term;
 pub use connection::Connection;
 pub use encoded::path_fields;
 pub use events::{Dropped, Exited, FirstFailure, Listening, Output, Started, Summary, Verdict};
-pub use files::{FileCopy, Graph, LocalFile, Pulled, Pushed, RESERVED, Workspace, is_reserved};
+pub use files::{
+    FileCopy, Graph, LocalFile, Pulled, Pushed, RESERVED, Workspace, changed_since_copied,
+    has_changed, is_reserved,
+};
 pub use host::{
     Connect, DEFAULT_PORT, Facts, GpuCard, GpuUser, Host, IpAddr, PROGRAM_PORTS, at_home, host_of,
     ip_config, ip_config_line, location_of, unequal_parts,

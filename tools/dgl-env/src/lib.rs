@@ -51,7 +51,8 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     };
     let plan = plan::ProgramPlan::new(&args, command, hosts, facts, env, launch_machine)?;
     check_config_here(&plan)?;
-    for warning in plan.warnings() {
+    let changed = record::changed_since_copied(&stream)?;
+    for warning in changed.into_iter().chain(plan.warnings()) {
         record::tell!("dgl-env: warning: {}", term::plain(&warning));
     }
     let own = plan.processes().map(|process| jsonl::line(&process));

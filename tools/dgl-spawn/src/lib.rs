@@ -1,4 +1,4 @@
-//! Starts the processes of a job on their hosts, watches them and ends them all.
+//! Starts the processes of a job on their hosts, supervises them, and stops them all if one fails.
 //!
 //! This crate reads the command line and the stream, and reaches the hosts; the crate `launcher`
 //! does the rest.
@@ -18,6 +18,7 @@ use launcher::run::signals::Signals;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{self, Stream};
+use record::term;
 use record::{Host, Process, Summary};
 use remote::Remote;
 use std::time::Instant;
@@ -41,6 +42,9 @@ pub fn main(args: Args) -> Result<Exit, Report> {
             .collect()
     };
     plan::check(&hosts, &processes)?;
+    if let Some(warning) = record::changed_since_copied(&stream)? {
+        record::tell!("dgl-spawn: warning: {}", term::plain(&warning));
+    }
     if args.dry_run {
         return dry_run(&args.connect, &hosts, &processes);
     }

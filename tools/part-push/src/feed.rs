@@ -2,9 +2,9 @@
 
 use crate::plan::{Delivery, DeliverySource};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use record::has_changed;
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::unix::fs::MetadataExt;
 use transfer::sender::{self, SourceFile};
 use transfer::source;
 use wire::files::{FOLDER, FileAttributes, Sum};
@@ -51,7 +51,7 @@ impl SourceFile for &Delivery {
         };
         let failed = |error: io::Error| format!("{}: {error}", path.display());
         let (source, meta) = source::open(path).map_err(failed)?;
-        if differs(&meta, self) {
+        if has_changed(&meta, self.bytes, self.mtime) {
             return Err(format!(
                 "{} changed since it was looked at; run part-map again, with --exclude if a \
                  program that runs writes to it",
@@ -94,15 +94,7 @@ pub fn changed(file: &Delivery) -> Option<String> {
     };
     match std::fs::metadata(path) {
         Err(error) => Some(format!("{}: {error}", path.display())),
-        Ok(meta) => {
-            differs(&meta, file).then(|| format!("{} changed while it was read", path.display()))
-        }
+        Ok(meta) => has_changed(&meta, file.bytes, file.mtime)
+            .then(|| format!("{} changed while it was read", path.display())),
     }
-}
-
-fn differs(meta: &std::fs::Metadata, file: &Delivery) -> bool {
-    meta.len() != file.bytes
-        || file
-            .mtime
-            .is_some_and(|(s, ns)| s != meta.mtime() || i64::from(ns) != meta.mtime_nsec())
 }
