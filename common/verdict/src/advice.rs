@@ -3,7 +3,7 @@
 
 use crate::account;
 use crate::findings::{JobFinding, LED_TO};
-use crate::job::JobHistory;
+use crate::job::{JobHistory, ProcessHistory};
 use record::{Host, Process};
 use std::sync::LazyLock;
 
@@ -54,29 +54,9 @@ pub fn add(job: &JobHistory, finding: &mut JobFinding) {
     // what others wrote about lost connections has a remedy only if nobody is to blame
     let cause = finding.text.split(LED_TO).next().unwrap_or_default();
     let mut texts = vec![cause.to_owned()];
-    let own = exception_of_script(cause);
     // in a log that several processes share, other lines may be about others
     if let Some(process) = process.filter(|process| !process.evidence.is_mixed()) {
-        let lines: Vec<&str> = process
-            .evidence
-            .statements()
-            .iter()
-            .filter(|statement| !statement.first.while_ending)
-            .filter(|statement| own.is_none_or(|own| statement.head().starts_with(own)))
-            .flat_map(|statement| {
-                statement
-                    .lines()
-                    .chain(statement.frames.iter().map(String::as_str))
-            })
-            .collect();
-        texts.push(lines.join("\n"));
-        let last: Vec<&str> = process
-            .evidence
-            .last_lines()
-            .filter(|line| !line.while_ending)
-            .map(|line| line.text.as_str())
-            .collect();
-        texts.extend(own.is_none().then(|| last.join("\n")));
+        texts.extend(other_texts(process, cause));
     }
     for text in texts {
         let scene = Scene {
@@ -106,6 +86,30 @@ pub fn add(job: &JobHistory, finding: &mut JobFinding) {
             return;
         }
     }
+}
+
+/// What else the process wrote at its end: its statements, and its last lines.
+fn other_texts(process: &ProcessHistory, cause: &str) -> Vec<String> {
+    let own = exception_of_script(cause);
+    let lines: Vec<&str> = process
+        .evidence
+        .statements()
+        .iter()
+        .filter(|statement| !statement.first.while_ending)
+        .filter(|statement| own.is_none_or(|own| statement.head().starts_with(own)))
+        .flat_map(|statement| {
+            let frames = statement.frames.iter().map(String::as_str);
+            statement.lines().chain(frames)
+        })
+        .collect();
+    let last: Vec<&str> = process
+        .evidence
+        .last_lines()
+        .filter(|line| !line.while_ending)
+        .map(|line| line.text.as_str())
+        .collect();
+    let last = own.is_none().then(|| last.join("\n"));
+    [lines.join("\n")].into_iter().chain(last).collect()
 }
 
 /// The class of the exception that a failure names, if it is one that Python raises about the script

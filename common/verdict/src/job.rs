@@ -147,12 +147,13 @@ impl ProcessHistory {
 impl JobHistory {
     /// Whether another launcher started its processes.
     pub fn is_foreign(&self) -> bool {
-        self.processes.iter().any(|history| history.log.is_some())
+        let is_found = self.attempts.is_empty() && self.is_seen;
+        is_found || self.processes.iter().any(|history| history.log.is_some())
     }
 
     /// What its history is known from, in words.
     pub fn source(&self) -> &'static str {
-        if self.is_foreign() {
+        if self.processes.iter().any(|history| history.log.is_some()) {
             "the logs"
         } else {
             "the records"
