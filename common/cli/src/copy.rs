@@ -29,7 +29,9 @@ impl CopyReporter {
         is_for_people: bool,
         of: u32,
         show: ProgressDisplay,
-        (stream, again, changed): (&Stream, &str, &[Host]),
+        stream: &Stream,
+        again: &str,
+        changed: &[Host],
     ) -> CopyReporter {
         let mut out = Out::new(tool);
         if !is_for_people {
@@ -71,7 +73,8 @@ impl CopyReporter {
         host: &Host,
         client: &mut HostLink,
         bytes: u64,
-        (wire, hosts): (&WireOptions, &[String]),
+        wire: &WireOptions,
+        hosts: &[String],
     ) -> Result<(), HostFault> {
         if let Some(warning) = client.choose_wire(host.ip.0, bytes, wire, hosts)? {
             self.tell(host, &warning);

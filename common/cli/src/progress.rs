@@ -62,7 +62,8 @@ struct Count {
 impl ProgressDisplay {
     /// `send` has hosts and sizes of what will be copied.
     pub fn new<'a>(
-        (tool, here): (&'static str, &'static str),
+        tool: &'static str,
+        here: &'static str,
         progress: ProgressWhen,
         hosts: impl Iterator<Item = &'a Host>,
         send: impl Iterator<Item = (u32, u64)>,

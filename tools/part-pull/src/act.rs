@@ -147,7 +147,9 @@ fn bring_all(
         args.connect.format.human(),
         of,
         progress(args, tasks),
-        (stream, "", changed),
+        stream,
+        "",
+        changed,
     );
     let (wire, limit) = (args.copy.options(&args.connect), args.copy.limit());
     for task in tasks.iter_mut() {
@@ -335,7 +337,8 @@ fn progress(args: &Args, tasks: &[PullTask<'_>]) -> ProgressDisplay {
         missing.map(|item| (task.host.id, item.bytes()))
     });
     ProgressDisplay::new(
-        ("part-pull", "here"),
+        "part-pull",
+        "here",
         args.copy.progress,
         tasks.iter().map(|task| task.host),
         missing,
@@ -522,7 +525,7 @@ fn pull_by_wire(
     let (host, reporter) = (results.host, results.reporter);
     let missing = results.fates.with(&Fate::Lacks, all);
     let bytes = missing.iter().map(|item| item.bytes()).sum();
-    reporter.choose_route(host, link, bytes, (wire, &[]))?;
+    reporter.choose_route(host, link, bytes, wire, &[])?;
     reporter.show_route(host, link);
     let Err(broken) = pull::pull(link, local, &missing, results) else {
         return Ok(());

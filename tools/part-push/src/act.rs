@@ -262,7 +262,8 @@ fn new_reporter(
             .map(|delivery| (target.host.id, delivery.bytes))
     });
     let show = ProgressDisplay::new(
-        ("part-push", "there"),
+        "part-push",
+        "there",
         args.copy.progress,
         targets.iter().map(|target| target.host),
         lacking,
@@ -273,7 +274,9 @@ fn new_reporter(
             args.connect.format.human(),
             u32::try_from(deliveries).unwrap_or(u32::MAX),
             show,
-            (stream, Pushed::TYPE, &changed),
+            stream,
+            Pushed::TYPE,
+            &changed,
         ),
         failed: Mutex::default(),
     }

@@ -140,9 +140,9 @@ impl<'a> Target<'a> {
             let own_key = connection.ready.key.clone();
             let others = |key: &&String| own_key.as_ref() != Some(key);
             let keys: Vec<String> = keys.iter().filter(others).cloned().collect();
-            let wire = (&context.wire, &*keys);
-            let link = &mut connection.link;
-            reporter.copy.choose_route(self.host, link, bytes, wire)
+            let (link, wire) = (&mut connection.link, &context.wire);
+            let copy = &reporter.copy;
+            copy.choose_route(self.host, link, bytes, wire, &keys)
         });
     }
 
