@@ -16,6 +16,7 @@ mod local;
 mod odd_files;
 mod open_directories;
 mod pull;
+mod room;
 mod sent;
 mod silence;
 mod turns;
