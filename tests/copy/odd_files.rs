@@ -276,6 +276,53 @@ fn what_has_no_content_here_is_left_out_with_a_word() {
 }
 
 #[test]
+fn an_environment_is_left_out_whatever_its_name_is() {
+    let folder = source();
+    for (name, mark) in [("venv", "pyvenv.cfg"), ("deep/env", "conda-meta/history")] {
+        write(&folder, format!("src/{name}/{mark}"), "");
+        write(&folder, format!("src/{name}/bin/python"), "python");
+    }
+    write(&folder, "src/.venv/pyvenv.cfg", "");
+    let arrived = || sh(&folder, "find ws/src -name python | sort").out;
+    map(&folder, "--script-folder src")
+        .ends(0)
+        .err_has("src/deep/env and 1 more: a Python environment works only where it was made")
+        .err_has("host-probe --venv");
+    push(&folder).ends(0);
+    assert_eq!(arrived(), "");
+    map(&folder, "--script-folder src --exclude '!venv'").ends(0);
+    push(&folder).ends(0);
+    assert_eq!(arrived(), "ws/src/venv/bin/python\n");
+    // one that is named itself is wanted
+    map(&folder, "--extra src/venv")
+        .ends(0)
+        .err_lacks("environment");
+}
+
+#[test]
+fn content_that_has_several_names_is_told() {
+    let folder = source();
+    write(&folder, "src/blobs/hash", noise(1, 6 << 20));
+    make_folder(&folder, "src/snapshots");
+    symlink("../blobs/hash", folder.join("src/snapshots/model")).unwrap();
+    map(&folder, "--script-folder src")
+        .ends(0)
+        .err_lacks("more than once");
+    fs::hard_link(folder.join("src/blobs/hash"), folder.join("src/last")).unwrap();
+    map(&folder, "--script-folder src")
+        .ends(0)
+        .err_has("13 MB are copied more than once, because they have several names: ")
+        .err_has("ws/src/blobs/hash and ")
+        .err_has(" are links to one file (and 1 more)");
+    map(
+        &folder,
+        "--script-folder src --exclude blobs --exclude last",
+    )
+    .ends(0)
+    .err_lacks("more than once");
+}
+
+#[test]
 fn a_file_that_is_named_twice_arrives_once() {
     let folder = source();
     symlink("a", folder.join("src/link")).unwrap();

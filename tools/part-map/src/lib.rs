@@ -21,9 +21,13 @@ use record::Host;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{self, Stream};
+use record::term;
 use scripts::ScriptChoice;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+
+/// As many bytes are worth a warning if they are copied more than once.
+const MUCH: u64 = 10 << 20;
 
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(false)?;
@@ -76,10 +80,12 @@ pub fn map(args: &Args, hosts: &[Host]) -> Result<FilePlan, Report> {
     let found = ScriptChoice::new(args, identities.collect()).and_then(|choice| {
         let found = scripts::find(args, &resolve, &choice);
         warnings.extend(choice.left_out());
+        warnings.extend(choice.environments());
         found
     });
     items.extend(report.keep(found).unwrap_or_default());
     report.check()?;
+    warnings.extend(several_names(&items));
     if layout.parts == PartsLocation::Shared {
         let real = layout
             .workspace
@@ -99,6 +105,37 @@ fn data_folder(args: &Args) -> PathBuf {
         (None, Some(_)) => "data".into(),
         (None, None) => PathBuf::new(),
     }
+}
+
+/// Warns about much content that is copied once for each of its names: links are followed, and hard
+/// links are names of one file.
+fn several_names(items: &[FileItem]) -> Option<String> {
+    let mut first_names: HashMap<_, &FileItem> = HashMap::new();
+    let (mut bytes, mut pairs) = (0, Vec::new());
+    for item in items {
+        let FileSource::Copied(here) = &item.source else {
+            continue;
+        };
+        let first = *first_names
+            .entry((item.host, here.identity))
+            .or_insert(item);
+        if first.dst != item.dst {
+            bytes += here.bytes;
+            pairs.push((&first.dst, &item.dst));
+        }
+    }
+    let (one, other) = pairs.first().filter(|_| bytes >= MUCH)?;
+    let more = match pairs.len() {
+        1 => String::new(),
+        count => format!(" (and {} more)", count - 1),
+    };
+    Some(format!(
+        "{} are copied more than once, because they have several names: {} and {} are links to one \
+         file{more}\n  fix: leave one of them out with --exclude, if the job needs only the other",
+        term::bytes(bytes),
+        one.display(),
+        other.display()
+    ))
 }
 
 fn identity(item: &FileItem) -> Option<(u64, u64)> {
@@ -134,6 +171,7 @@ fn own_files(
         Report::collect(found)?.into_iter().flatten().collect()
     };
     warnings.extend(choice.left_out());
+    warnings.extend(choice.environments());
     let mut items = numbered::assign(&sets, items, hosts.len())?;
     for item in &mut items {
         if item.host.is_some() && is_remote {

@@ -7,7 +7,7 @@ use partition::files::{FileItem, FileSource, inspect, is_missing};
 use partition::format::FileFormat;
 use record::error::{Fault, Report};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
@@ -21,6 +21,8 @@ pub struct ScriptChoice {
     graph: HashSet<(u64, u64)>,
     /// Special files and broken links in directories, and what they are.
     left_out: RefCell<BTreeMap<PathBuf, &'static str>>,
+    /// Python environments below the directories.
+    environments: RefCell<BTreeSet<PathBuf>>,
 }
 
 impl ScriptChoice {
@@ -41,6 +43,7 @@ impl ScriptChoice {
             include: include.unwrap_or_default(),
             graph,
             left_out: RefCell::default(),
+            environments: RefCell::default(),
         })
     }
 
@@ -59,14 +62,44 @@ impl ScriptChoice {
         Some(format!("left out {}: it is {what}{more}", path.display()))
     }
 
-    /// By its path below the directory or by its name.
+    /// Warns about Python environments that were left out.
+    pub fn environments(&self) -> Option<String> {
+        let environments = self.environments.borrow();
+        let first = environments.first()?.display();
+        let more = match environments.len() {
+            1 => String::new(),
+            count => format!(" and {} more", count - 1),
+        };
+        Some(format!(
+            "left out {first}{more}: a Python environment works only where it was made\n  fix: make \
+             one on the hosts and name it with host-probe --venv; --exclude '!NAME' copies it"
+        ))
+    }
+
+    /// By its path below the directory, by its name, or as a Python environment.
     pub fn takes(&self, path: &Path, folder: &Path) -> bool {
         let below = path.strip_prefix(folder).unwrap_or(path);
         let matches = |globs: &GlobSet| {
             globs.is_match(below) || below.file_name().is_some_and(|name| globs.is_match(name))
         };
-        !matches(&self.exclude) || matches(&self.include)
+        if matches(&self.include) {
+            return true;
+        }
+        if matches(&self.exclude) {
+            return false;
+        }
+        // one that the user names itself is wanted
+        let is_environment = path != folder && is_environment(path);
+        if is_environment {
+            self.environments.borrow_mut().insert(path.to_owned());
+        }
+        !is_environment
     }
+}
+
+/// Whether a directory is an environment of venv, virtualenv, uv or conda.
+fn is_environment(folder: &Path) -> bool {
+    folder.join("pyvenv.cfg").is_file() || folder.join("conda-meta").is_dir()
 }
 
 /// Linux's error of a link that leads to itself.
