@@ -2,6 +2,7 @@
 //! command that people are told to paste.
 
 use serde_json::json;
+use std::path::PathBuf;
 use support::{assert_has, executable, host_record, read, scratch, sh, write};
 
 /// Sets a title, writes to the clipboard, clears the screen, begins a line that looks like ours.
@@ -485,6 +486,239 @@ fn slow_a_host_that_asks_for_the_agent_again_and_again_is_refused() {
             ran.err.contains("it asks for host-agent ") && ran.err.contains(message),
             "{name}: {}",
             ran.err
+        );
+    }
+}
+
+/// Answers like host-agent until a request comes; from then on it misbehaves.
+const AGENT: &str = r#"
+import json, sys, time
+folder, phase, how = sys.argv[1:4]
+what = open(folder + "/what", "rb").read()
+requests, answers = sys.stdin.buffer, sys.stdout.buffer
+token = requests.readline().split()[-1]
+requests.readline()
+answers.write(b"\n" + token + b" runs\n")
+def send(event):
+    answers.write(json.dumps(event).encode() + b"\n")
+    answers.flush()
+def file(kind, **fields):
+    send({"event": "file", "kind": kind, **fields})
+meta = {"size": 5, "mode": 33188, "mtime": [1, 1], "inode": 1}
+while line := requests.readline():
+    request = json.loads(line)
+    body = requests.read(request.get("bytes", 0))
+    name = request.get("step", request["do"])
+    if name == phase:
+        break
+    if name in ("receive", "give", "enter"):
+        file("ready", free_bytes=1 << 40, empty=False)
+    elif name == "peers":
+        file("peers", hosts=[0])
+    elif name == "inspect":
+        file("there", entries=[None] * body.count(0))
+    elif name == "find":
+        file("found", entries=[{"path": "./a", "meta": meta}], last=True)
+    elif name == "sync":
+        file("synced", number=request["number"])
+    elif request["do"] not in ("file", "alive"):
+        send({"event": "done"})
+try:
+    while how == "floods":
+        answers.write(what * 1000)
+    while how == "beats":
+        send({"event": "alive"})
+        time.sleep(0.4)
+    answers.write(what)
+    answers.flush()
+    time.sleep(1000)
+except BrokenPipeError:
+    pass
+"#;
+
+/// A directory with input of every tool, and a way to a host whose agent misbehaves from a request
+/// on.
+fn misbehaving(name: &str, phase: &str, how: &str, what: &str) -> PathBuf {
+    let folder = scratch().join(name);
+    write(&folder, "agent.py", AGENT);
+    write(&folder, "what", what);
+    let agent = format!(
+        "#!/bin/sh\nexec python3 '{0}/agent.py' '{0}' {phase} {how}\n",
+        folder.display()
+    );
+    executable(&folder, "way", &agent);
+    let process = json!({"type": "process", "id": 0, "of": 1, "host": 0, "ip": "10.99.0.1",
+        "role": "worker", "rank": 0, "argv": ["t"]});
+    let host = host_record(0, 1, "10.99.0.1").to_string();
+    let file = json!({"type": "file", "id": 0, "of": 1, "host": 0, "kind": "ip_config",
+        "content": "hello", "bytes": 5, "dst": "/w/a", "mode": 420});
+    write(&folder, "hosts", format!("{host}\n"));
+    write(&folder, "job", format!("{host}\n{process}\n"));
+    write(&folder, "plan", format!("{host}\n{file}\n"));
+    folder
+}
+
+/// Every event has a limit in bytes, in number and in time, in whatever phase it comes.
+#[test]
+fn slow_a_host_that_floods_stops_half_way_or_only_beats_is_lost() {
+    let (alive, long) = (r#"{"event":"alive"}"#, alive_of(900_000));
+    let alive = &format!("{alive}\n");
+    let file =
+        |kind: &str, fields: &str| format!("{{\"event\":\"file\",\"kind\":\"{kind}\"{fields}}}\n");
+    let landed = file("landed", r#","done":[],"failed":[]"#);
+    let late = file("synced", r#","number":0"#);
+    let arrived = file("arrived", r#","id":0,"size":1"#);
+    let listed = file("found", r#","entries":[],"last":false"#);
+    let abandoned = file(
+        "step",
+        r#","step":"open","id":0,"dst":"a","size":5,"mode":0,"key":"k""#,
+    );
+    let started = "{\"event\":\"started\",\"index\":0,\"pid\":1}\n";
+    let push = "part-push <plan";
+    let pull = "part-pull --workspace /w --to got '*' <hosts";
+    let spawn = "dgl-spawn --host-timeout 5s --job j <job";
+    let probe = "host-probe <hosts";
+    let stacks = "dgl-stacks --job j <hosts";
+    let reap = "dgl-reap --list <hosts";
+    let (many, big) = (" heartbeats after ", "a heartbeat of 900017 bytes");
+    let unasked = "protocol error: unexpected answer";
+    let surplus = "protocol error: more answers than requests";
+    let idle = "it sent nothing but heartbeats for 3 min 0 s";
+    let cut = "no data was exchanged with it for 3 s";
+    let late_answer = "its answer was not complete within";
+    let table: Vec<(&str, &str, &str, &str, &str)> = vec![
+        (push, "receive", "floods", alive, many),
+        (push, "inspect", "floods", alive, many),
+        (push, "batch", "floods", alive, many),
+        (push, "inspect", "sends", &long, big),
+        (push, "receive", "floods", &landed, surplus),
+        (push, "batch", "floods", &landed, surplus),
+        (push, "batch", "floods", &late, surplus),
+        (push, "batch", "floods", &arrived, surplus),
+        (push, "receive", "beats", "", idle),
+        (push, "inspect", "beats", "", idle),
+        (push, "batch", "beats", "", idle),
+        (push, "batch", "sends", &landed[..20], cut),
+        (pull, "give", "floods", alive, many),
+        (pull, "find", "floods", alive, many),
+        (pull, "find", "sends", &long, big),
+        (
+            pull,
+            "find",
+            "floods",
+            &listed,
+            "a part of a list without files",
+        ),
+        (pull, "send", "floods", &abandoned, surplus),
+        (pull, "send", "floods", &late, surplus),
+        (pull, "send", "floods", &listed, surplus),
+        (pull, "find", "beats", "", idle),
+        (pull, "send", "beats", "", idle),
+        (pull, "send", "sends", &landed[..20], cut),
+        (spawn, "claim", "floods", alive, many),
+        (spawn, "preflight", "floods", alive, many),
+        (spawn, "preflight", "sends", &long, big),
+        (
+            spawn,
+            "preflight",
+            "beats",
+            "",
+            "checking it took more than 60 s",
+        ),
+        (spawn, "start", "floods", alive, many),
+        (spawn, "start", "sends", &long, big),
+        (
+            spawn,
+            "start",
+            "floods",
+            started,
+            "protocol error: a process started twice",
+        ),
+        (
+            spawn,
+            "start",
+            "sends",
+            &started[..20],
+            "no message from it for 5 s",
+        ),
+        (probe, "probe", "floods", alive, many),
+        (probe, "probe", "sends", &started[..20], late_answer),
+        (stacks, "take_stacks", "floods", alive, unasked),
+        (stacks, "take_stacks", "sends", &started[..20], late_answer),
+        (reap, "list_jobs", "floods", alive, unasked),
+        (reap, "list_jobs", "sends", &started[..20], late_answer),
+    ];
+    std::thread::scope(|scope| {
+        for (nth, (tool, phase, how, what, problem)) in table.into_iter().enumerate() {
+            let folder = misbehaving(&nth.to_string(), phase, how, what);
+            scope.spawn(move || {
+                let silence = if how == "floods" { 30 } else { 3 };
+                let script = format!(
+                    "export DGL_TOOLS_TEST_SILENCE={silence} DGL_TOOLS_CONNECT_TIMEOUT=60s
+                     export DGL_TOOLS_CONNECT=\"$PWD/way {{name}}\"; ulimit -v 3000000; {tool}"
+                );
+                let got = sh(&folder, &script);
+                assert!(
+                    [1, 74].contains(&got.status)
+                        && got.err.contains(problem)
+                        && got.err.len() < 10_000,
+                    "{tool}, {phase} {how}: {}: {problem}: {:.2000}",
+                    got.status,
+                    got.err
+                );
+            });
+        }
+    });
+}
+
+fn alive_of(bytes: usize) -> String {
+    format!("{{\"event\":\"alive\"{}}}\n", " ".repeat(bytes))
+}
+
+/// Whatever it words is cut, and said once.
+#[test]
+fn slow_what_a_host_words_has_an_end() {
+    let failed = json!({"event": "failed", "problem": "x".repeat(900_000)});
+    let failed = format!("{failed}\n");
+    // the text of an exception changes, and the process seems to continue in between
+    let mut raised = String::from("{\"event\":\"started\",\"index\":0,\"pid\":1}\n");
+    for nth in 0..3000 {
+        let exception = format!("E{nth}{}", "e".repeat(100));
+        let event = json!({"event": "raised", "index": 0, "exception": exception, "silent_ms": 1});
+        raised += &format!("{event}\n");
+        if nth >= 1000 {
+            let output = json!({"event": "output", "index": 0, "stream": "stdout", "bytes": 2});
+            raised += &format!("{output}\na\n");
+        }
+    }
+    raised += "{\"event\":\"failed\",\"problem\":\"enough\"}\n";
+    let table = [
+        ("part-push <plan", "inspect", &failed, 10_000),
+        (
+            "part-pull --workspace /w --to got '*' <hosts",
+            "find",
+            &failed,
+            10_000,
+        ),
+        ("dgl-spawn <job", "preflight", &failed, 10_000),
+        ("dgl-spawn <job", "start", &failed, 20_000),
+        ("dgl-reap --list <hosts", "list_jobs", &failed, 10_000),
+        ("host-probe <hosts", "probe", &failed, 10_000),
+        // a thousand notices at most
+        ("dgl-spawn <job", "start", &raised, 600_000),
+    ];
+    for (nth, (tool, phase, what, most)) in table.into_iter().enumerate() {
+        let folder = misbehaving(&nth.to_string(), phase, "sends", what);
+        let got = sh(
+            &folder,
+            &format!("export DGL_TOOLS_CONNECT=\"$PWD/way {{name}}\"; {tool}"),
+        );
+        let written = got.out.len() + got.err.len();
+        assert!(
+            [1, 74].contains(&got.status) && written < most && written > 100,
+            "{tool}: {}, {written} bytes: {:.2000}",
+            got.status,
+            got.err
         );
     }
 }

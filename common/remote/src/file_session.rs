@@ -3,7 +3,7 @@
 use crate::{Body, HostFault, Session, SessionEvent};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
-use transfer::{beat_interval, silence};
+use transfer::{beat_interval, longest_wait, silence};
 use wire::files::{FileEvent, FileRequest};
 use wire::{Event, Request};
 
@@ -16,10 +16,16 @@ pub(crate) struct FileSession {
     events: VecDeque<(FileEvent, Vec<u8>)>,
     /// The bytes received when all events were last handled.
     dealt_with: u64,
+    /// How many more events the requests so far allow the host.
+    owed: u64,
+    /// Whether it was asked for a list that is not complete.
+    lists: bool,
     /// Every further call returns it.
     over: Option<HostFault>,
     /// The bytes waiting to be sent when data was last transferred, and when that was.
     moved: (u64, Instant),
+    /// Since when there was no progress. Heartbeats are none.
+    waits_since: Instant,
     /// When the last heartbeat was sent.
     pub(crate) beaten: Instant,
     /// An earlier connection has received the facts about the directory.
@@ -38,8 +44,11 @@ impl FileSession {
             session,
             events: VecDeque::new(),
             dealt_with: 0,
+            owed: 0,
+            lists: false,
             over: None,
             moved: (0, now),
+            waits_since: now,
             beaten: now,
             is_second,
             hears_of_chains: false,
@@ -53,6 +62,9 @@ impl FileSession {
         if self.session.pending() == 0 {
             self.wakes();
         }
+        let most = step.most_events(body.length() as u64);
+        self.owed = self.owed.saturating_add(most);
+        self.lists |= matches!(step, FileRequest::Find { .. });
         self.session.send_with(&Request::File(step), body);
     }
 
@@ -89,6 +101,18 @@ impl FileSession {
         }
     }
 
+    /// Counts an answer; returns whether the requests allow it.
+    fn was_asked_for(&mut self, event: &FileEvent) -> bool {
+        if let FileEvent::Found { last, .. } = event {
+            let was_asked_for = self.lists;
+            self.lists &= !last;
+            return was_asked_for;
+        }
+        let is_owed = self.owed > 0;
+        self.owed = self.owed.saturating_sub(1);
+        is_owed
+    }
+
     /// Sends a heartbeat if one is due after [`beat_interval`].
     pub(crate) fn beat(&mut self) {
         if self.beaten.elapsed() >= beat_interval() {
@@ -100,12 +124,19 @@ impl FileSession {
     /// Counts silence from now on: nobody read from the host, or it had nothing to do.
     pub(crate) fn wakes(&mut self) {
         self.moved.1 = Instant::now();
+        self.expects_nothing();
+    }
+
+    /// Does not wait for the host until now, which may send heartbeats meanwhile.
+    pub(crate) fn expects_nothing(&mut self) {
+        self.waits_since = Instant::now();
     }
 
     pub(crate) fn begin_again(&mut self) {
         self.events.clear();
         self.dealt_with = self.session.received();
-        self.moved = (self.session.pending(), Instant::now());
+        self.moved.0 = self.session.pending();
+        self.wakes();
     }
 
     pub(crate) fn take_event(&mut self) -> Option<(FileEvent, Vec<u8>)> {
@@ -131,12 +162,12 @@ impl FileSession {
         self.end_with(broken);
     }
 
-    /// Gives up a host that neither accepts nor sends anything. Fails when nothing more can arrive
-    /// and all events were taken.
+    /// Gives up a host that neither accepts nor sends anything, or nothing but heartbeats. Fails
+    /// when nothing more can arrive and all events were taken.
     pub(crate) fn exchange(&mut self, limit: Duration) -> Result<(), HostFault> {
         if self.over.is_none() {
             self.receive(limit);
-            self.check_silence();
+            self.check_waits();
         }
         match &self.over {
             Some(broken) if self.events.is_empty() => Err(broken.clone()),
@@ -154,7 +185,11 @@ impl FileSession {
                     )));
                 }
                 SessionEvent::Event(Event::File(event), body) => {
-                    if !self.is_late(&event) {
+                    if !self.was_asked_for(&event) {
+                        let problem = "protocol error: more answers than requests";
+                        self.end_at_once(HostFault::reported(problem));
+                    } else if !self.is_late(&event) {
+                        self.expects_nothing();
                         self.events.push_back((event, body));
                     }
                 }
@@ -178,18 +213,23 @@ impl FileSession {
         }
     }
 
-    fn check_silence(&mut self) {
+    fn check_waits(&mut self) {
         let pending = self.session.pending();
         // heartbeats of this tool lengthen the queue, so only a shorter one shows progress
-        if pending < self.moved.0 || self.session.last_received() > self.moved.1 {
+        if pending < self.moved.0 {
             self.wakes();
         }
-        self.moved.0 = pending;
+        self.moved = (pending, self.moved.1.max(self.session.last_received()));
         if self.moved.1.elapsed() > silence() {
             let seconds = silence().as_secs();
             self.end_with(HostFault::unreachable(format!(
                 "no data was exchanged with it for {seconds} s"
             )));
+        } else if self.waits_since.elapsed() > longest_wait() {
+            let time = record::term::seconds(longest_wait());
+            let fault =
+                HostFault::unreachable(format!("it sent nothing but heartbeats for {time}"));
+            self.end_with(fault.fix("check its disks and file servers, then run this again"));
         }
     }
 }

@@ -247,6 +247,11 @@ impl HostLink {
         self.listens.map(|(port, key)| (port, key.to_string()))
     }
 
+    /// As `FileSession::expects_nothing` does.
+    pub fn expects_nothing(&mut self) {
+        self.sessions().carrier().expects_nothing();
+    }
+
     /// As `FileSession::hear_of_chains` does.
     pub fn hear_of_chains(&mut self, hears: bool) {
         self.sessions().carrier().hear_of_chains(hears);
@@ -372,7 +377,10 @@ impl HostLink {
         loop {
             match result.recv_timeout(Duration::from_secs(1)) {
                 Ok(value) => return Ok(value),
-                Err(RecvTimeoutError::Timeout) => self.exchange(Duration::ZERO)?,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.exchange(Duration::ZERO)?;
+                    self.expects_nothing();
+                }
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(HostFault::reported("a thread of this tool failed"));
                 }

@@ -301,7 +301,7 @@ pub fn last_words(stderr: &[u8]) -> String {
         }
     }
     lines.dedup();
-    lines[lines.len().saturating_sub(3)..].join("; ")
+    wire::cut_message(&lines[lines.len().saturating_sub(3)..].join("; "))
 }
 
 /// Interrupts a thread that waits for a host.

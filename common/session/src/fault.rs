@@ -54,9 +54,10 @@ impl HostFault {
         }
     }
 
+    /// Whoever words it, a problem has a bounded length.
     pub fn reported(problem: impl Into<String>) -> HostFault {
         HostFault {
-            problem: problem.into(),
+            problem: wire::cut_message(&problem.into()),
             fix: None,
             unknown_key: None,
             affects_all: false,

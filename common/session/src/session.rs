@@ -5,7 +5,7 @@ use super::channel::Channel;
 use super::fault::HostFault;
 use std::io;
 use std::time::{Duration, Instant};
-use wire::codec::{self, Decoder};
+use wire::codec::{self, Decoder, Message};
 use wire::{Event, Failure, Request};
 
 /// While this many wait, no more are read, so a host that never stops sending blocks itself.
@@ -15,6 +15,13 @@ const MAX_EVENT_BYTES: u64 = 2 << 20;
 /// Many times the stacks of all threads of a host. An answer takes up to seven times as much
 /// memory.
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
+/// The longest heartbeat, in bytes.
+const MAX_HEARTBEAT: usize = 1 << 10;
+/// Both sides send heartbeats at the same interval, unless they send something else, so an agent
+/// sends about one for each message that it gets. Before this tool was silent for so long that the
+/// agent ends, it sends a few more.
+const HEARTBEATS_PER_MESSAGE: u64 = 2;
+const HEARTBEATS_AT_FIRST: u64 = 100;
 
 #[derive(Debug, PartialEq)]
 pub enum SessionEvent {
@@ -29,6 +36,9 @@ pub struct Session {
     decoder: Decoder,
     /// In bytes.
     received: u64,
+    /// Messages.
+    sent: u64,
+    heartbeats: u64,
     is_over: bool,
     is_local: bool,
 }
@@ -46,6 +56,8 @@ impl Session {
             transport,
             decoder,
             received: 0,
+            sent: 0,
+            heartbeats: 0,
             is_over: false,
             is_local: false,
         }
@@ -65,6 +77,7 @@ impl Session {
     /// At most [`codec::MAX_BODY`] bytes follow the request.
     pub fn send_with(&mut self, request: &Request, body: Body) {
         let head = codec::encode_head(request, body.length());
+        self.sent += 1;
         self.transport.send(Body::Bytes(head));
         self.transport.send(body);
     }
@@ -223,17 +236,39 @@ impl Session {
 
     fn decode(&mut self, events: &mut Vec<SessionEvent>) {
         while events.len() < MAX_EVENTS && !self.is_over {
-            match self.decoder.next_message() {
-                Ok(Some(message)) => events.push(SessionEvent::Event(message.head, message.body)),
+            let breach = match self.decoder.next_message() {
+                Ok(Some(message)) => match self.check_heartbeat(&message) {
+                    Ok(()) => {
+                        events.push(SessionEvent::Event(message.head, message.body));
+                        continue;
+                    }
+                    Err(breach) => breach,
+                },
                 Ok(None) => return,
-                Err(malformed) => {
-                    self.is_over = true;
-                    events.push(SessionEvent::Lost(format!(
-                        "it sends something other than host-agent does: {malformed}"
-                    )));
-                }
-            }
+                Err(malformed) => malformed,
+            };
+            self.lose(
+                events,
+                format!("it sends something other than host-agent does: {breach}"),
+            );
         }
+    }
+
+    /// Heartbeats are no answers, so the limits of answers do not apply to them.
+    fn check_heartbeat(&mut self, message: &Message<Event>) -> Result<(), String> {
+        if message.head != Event::Alive {
+            return Ok(());
+        }
+        let bytes = message.line_bytes + message.body.len();
+        if bytes > MAX_HEARTBEAT {
+            return Err(format!("a heartbeat of {bytes} bytes"));
+        }
+        self.heartbeats += 1;
+        if self.heartbeats > HEARTBEATS_AT_FIRST + self.sent * HEARTBEATS_PER_MESSAGE {
+            let (count, sent) = (self.heartbeats, self.sent);
+            return Err(format!("{count} heartbeats after {sent} messages"));
+        }
+        Ok(())
     }
 
     fn lose(&mut self, events: &mut Vec<SessionEvent>, why: String) {

@@ -41,6 +41,12 @@ pub fn silence() -> std::time::Duration {
     std::time::Duration::from_secs(seconds.unwrap_or(60))
 }
 
+/// A peer that sends nothing but heartbeats for this long, although something was asked of it, is
+/// given up. A slow disk takes most of an hour to store 100 GB.
+pub fn longest_wait() -> std::time::Duration {
+    silence() * 60
+}
+
 pub fn beat_interval() -> std::time::Duration {
     silence() / 6
 }

@@ -48,6 +48,8 @@ pub struct Message<T> {
     pub head: T,
     /// Empty if the line announced none.
     pub body: Vec<u8>,
+    /// Without the body.
+    pub line_bytes: usize,
 }
 
 /// A message, ready to be sent. A body longer than [`MAX_BODY`] is an error of the caller; the
@@ -152,8 +154,12 @@ impl Decoder {
         loop {
             if let Some(begun) = self.begun.take_if(|begun| begun.body.len() == begun.length) {
                 let head = parse(&begun.line)?;
-                let body = begun.body;
-                return Ok(Some(Message { head, body }));
+                let (body, line_bytes) = (begun.body, begun.line.len());
+                return Ok(Some(Message {
+                    head,
+                    body,
+                    line_bytes,
+                }));
             }
             if self.begun.is_some() {
                 return Ok(None);
@@ -173,9 +179,13 @@ impl Decoder {
                 .filter(|length| *length <= MAX_BODY)
                 .ok_or_else(|| format!("a body of {length} bytes where {MAX_BODY} are allowed"))?;
             if length == 0 {
-                let (head, body) = (parse(line)?, Vec::new());
+                let (head, line_bytes) = (parse(line)?, line.len());
                 self.taken = end + 1;
-                return Ok(Some(Message { head, body }));
+                return Ok(Some(Message {
+                    head,
+                    body: Vec::new(),
+                    line_bytes,
+                }));
             }
             let mut begun = Begun {
                 line: line.to_vec(),

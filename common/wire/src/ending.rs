@@ -1,5 +1,6 @@
 //! The end of a job: why it ends, and the rules that end it.
 
+use crate::text::message;
 use record::exit::{ProcessEnd, SignalNumber};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -45,7 +46,7 @@ pub enum Reason {
     /// A service's process exited with 0 before the others, or a server before it listened.
     EndedEarly,
     /// The process raised this exception, did not catch it, and did not end.
-    Raised(String),
+    Raised(#[serde(deserialize_with = "message")] String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,7 +57,7 @@ pub enum Loss {
     /// The agent that supervised the job's graph servers there ended.
     SupervisorGone,
     /// Another reason, in words for users.
-    Other(String),
+    Other(#[serde(deserialize_with = "message")] String),
 }
 
 impl From<String> for Loss {

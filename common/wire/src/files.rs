@@ -10,6 +10,7 @@
 //! called `size`, because `bytes` in a line announces the body after it. Content follows its line,
 //! at most [`crate::codec::MAX_BODY`] bytes, with its sum in the line.
 
+use crate::text::message;
 use crate::{Text, cut};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_with::skip_serializing_none;
@@ -18,6 +19,8 @@ use std::net::Ipv4Addr;
 
 /// The most content in one message, in bytes.
 pub const BLOCK: u64 = crate::codec::MAX_BODY as u64;
+/// Pieces of a file are at least this long, except its last one.
+const SHORTEST_PIECE: u64 = 64 << 10;
 /// The most files in one message, which keep its line well below [`crate::codec::MAX_LINE`]: a path
 /// has at most 4096 bytes.
 pub const FILES_AT_ONCE: usize = 128;
@@ -314,6 +317,7 @@ pub enum FileEvent {
     NotHandedOn {
         /// The delivery's number on the host that sends this event.
         id: u32,
+        #[serde(deserialize_with = "message")]
         problem: String,
     },
     Landed {
@@ -343,6 +347,27 @@ pub enum FileEvent {
     },
     /// The next step of the files that were requested.
     Step(FileStep),
+}
+
+impl FileRequest {
+    /// How many events an honest host sends at most because of this request, which has a body of
+    /// this length. The length of a list is unknown; it has a last event.
+    pub fn most_events(&self, body_bytes: u64) -> u64 {
+        let pieces = |bytes: u64| bytes / SHORTEST_PIECE + 4;
+        match self {
+            // each name has at least a letter and its end
+            FileRequest::Inspect { .. } => body_bytes / 2,
+            FileRequest::Send(wanted) => {
+                let pieces = wanted.files.iter().map(|file| pieces(file.meta.bytes));
+                pieces.fold(0, u64::saturating_add)
+            }
+            FileRequest::Step(FileStep::Open(open)) if open.chained.is_some() => {
+                pieces(open.file.bytes)
+            }
+            FileRequest::Find { .. } | FileRequest::Leave | FileRequest::EndDirect => 0,
+            _ => 1,
+        }
+    }
 }
 
 impl FileAttributes {

@@ -20,7 +20,7 @@ pub mod stacks;
 pub mod supervise;
 mod text;
 
-pub use text::{Text, cut, shown};
+pub use text::{Text, cut, cut_message, shown};
 
 use serde::{Deserialize, Serialize};
 
@@ -119,6 +119,7 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// One line. The tool words the fix, not the host, because users may paste it.
+    #[serde(deserialize_with = "text::message")]
     pub problem: String,
 }
 

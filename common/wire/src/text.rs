@@ -65,10 +65,26 @@ pub fn cut(text: &str, chars: usize) -> String {
 
 /// The most characters of a line that a host words for users.
 const LINE: usize = 300;
+/// The most characters of a host's reason for a failure, which may name paths.
+const MESSAGE: usize = 2000;
 
 /// A host's text as a line for users: cut, and without control characters.
 pub fn shown(text: &str) -> String {
     record::term::plain(cut(text, LINE).trim_end()).into_owned()
+}
+
+/// The beginning of a reason for which a host cannot be used.
+pub fn cut_message(text: &str) -> String {
+    let cut = cut(text, MESSAGE);
+    if cut.len() < text.len() {
+        return cut + " …";
+    }
+    cut
+}
+
+/// Reads a host's reason for a failure.
+pub fn message<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    String::deserialize(deserializer).map(|text| cut_message(&text))
 }
 
 /// Reads a host's line for users.

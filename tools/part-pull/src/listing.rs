@@ -57,7 +57,12 @@ pub fn list(link: &mut HostLink, wanted: &SelectedFiles) -> Result<HostListing, 
         else {
             return Err(HostFault::reported("it listed no files"));
         };
-        listed += (entries.len() + unreadable.len()).max(1);
+        let count = entries.len() + unreadable.len();
+        if count == 0 && !last {
+            let problem = "protocol error: a part of a list without files";
+            return Err(HostFault::reported(problem));
+        }
+        listed += count;
         for FoundFile { path, meta } in entries {
             if meta.is_file() || meta.is_folder() {
                 let path = PathBuf::from(path.0);

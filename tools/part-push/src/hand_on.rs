@@ -245,6 +245,9 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
             return Ok(());
         }
         let link = &mut self.members[index].connection.link;
+        if self.chain.has_landed(index) {
+            link.expects_nothing();
+        }
         let pending = link.pending();
         link.exchange(limit)?;
         if index == 0 && link.pending() < pending {

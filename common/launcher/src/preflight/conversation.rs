@@ -47,16 +47,22 @@ impl<'a, 'h> Conversation<'a, 'h> {
             .for_each(|index| self.ask(index, request.clone()));
     }
 
-    /// Receives until all hosts have answered, at most for [`ANSWER_LIMIT`]; returns the hosts that
-    /// have not. `received` gets all events except [`Event::Done`].
+    /// Receives until all hosts have answered; returns the hosts that have not. Each answer may take
+    /// [`ANSWER_LIMIT`], because one may start several Pythons from a slow disk. `received` gets all
+    /// events except [`Event::Done`].
     pub fn listen(
         &mut self,
         mut received: impl FnMut(usize, SessionEvent),
     ) -> Result<Vec<usize>, Stopped> {
-        let until = Instant::now() + ANSWER_LIMIT;
+        let mut until = vec![Instant::now() + ANSWER_LIMIT; self.unanswered.len()];
         let is_late = |count: &Option<usize>| count.is_some_and(|count| count > 0);
-        while self.unanswered.iter().any(is_late) {
-            let left = until.saturating_duration_since(Instant::now());
+        loop {
+            let hosts = self.unanswered.iter().zip(&until);
+            let late = hosts.filter(|(count, _)| is_late(count));
+            let Some(last) = late.map(|(_, until)| *until).max() else {
+                break;
+            };
+            let left = last.saturating_duration_since(Instant::now());
             match self.hosts.next_event(left) {
                 Some(RunEvent::Signal(number)) => return Err(Stopped::Signal(number)),
                 Some(RunEvent::StatusAsked | RunEvent::Paused(_)) => {}
@@ -65,6 +71,7 @@ impl<'a, 'h> Conversation<'a, 'h> {
                     match &event {
                         SessionEvent::Event(Event::Done | Event::Failed(_), _) => {
                             *count = count.map(|count| count.saturating_sub(1));
+                            until[index] = Instant::now() + ANSWER_LIMIT;
                         }
                         SessionEvent::Event(..) => {}
                         SessionEvent::Lost(_) => *count = None,

@@ -11,6 +11,7 @@ use record::stacks::NO_PYTHON;
 use record::stacks::{self, Comparison, LONG_CALL, Member};
 use record::term::{self, now_ms};
 use record::{Culprit, Process, Resumed, Sign, Stack, Stalled};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use verdict::silence::Silence;
@@ -107,6 +108,9 @@ struct Explanation {
     /// Whether the reason says more than the comparison.
     says_more: bool,
 }
+
+/// The most notices about a job: hosts report stalls and exceptions as often as they want.
+const MAX_NOTICES: usize = 1000;
 
 /// The problem if processes compute.
 const STANDS_STILL: &str = "every main thread has been at the same line";
@@ -260,6 +264,7 @@ pub struct StallReporter<'a> {
     stalls: Option<(u64, String)>,
     /// Processes that raised an exception and do not end.
     raised: BTreeMap<usize, Raised>,
+    notices: usize,
 }
 
 impl<'a> StallReporter<'a> {
@@ -284,6 +289,7 @@ impl<'a> StallReporter<'a> {
             reports: StallReports::default(),
             stalls: None,
             raised: BTreeMap::new(),
+            notices: 0,
         }
     }
 
@@ -320,7 +326,7 @@ impl<'a> StallReporter<'a> {
         sink.report(self.first_host, &stalled);
         sink.keep_stall(Some((stalled, stall.stacks.clone())));
         for line in lines(self.job, &stall, &why) {
-            notice(sink, &line);
+            self.notice(sink, &line);
         }
         self.stalls = Some((since_ms, why.brief));
     }
@@ -363,12 +369,14 @@ impl<'a> StallReporter<'a> {
             self.job,
             term::seconds(time)
         );
-        notice(sink, &line);
+        self.notice(sink, &line);
     }
 
-    /// Reports a running process that raised an exception, is silent since, and does not end.
+    /// Reports a running process that raised an exception, is silent since, and does not end; once,
+    /// until it continues.
     pub fn raised(&mut self, process: usize, raised: Raised, sink: &OutputSink) {
-        if self.raised.get(&process) == Some(&raised) {
+        if let Some(known) = self.raised.get_mut(&process) {
+            *known = raised;
             return;
         }
         let stays = match stacks::wait(&raised.frames) {
@@ -381,7 +389,7 @@ impl<'a> StallReporter<'a> {
             "{name} raised {} and has been silent for {silent}: {stays}",
             raised.exception
         );
-        notice(sink, &line);
+        self.notice(sink, &line);
         self.raised.insert(process, raised);
     }
 
@@ -403,10 +411,19 @@ impl<'a> StallReporter<'a> {
         };
         stayed.map(line).collect()
     }
-}
 
-fn notice(sink: &OutputSink, text: &str) {
-    sink.notice(&format!("dgl-spawn: {}", term::plain(text)));
+    fn notice(&mut self, sink: &OutputSink, text: &str) {
+        self.notices += 1;
+        let text = match self.notices.cmp(&MAX_NOTICES) {
+            Ordering::Less => text,
+            Ordering::Equal => {
+                "there were too many notices about stalls and exceptions: no more \
+                follow"
+            }
+            Ordering::Greater => return,
+        };
+        sink.notice(&format!("dgl-spawn: {}", term::plain(text)));
+    }
 }
 
 #[cfg(test)]
