@@ -35,7 +35,7 @@ check: need-check
 	shellcheck -s sh common/remote/src/*.sh tests/need.sh tests/silence/mpi.sh tests/alone.sh tests/cases/commands.sh packaging/*.sh site/build.sh
 	shellcheck examples/*/*.sbatch examples/slurm/epilog.sh
 	shellcheck -s bash completions/dgl-tools.bash
-	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/dist.sh tests/debian.sh tests/kernel.sh tests/kernel/*.sh tests/kernel/init tests/venv.sh tests/pip.sh tests/torchfrtrace.sh tests/py-spy.sh tests/openssh.sh tests/s3.sh tests/recordings/*.sh tests/fixtures/*/*.sh tests/graphstorm/python.sh tests/glt/python.sh tests/demo.sh tests/run.sh tests/silence/*.sh tests/soak.sh fuzz/run tests/bench/*.sh site/pictures.sh .ci/run
+	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/dist.sh tests/debian.sh tests/kernel.sh tests/kernel/*.sh tests/kernel/init tests/venv.sh tests/pip.sh tests/torchfrtrace.sh tests/py-spy.sh tests/openssh.sh tests/s3.sh tests/recordings/*.sh tests/fixtures/*/*.sh tests/graphstorm/python.sh tests/glt/python.sh tests/demo/demo.sh tests/run.sh tests/silence/*.sh tests/soak.sh fuzz/run tests/bench/*.sh site/pictures.sh .ci/run
 	mandoc -T lint -W warning common/wire/host-agent-protocol.7 $(PAGES:%=man/%.1) $(FORMATS:%=man/%.5) $(GUIDES:%=man/%.7)
 	@tests/weight.py sum
 
@@ -48,6 +48,8 @@ deny:
 
 need:
 	@tests/need.sh
+need-build:
+	@tests/need.sh build
 need-test:
 	@tests/need.sh test
 need-check:
@@ -58,7 +60,7 @@ test: need-test
 	tests/run.sh $(TESTS)
 
 # No hosts, no DGL, nothing that takes seconds, and of the system what a build needs.
-test-fast: need
+test-fast: need-build
 	cargo build --workspace --locked
 	tests/run.sh --fast $(TESTS)
 
@@ -123,9 +125,9 @@ test-mpirun: need-test
 	cargo build --workspace --locked
 	tests/run.sh --long --run-ignored only dial::
 
-demo: need
-	cargo build --workspace --locked
-	@tests/demo.sh
+# DGL=1 has pip get DGL and torch where they are no packages of the system; DGL=0 does without.
+demo:
+	@tests/demo/demo.sh $(TOOLS:%=-p %) -p host-agent
 
 # Tables for people, and all their figures as JSON lines in BENCH_JSON. DGL_TOOLS=DIR, the directory tools/ of DGL's repository, has its
 # own scripts compared too; OLD=DIR, the directory of an older build's release binaries, that build.
@@ -156,7 +158,7 @@ silence: need-test
 	TRIALS='$(abspath $(CARGO_TARGET_DIR)/silence.jsonl)' cargo test --locked --workspace --test silence -- --nocapture
 
 # What the commands of tests/cases print, into their files.
-cases: need
+cases: need-test
 	cargo build --workspace --locked
 	DGL_TOOLS_WRITE_CASES=1 cargo nextest run --locked -p dgl-tools-tests --test cases
 
@@ -169,7 +171,7 @@ verdicts: need
 # what a seed is.
 SEEDS ?= 1000
 HOSTS ?= 8
-simulate: need
+simulate: need-build
 	cargo build --workspace --locked
 	'$(CARGO_TARGET_DIR)/debug/simulate' --seeds $(SEEDS) --hosts $(HOSTS)
 	'$(CARGO_TARGET_DIR)/debug/simulate' --copies --seeds $(SEEDS) --hosts 4
@@ -263,4 +265,4 @@ manual:
 clean:
 	cargo clean
 
-.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun test-matrices test-openssh soak two-jobs demo bench recordings cases verdicts silence simulate faults fuzz install uninstall dist test-dist site pictures schema manual clean
+.PHONY: build agent check deny need need-build need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun test-matrices test-openssh soak two-jobs demo bench recordings cases verdicts silence simulate faults fuzz install uninstall dist test-dist site pictures schema manual clean

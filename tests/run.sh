@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs tests with cargo-nextest, which starts each in a process and in namespaces of its own (tests/alone.sh), and ends with one line about
-# all of them. Installs it if it is missing.
+# all of them, below which it says what was skipped, and why. Installs cargo-nextest if it is missing.
 # Usage: run.sh [--fast | --long] [ARG...]
 #   --fast   only tests that start no hosts, need no DGL and do not take seconds each
 #   --long   one after the other, with their output and without a time limit
@@ -13,7 +13,7 @@ if ! cargo nextest --version >/dev/null 2>&1; then
     CARGO_NET_RETRY=5 cargo install --quiet --locked --debug --no-default-features --features default-no-update cargo-nextest@0.9.111
 fi
 # Tests start python3 often, and a shim in its place, such as pyenv's, takes several times as long as Python itself.
-PATH=$(python3 -c 'import os, sys; print(os.path.dirname(sys.executable))'):$PATH
+if python=$(python3 -c 'import os, sys; print(os.path.dirname(sys.executable))' 2>/dev/null); then PATH=$python:$PATH; fi
 case "${1:-}" in
     --fast)
         shift
@@ -25,4 +25,10 @@ case "${1:-}" in
         ;;
     *) set -- --workspace "$@" ;;
 esac
-exec cargo nextest run --locked --no-fail-fast "$@"
+TESTS_SKIPPED=$(mktemp)
+export TESTS_SKIPPED
+trap 'rm -f "$TESTS_SKIPPED"' EXIT
+status=0
+cargo nextest run --locked --no-fail-fast "$@" || status=$?
+sort "$TESTS_SKIPPED" | uniq -c | while read -r count why; do echo "     Skipped $count: $why"; done >&2
+exit "$status"

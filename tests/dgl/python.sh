@@ -2,6 +2,7 @@
 # Prints the path of a Python that can import DGL 1.0.4 and torch, and sees to it that there is one.
 #   PYTHON=FILE in the environment   that one, if it can
 #   otherwise                        a venv in the user's cache, made on the first call: minutes; later calls: no time
+# With --at-hand it prints nothing, and its status is 0 if this needs no torch of pip, which is gigabytes.
 # All else goes to stderr. Exit status 69: this machine lacks something, and the message says what.
 set -euo pipefail
 exec 3>&1 1>&2 # the one line of the answer goes to 3, so that no tool's chatter can get into it
@@ -16,13 +17,17 @@ imports() { "$1" -c 'import dgl, torch'; }
 if [ -n "${PYTHON:-}" ]; then
     python=$(command -v "$PYTHON") || die "PYTHON=$PYTHON: no such program"
     imports "$python" || die "PYTHON=$PYTHON cannot import dgl and torch"
+    [ "${1:-}" != --at-hand ] || exit 0
     answer "$python"
 fi
 
 # ---- the recipe: what the venv is made of -------------------------------------------------------------------------
 
 # shellcheck disable=SC1091 # the system's file
-is_debian_12() { (. /etc/os-release && [ "$ID-${VERSION_ID:-}" = debian-12 ] && [ -x /usr/bin/python3 ]) 2>/dev/null; }
+is_debian_12() { (. /etc/os-release && [ "$ID-${VERSION_ID:-}" = debian-12 ]) 2>/dev/null; }
+
+# root gets Debian's Python and torch from need.sh
+[ "${1:-}" != --at-hand ] || ! is_debian_12 || [ "$(id -u)" != 0 ] || exit 0
 
 # DGL 1.0.4 has wheels for these; the first that runs (a pyenv shim may not).
 pip_python() {
@@ -33,7 +38,7 @@ pip_python() {
     die "DGL 1.0.4 needs a Python 3.7 to 3.11 with venv, and there is none in PATH: install one, or set PYTHON"
 }
 
-if is_debian_12; then
+if is_debian_12 && [ -x /usr/bin/python3 ]; then
     # torch and all that DGL needs are Debian's: need.sh has the list.
     base=/usr/bin/python3
     venv_options=(--system-site-packages)
@@ -55,6 +60,11 @@ venv=$cache/venv-${dgl/==/-}-$(cksum <<<"$recipe" | cut -d' ' -f1)
 python=$venv/bin/python3
 
 is_made() { [ -e "$venv/complete" ] && "$python" -c ''; } # not an import: torch takes seconds
+
+if [ "${1:-}" = --at-hand ]; then
+    is_made || { [ "$base" = /usr/bin/python3 ] && is_debian_12 && "$base" -c 'import venv, ensurepip, torch' 2>/dev/null; }
+    exit
+fi
 
 # ---- making it ----------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 //! What `make install` puts in place works from there, and `make uninstall` takes all of it away.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use support::{TOOLS, commands, partition, root, scratch, sh, tools, write};
 
@@ -153,11 +154,46 @@ fn a_build_needs_less_than_a_rehearsal() {
     let folder = scratch();
     let machine = "mkdir bin && ln -s /usr/bin/* bin && rm -f bin/jq bin/ssh bin/apt-get";
     sh(&folder, machine).ends(0);
-    for (purpose, status, missing) in [("build", 0, ""), ("", 69, "openssh-client jq")] {
+    let table = [
+        ("build", 0, ""),
+        ("hosts", 69, "to simulate hosts: openssh-client"),
+        ("", 69, "to read records in tests and scripts: jq"),
+    ];
+    for (purpose, status, missing) in table {
         let line = format!(
             "PATH=$PWD/bin:$(dirname \"$(command -v cargo)\") PYTHON=python3 '{}' {purpose}",
             root().join("tests/need.sh").display()
         );
         sh(&folder, &line).ends(status).err_has(missing);
     }
+}
+
+#[test]
+fn contributing_lists_every_package_that_is_installed() {
+    let read = |name: &str| std::fs::read_to_string(root().join(name)).unwrap();
+    let (script, page) = (read("tests/need.sh"), read("CONTRIBUTING.md"));
+    let listed: BTreeSet<&str> = page
+        .split(|c: char| !c.is_ascii_alphanumeric() && !"-.".contains(c))
+        .map(|word| word.trim_matches('.'))
+        .collect();
+    let mut packages = BTreeSet::new();
+    for line in script.lines().map(str::trim) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["need", _, package] => packages.extend([package]),
+            ["for", "package", "in", ..] => {
+                packages.extend(words[3..].iter().map(|word| word.trim_matches(';')));
+            }
+            _ => {
+                let added = line
+                    .split_once("missing=\"$missing ")
+                    .map_or("", |(_, added)| added);
+                packages.extend(added.split('"').next().unwrap().split_whitespace());
+            }
+        }
+    }
+    packages.retain(|package| !["$2", "$1", "do", ""].contains(package));
+    assert!(packages.len() > 40, "{packages:?}");
+    let missing: Vec<_> = packages.difference(&listed).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
