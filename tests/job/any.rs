@@ -113,7 +113,7 @@ fn slow_the_ranks_of_any_launcher_are_found_and_their_secrets_are_not() {
     ran.out_has_times("alive\n", 9)
         .out_has("several jobs run on these hosts")
         .out_has("mpi-4711: 3 processes on 1 host (python3 ring.py by-mpi healthy)")
-        .out_has("no job of that name or command");
+        .out_has("no rank of such a job");
     for (job, missing) in [
         ("torch-10.9.9.9-77", false),
         ("mpi-4711", false),
@@ -186,11 +186,7 @@ fn slow_whoever_keeps_a_foreign_job_waiting_is_named_with_and_without_stacks() {
             let verdict = support::read(&folder, &format!("{fault}-{way}.txt"));
             let found = stalled(&stream);
             let stacks = support::records(&stream, "stack");
-            assert_eq!(
-                stream.contains("all_reduce (ring.py"),
-                has_stacks,
-                "{stream}"
-            );
+            assert_eq!(stream.contains(r#""frames":["#), has_stacks, "{stream}");
             assert!(stacks.len() >= 4, "{stream}");
             if fault == "healthy" {
                 assert!(

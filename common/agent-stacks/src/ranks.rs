@@ -5,7 +5,7 @@ use crate::reader;
 use host::job_processes;
 use host::processes::ProcessHandle;
 use host::procfs;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::stacks::{JOB_VARIABLES, RANK_VARIABLES, RankProcess};
 
 /// More than a process has.
@@ -27,12 +27,13 @@ pub fn find() -> Vec<RankProcess> {
 
 fn rank_process(pid: i32) -> Option<RankProcess> {
     let environment = procfs::environment(pid)?;
-    let mut variables = environment.selected(&RANK_VARIABLES);
-    if variables.is_empty() || is_agent(pid) {
+    let variable = |name: &&str| Some(((*name).to_owned(), environment.text(name)?));
+    let mut variables: BTreeMap<_, _> = RANK_VARIABLES.iter().filter_map(variable).collect();
+    if variables.is_empty() {
         return None;
     }
     let handle = ProcessHandle::of(pid).filter(ProcessHandle::is_alive)?;
-    variables.extend(environment.selected(&JOB_VARIABLES));
+    variables.extend(JOB_VARIABLES.iter().filter_map(variable));
     let (role, rank) = job_processes::role_of(&environment);
     let process = RankProcess {
         pid,
@@ -45,8 +46,4 @@ fn rank_process(pid: i32) -> Option<RankProcess> {
         variables,
     };
     Some(process.in_bounds())
-}
-
-fn is_agent(pid: i32) -> bool {
-    procfs::program_name(pid).is_some_and(|name| name.starts_with("host-agent"))
 }

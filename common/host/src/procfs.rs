@@ -13,8 +13,7 @@ pub use field::{number_of, ticks_to_ms};
 pub use host::network_bytes;
 pub use process::{
     IoCounts, Mapping, ProcessEnvironment, Stat, command_line, environment, io, is_own,
-    kernel_function, mappings, network_namespace, parent, pids, program_name, socket_inodes, stat,
-    stats, status,
+    kernel_function, mappings, network_namespace, parent, pids, socket_inodes, stat, stats, status,
 };
 pub use tcp::{TcpSocket, tcp_sockets};
 pub use thread::{of_thread, threads};

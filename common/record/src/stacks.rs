@@ -153,16 +153,15 @@ impl ProcessState {
 
     /// Follows the process's name.
     pub fn words(&self) -> String {
-        let function = self.function.as_deref();
-        let place = function.map_or(String::new(), |function| {
-            format!(" in the kernel's {function}")
-        });
-        match self.letter {
-            'T' | 't' => "is stopped by a signal".to_owned(),
-            'R' => "computes".to_owned(),
-            'D' => format!("waits for a disk or a file server{place}"),
-            _ => format!("sleeps{place}"),
-        }
+        let does = match self.letter {
+            'T' | 't' => "is stopped by a signal",
+            'R' => "computes",
+            'D' => "waits for a disk or a file server",
+            _ => "sleeps",
+        };
+        let function = self.function.iter();
+        let place = function.map(|function| format!(" in the kernel's {function}"));
+        does.to_owned() + &place.collect::<String>()
     }
 }
 

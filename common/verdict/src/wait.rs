@@ -127,7 +127,9 @@ fn stalled(job: &JobHistory) -> Option<JobFinding> {
     let reason = stalled.reason.trim_end_matches('.');
     let elsewhere = comparison(job).describe_outliers(stacks::names);
     let is_of_stacks = !elsewhere.is_empty() && reason.starts_with(&elsewhere);
-    let says_less = stalled.culprit.is_none() && !stalled.computing;
+    // dgl-stacks has judged a job that it did not see begin
+    let is_judged = job.attempts.is_empty();
+    let says_less = stalled.culprit.is_none() && !stalled.computing && !is_judged;
     let finding = by_stacks(job)
         .filter(|_| says_less || is_of_stacks)
         .unwrap_or_else(|| match &stalled.culprit {

@@ -8,7 +8,7 @@ use crate::{groups, profile};
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{Out, Stream};
-use record::{Host, Profile, Stack, Summary, stderr, term};
+use record::{Host, Process, Profile, Stack, Summary, stderr, term};
 use remote::conversation::{self, HostAnswers, ReadAnswer};
 use remote::{Remote, Session};
 use std::time::{Duration, Instant};
@@ -51,6 +51,69 @@ impl Asked<'_> {
     }
 }
 
+/// Whose stacks are read.
+struct Subject {
+    /// If these tools did not start it.
+    found: Option<FoundJob>,
+    processes: Vec<Process>,
+    /// The ranks that were not found, in words.
+    missing: String,
+}
+
+impl Subject {
+    fn of(args: &Args, stream: &Stream, asked: &mut Asked<'_>) -> Result<Subject, Report> {
+        if !args.any {
+            return Ok(Subject {
+                found: None,
+                processes: stream.all()?,
+                missing: String::new(),
+            });
+        }
+        let job = find_job(args, asked)?;
+        let hosts: Vec<&Host> = asked.sessions.iter().map(|(host, _)| *host).collect();
+        let missing = job.missing_words(&hosts);
+        stderr::write_line(format_args!("dgl-stacks: job {}", job.words()));
+        if !missing.is_empty() {
+            stderr::write_line(format_args!("dgl-stacks: {missing}"));
+        }
+        Ok(Subject {
+            processes: job.processes(&hosts),
+            found: Some(job),
+            missing,
+        })
+    }
+
+    /// If the stacks of a job can be read, a recording has to confirm that it stands still.
+    fn standstill(
+        &self,
+        all: &[Stack],
+        asked: &mut Asked<'_>,
+    ) -> Result<Option<Standstill>, Report> {
+        let is_whole = asked.report.0.is_empty();
+        let job = self.found.as_ref().filter(|_| !all.is_empty());
+        let standstill = job.and_then(|_| standstill::standstill(all, is_whole, &self.missing));
+        let time = standstill.as_ref().and_then(|standstill| standstill.sample);
+        let (Some(job), Some(time)) = (job, time) else {
+            return Ok(standstill);
+        };
+        let record = |host: &Host| {
+            let mut chosen = job.chosen(host.id);
+            chosen.retain(|process| process.parent.is_none());
+            let wanted = RecordStacks {
+                pick: Pick::default(),
+                time_ms: term::millis(time),
+                rate: CHECK_RATE,
+                chosen,
+            };
+            let request = (!wanted.chosen.is_empty()).then_some(Request::RecordStacks(wanted));
+            request.into_iter().collect()
+        };
+        let read = |host, event| plan::answer(host, &[], event, 0);
+        let (_, profiles) = apart(asked.ask(record, &read, LIMIT + time)?);
+        Ok(standstill.filter(|_| standstill::is_confirmed(&profiles)))
+    }
+}
+
 /// Asks `hosts`, and reports the answers of the chosen ones.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Result<Exit, Report> {
     let begun = Instant::now();
@@ -62,49 +125,22 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Res
     }
     let (sessions, report) = remote.open_reachable(hosts);
     let mut asked = Asked { sessions, report };
-    let found = if args.any {
-        Some(find_job(args, &mut asked)?)
-    } else {
-        None
-    };
-    let processes = match &found {
-        Some(job) => job.processes(hosts),
-        None => stream.all()?,
-    };
-    let missing = found.as_ref().map_or(String::new(), |job| {
-        let hosts: Vec<&Host> = asked.sessions.iter().map(|(host, _)| *host).collect();
-        job.missing_words(&hosts)
-    });
-    if let Some(job) = &found {
-        stderr::write_line(format_args!("dgl-stacks: job {}", job.words()));
-        if !missing.is_empty() {
-            stderr::write_line(format_args!("dgl-stacks: {missing}"));
-        }
-        if !human {
-            processes.iter().for_each(|process| out.record(process));
-        }
-    }
+    let subject = Subject::of(args, stream, &mut asked)?;
+    let (found, processes) = (subject.found.as_ref(), &subject.processes);
     let time = args.record.unwrap_or_default();
     if human && !time.is_zero() && !asked.sessions.is_empty() {
         let time = term::seconds(time);
         stderr::write_line(format_args!("dgl-stacks: recording for {time}"));
     }
-    let requests = |host: &Host| requests(args, found.as_ref(), host.id);
-    let read = |host, event| plan::answer(host, &processes, event, term::now_ms());
+    let requests = |host: &Host| requests(args, found, host.id);
+    let read = |host, event| plan::answer(host, processes, event, term::now_ms());
     let mut answers = asked.ask(requests, &read, LIMIT + time)?;
     let is_whole = asked.report.0.is_empty();
     let all: Vec<Stack> = answers.iter().filter_map(StackAnswer::stack).collect();
-    let standstill = match &found {
-        Some(job) if args.record.is_none() => confirmed(
-            job,
-            standstill::standstill(&all, is_whole, &missing),
-            &mut asked,
-        )?,
-        _ => None,
-    };
+    let standstill = subject.standstill(&all, &mut asked)?;
     answers.retain(|answer| is_chosen(answer, args, chosen));
     let mut report = asked.report;
-    match &found {
+    match found {
         Some(_) => report.0.extend(plan::denied(&answers)),
         None => report.0.extend(plan::faults(chosen, &answers)),
     }
@@ -114,18 +150,21 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Res
     let exit = report.exit();
     let (stacks, profiles) = apart(answers);
     if !human {
+        if found.is_some() {
+            processes.iter().for_each(|process| out.record(process));
+        }
         stacks.iter().for_each(|stack| out.record(stack));
         profiles.iter().for_each(|profile| out.record(profile));
         if let Some(standstill) = &standstill {
-            out.record(&standstill.record(&processes, term::now_ms()));
+            out.record(&standstill.record(processes, term::now_ms()));
         }
         let elapsed_ms = term::millis(begun.elapsed());
-        let job = found.map(|job| job.name).or_else(|| args.job.clone());
+        let job = found.map(|job| &job.name).or(args.job.as_ref()).cloned();
         out.record(&Summary::of_questions("dgl-stacks", exit, elapsed_ms, job));
     } else if args.record.is_some() {
         out.write(profile::text(&profiles).as_bytes());
     } else {
-        let head = match (&found, &standstill) {
+        let head = match (found, &standstill) {
             (None, _) => groups::head(&all, is_whole),
             (Some(_), Some(standstill)) => vec![standstill.text()],
             (Some(_), None) => standstill::moved(&all).into_iter().collect(),
@@ -143,7 +182,6 @@ fn find_job(args: &Args, asked: &mut Asked<'_>) -> Result<FoundJob, Report> {
         _ => None,
     };
     let mut jobs = ranks::jobs(asked.ask(|_| vec![Request::FindRanks], &read, LIMIT)?);
-    let has_any = !jobs.is_empty();
     jobs.retain(|job| {
         let is_matched = |text: &String| job.is_matched(text);
         args.job.as_ref().is_none_or(|name| *name == job.name)
@@ -151,11 +189,10 @@ fn find_job(args: &Args, asked: &mut Asked<'_>) -> Result<FoundJob, Report> {
     });
     let fault = match jobs.len() {
         1 => return Ok(jobs.remove(0)),
-        0 if has_any => Fault::item("--any", "no job of that name or command on any host")
-            .fix("dgl-stacks --any without --job and --match names all jobs"),
-        0 => Fault::item("--any", "no rank of a job of this user on any host").fix(
-            "a rank has RANK and WORLD_SIZE in its environment, or the like of MPI, Slurm or DGL; \
-             root, as by DGL_TOOLS_SSH_USERNAME=root, finds those of all users",
+        0 => Fault::item("--any", "no rank of such a job of this user on any host").fix(
+            "without --job and --match it names all; a rank has RANK and WORLD_SIZE in its \
+             environment, or the like of MPI, Slurm or DGL; root sees those of all users: \
+             DGL_TOOLS_SSH_USERNAME=root",
         ),
         _ => {
             let mut fault = Fault::item("--any", "several jobs run on these hosts");
@@ -166,32 +203,6 @@ fn find_job(args: &Args, asked: &mut Asked<'_>) -> Result<FoundJob, Report> {
     let mut report = std::mem::take(&mut asked.report);
     report.push(fault);
     Err(report)
-}
-
-/// If the stacks of the job can be read, a recording has to confirm that it stands still.
-fn confirmed(
-    job: &FoundJob,
-    standstill: Option<Standstill>,
-    asked: &mut Asked<'_>,
-) -> Result<Option<Standstill>, Report> {
-    let Some(time) = standstill.as_ref().and_then(|standstill| standstill.sample) else {
-        return Ok(standstill);
-    };
-    let record = |host: &Host| {
-        let mut chosen = job.chosen(host.id);
-        chosen.retain(|process| process.parent.is_none());
-        let wanted = RecordStacks {
-            pick: Pick::default(),
-            time_ms: term::millis(time),
-            rate: CHECK_RATE,
-            chosen,
-        };
-        let request = (!wanted.chosen.is_empty()).then_some(Request::RecordStacks(wanted));
-        request.into_iter().collect()
-    };
-    let read = |host, event| plan::answer(host, &[], event, 0);
-    let (_, profiles) = apart(asked.ask(record, &read, LIMIT + time)?);
-    Ok(standstill.filter(|_| standstill::is_confirmed(&profiles)))
 }
 
 /// Whether the answer is about a process to be printed.

@@ -257,9 +257,9 @@ impl FoundJob {
 
     /// Records without a command, so that nothing can start these processes again. The environment
     /// is what was found of it.
-    pub fn processes(&self, hosts: &[Host]) -> Vec<Process> {
+    pub fn processes(&self, hosts: &[&Host]) -> Vec<Process> {
         let record = |(id, (((role, rank), host), processes)): (u32, (&(Member, u32), &Vec<_>))| {
-            let ip = record::host_of(hosts, *host).map(|host| host.ip);
+            let ip = hosts.iter().find(|one| one.id == *host).map(|one| one.ip);
             let own: Option<&RankProcess> = processes.first();
             let variables = own.map(|own| own.variables.clone());
             Process {

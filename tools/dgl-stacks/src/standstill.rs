@@ -223,7 +223,7 @@ mod tests {
         for (stack, (letter, function)) in stacks.iter_mut().zip(states) {
             stack.threads.clear();
             stack.error = Some("x".to_owned());
-            let function = Some(function.to_owned());
+            let function = (!function.is_empty()).then(|| function.to_owned());
             stack.state = Some(ProcessState { letter, function });
         }
     }

@@ -153,14 +153,6 @@ impl ProcessEnvironment {
             .find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
     }
 
-    /// Of several variables of a name, the first.
-    pub fn selected(&self, names: &[&str]) -> BTreeMap<String, String> {
-        let named = names
-            .iter()
-            .filter_map(|name| Some((*name, self.text(name)?)));
-        named.map(|(name, text)| (name.to_owned(), text)).collect()
-    }
-
     pub fn text(&self, name: &str) -> Option<String> {
         self.get(name)
             .map(|value| String::from_utf8_lossy(value).into_owned())
@@ -175,12 +167,6 @@ pub fn environment(pid: i32) -> Option<ProcessEnvironment> {
 /// The network namespace of a process, as `net:[4026531840]`.
 pub fn network_namespace(pid: i32) -> Option<PathBuf> {
     fs::read_link(path(pid, "ns/net")).ok()
-}
-
-/// The name of the file that the process runs.
-pub fn program_name(pid: i32) -> Option<String> {
-    let file = fs::read_link(path(pid, "exe")).ok()?;
-    Some(file.file_name()?.to_string_lossy().into_owned())
 }
 
 /// The kernel function in which the main thread sleeps. Unlike the system call, it may be read
