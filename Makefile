@@ -167,7 +167,7 @@ verdicts: need
 	cargo build --workspace --locked
 	cargo nextest run --locked --no-capture -p dgl-tools-tests --test verdicts
 
-# Schedules of faults by simulation, the first SEEDS of HOSTS hosts, for jobs and for copies: a minute. tests/simulate/README.md says
+# Schedules of faults by simulation, the first SEEDS of HOSTS hosts, for jobs and for copies: two minutes. tests/simulate/README.md says
 # what a seed is.
 SEEDS ?= 1000
 HOSTS ?= 8

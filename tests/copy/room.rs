@@ -70,6 +70,36 @@ fn nothing_is_sent_where_inodes_do_not_suffice() {
     assert_eq!(ran.out, "1\n");
 }
 
+/// As some mounts of SMB do. What is there already is known by its size and time.
+#[test]
+fn a_file_system_that_keeps_no_permissions_gets_nothing_again() {
+    let folder = plan(&[("a", noise(1, 1000)), ("large", noise(2, 3 << 20))]);
+    let odd = "strace -f -qq -o /dev/null -e trace=fchmod -e inject=fchmod:retval=0 env";
+    if sh(&folder, &format!("{odd} true")).status != 0 {
+        return println!("skipped: no strace here");
+    }
+    push(&folder, &format!("--connect '{odd}'")).ends(0);
+    let mode = fs::metadata(folder.join("ws/src/a")).unwrap().permissions();
+    assert_eq!(
+        std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777,
+        0o600
+    );
+    let again = push(&folder, &format!("--connect '{odd}'"));
+    assert!(
+        pushed(&again.out)
+            .iter()
+            .all(|(ok, sent, _)| *ok && *sent == 0),
+        "{}",
+        again.out
+    );
+    // this one keeps them
+    let sent: u64 = pushed(&push(&folder, "").out)
+        .iter()
+        .map(|(_, sent, _)| sent)
+        .sum();
+    assert!(sent >= 1000, "{sent}");
+}
+
 /// What is there already can be confirmed, whether or not there is room for a lock.
 #[test]
 fn a_full_disk_does_not_stop_a_push_that_has_nothing_to_send() {

@@ -4,7 +4,8 @@
 //! [`room`] there and writes ([`partial`]). Between them go blocks, each with its checksum
 //! ([`content`]). [`parts`] are the parts of a file that are present; [`sums`] compares them with
 //! the other end. [`fates`] has the state of each delivery, [`run_folder`] the directory for hosts
-//! that dial in.
+//! that dial in. [`case`] finds names that some file systems take for one, and [`simulated`] lets
+//! tests/simulate decide which system calls fail.
 
 pub mod case;
 pub mod content;

@@ -268,6 +268,26 @@ mod tests {
     }
 
     #[test]
+    fn zeros_that_were_written_are_no_holes() {
+        let path = std::env::temp_dir().join(format!("dgl-tools-data-{}", std::process::id()));
+        let mut options = File::options();
+        let file = options
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file.write_all_at(&vec![0; 1 << 20], 0).unwrap();
+        assert_eq!(data_bytes(&file, 1 << 20), 1 << 20);
+        assert!(!has_holes(&file));
+        file.set_len(4 << 20).unwrap();
+        file.write_all_at(&vec![7; 1 << 20], 3 << 20).unwrap();
+        assert_eq!(data_bytes(&file, 4 << 20), 2 << 20);
+        assert!(has_holes(&file));
+    }
+
+    #[test]
     fn a_time_may_lose_what_is_finer_than_a_file_system() {
         let given = (100, 123_456_789);
         for (reported, expected) in [

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use transfer::simulated::{self, Call};
 use transfer::{GRAIN, SMALL};
 
@@ -294,7 +294,8 @@ impl World {
     pub fn disturb(&self, actor: usize) {
         self.turns.pass(actor, 100);
         let disk = &self.disks[self.below(self.disks.len() as u64) as usize];
-        match self.below(4) {
+        match self.below(5) {
+            4 => self.shift_clock(disk),
             0 => {
                 let was_full = disk.is_full.fetch_xor(true, Ordering::Relaxed);
                 self.note(|| format!("{} is full: {}", disk.path.display(), !was_full));
@@ -302,6 +303,18 @@ impl World {
             1 | 2 => self.change(&self.source(SOURCES[self.below(5) as usize])),
             _ if disk.path == self.disks[0].path => {}
             _ => self.change(&disk.workspace().join(LOGS[self.below(3) as usize])),
+        }
+    }
+
+    /// The host's clock was wrong by up to ten days when it kept parts of files.
+    fn shift_clock(&self, disk: &Disk) {
+        let kept = fs::read_dir(disk.workspace().join(".part-push.kept"));
+        let days = Duration::from_secs(self.below(20) * 24 * 3600);
+        for entry in kept.into_iter().flatten().flatten() {
+            let time = SystemTime::now() - Duration::from_secs(10 * 24 * 3600) + days;
+            let file = File::options().write(true).open(entry.path()).unwrap();
+            file.set_modified(time).unwrap();
+            self.note(|| format!("{} is older by days", entry.path().display()));
         }
     }
 
