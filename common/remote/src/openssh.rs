@@ -192,54 +192,56 @@ fn last_lines(stderr: &str) -> String {
     lines[lines.len().saturating_sub(3)..].join("; ")
 }
 
+/// The last line is ssh's own reason, perhaps with another of these behind it. What comes before it
+/// may be a banner of the host, which may have any words.
 fn failure(stderr: &str) -> LoginFailure {
-    let lines = || stderr.lines().map(str::trim);
-    let between = |begin: &str, end: char| {
-        lines().find_map(|line| {
-            let (_, rest) = line.split_once(begin)?;
-            Some(rest.split(end).next().unwrap_or_default().to_owned())
-        })
-    };
-    let is_key_refused = stderr.contains("Host key verification failed");
-    if stderr.contains("revoked") && is_key_refused {
-        return LoginFailure::Revoked;
+    const BEHIND: [&str; 2] = ["Disconnected from ", "Killed by signal "];
+    let is_behind =
+        |line: &&str| line.is_empty() || BEHIND.iter().any(|sign| line.starts_with(sign));
+    let mut from_end = stderr.lines().rev().map(str::trim);
+    let last = from_end.find(|line| !is_behind(line)).unwrap_or_default();
+    // before a key is accepted, ssh shows no banner
+    if last.contains("Host key verification failed") {
+        if stderr.contains("revoked") {
+            return LoginFailure::Revoked;
+        }
+        if stderr.contains("has changed") {
+            return LoginFailure::OtherKey;
+        }
     }
-    if stderr.contains("has changed") && is_key_refused && !is_proxy_failure(stderr) {
-        return LoginFailure::OtherKey;
-    }
-    if lines().any(|line| HERE.iter().any(|sign| line.contains(sign))) {
-        return LoginFailure::Local;
-    }
-    if is_proxy_failure(stderr) {
+    if is_proxy_failure(last) {
         return LoginFailure::Proxy;
     }
-    if let Some(methods) = between("Permission denied (", ')') {
+    if let Some((_, rest)) = last.split_once("Permission denied (") {
+        let methods = rest.split(')').next().unwrap_or_default().to_owned();
         return LoginFailure::Refused { methods };
     }
-    if stderr.contains("Their offer: ") {
+    if last.contains("Too many authentication failures") {
+        return LoginFailure::Refused {
+            methods: "publickey".to_owned(),
+        };
+    }
+    if last.contains("Their offer: ") {
         let settings = [
             ("no matching cipher", "Ciphers", "cipher"),
             ("no matching key exchange", "KexAlgorithms", "kex"),
             ("no matching MAC", "MACs", "mac"),
             ("no matching host key", "HostKeyAlgorithms", "key"),
         ];
-        let found = settings.iter().find(|(said, ..)| stderr.contains(said));
+        let found = settings.iter().find(|(said, ..)| last.contains(said));
         if let Some((_, setting, query)) = found {
             return LoginFailure::NothingInCommon { setting, query };
         }
     }
-    if stderr.contains("Too many authentication failures") {
-        return LoginFailure::Refused {
-            methods: "publickey".to_owned(),
-        };
-    }
-    if hung_up(stderr) {
+    if hung_up(last) {
         return LoginFailure::HungUp;
     }
-    let is_unreachable =
-        |line: &str| line.starts_with("ssh: connect to host ") || line.contains("timed out");
-    if lines().any(is_unreachable) {
+    if last.starts_with("ssh: connect to host ") || last.contains("timed out") {
         return LoginFailure::Unreachable;
+    }
+    // a login that has begun ends in one of the ways above
+    if HERE.iter().any(|sign| stderr.contains(sign)) {
+        return LoginFailure::Local;
     }
     LoginFailure::Other
 }
@@ -327,6 +329,46 @@ mod tests {
                 },
             ),
         ]);
+    }
+
+    /// Each line is what ssh ends with, and what that means.
+    #[test]
+    fn what_a_banner_says_decides_nothing() {
+        let refused = LoginFailure::Refused {
+            methods: "publickey".to_owned(),
+        };
+        let ends = [
+            ("ann@10.0.0.1: Permission denied (publickey).\n", refused),
+            (
+                "Received disconnect from 10.0.0.1 port 22:2: Too many authentication failures\n\
+                 Disconnected from 10.0.0.1 port 22\n",
+                LoginFailure::Refused {
+                    methods: "publickey".to_owned(),
+                },
+            ),
+            (
+                "Connection closed by 10.0.0.1 port 22\n",
+                LoginFailure::HungUp,
+            ),
+            (
+                "Connection to 10.0.0.1 timed out\n",
+                LoginFailure::Unreachable,
+            ),
+        ];
+        let banners = [
+            "Host key verification failed.\nits key has changed\nkey revoked",
+            "Host key for 10.0.0.1 has changed\nHost key verification failed.",
+            "ssh_config: terminating, 1 bad configuration options\nusage: ssh [-46AaCf]",
+            "Connection closed by UNKNOWN port 65535",
+            "ann@10.0.0.1: Permission denied (password,gssapi-with-mic).",
+            "Unable to negotiate: no matching cipher found. Their offer: rot13",
+        ];
+        for (end, meaning) in &ends {
+            for banner in banners {
+                let stderr = format!("{banner}\n{end}");
+                assert_eq!(failure(&stderr), *meaning, "{stderr}");
+            }
+        }
     }
 
     #[test]
