@@ -4,7 +4,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use support::{Cluster, Ran, executable, ran, read, root, scratch, sh, tools, write};
+use support::{
+    Cluster, Ran, executable, only_root_can, ran, read, root, scratch, sh, tools, write,
+};
 
 /// Beside two others, what a test waits for comes too late.
 #[test]
@@ -290,4 +292,28 @@ fn a_folder_that_another_user_has_put_there_is_refused() {
         refused(&folder, &[(&line, 2, "belongs to another user")]);
     }
     assert!(folder.join("victim/srv/kept").exists());
+}
+
+/// Another user may have put a directory in the place of the state after it was checked.
+#[test]
+fn a_switch_of_another_user_is_none_of_ours() {
+    if only_root_can("start a process of another user") {
+        return;
+    }
+    let folder = scratch();
+    let script = root().join("tools/host-lab/host-lab");
+    let looks = |user: &str| {
+        let script = format!(
+            "export LAB=$PWD/lab; mkdir -p lab/h1
+             {user} sh -c 'while :; do sleep 0.2; done' switch \"$LAB\" >/dev/null 2>&1 & echo $! >lab/pid
+             until tr '\\0' ' ' </proc/$!/cmdline | grep -q 'done switch'; do sleep 0.1; done
+             '{}' list; status=$?; kill $!; exit $status",
+            script.display()
+        );
+        sh(&folder, &script)
+    };
+    looks("env").gives(0, "10.77.0.1\n");
+    let other = looks("setpriv --reuid 65534 --regid 65534 --clear-groups");
+    assert_ne!(other.status, 0);
+    other.err_has("no hosts are up");
 }

@@ -117,6 +117,12 @@ impl DialedAgent {
         self.gone = false;
     }
 
+    /// Whether it may connect from this address.
+    fn may_be_at(&self, address: IpAddr) -> bool {
+        let mut own = self.hello.addresses.iter();
+        address == self.from || own.any(|own| IpAddr::from(*own) == address)
+    }
+
     fn is_live(&mut self) -> bool {
         while !self.gone
             && let Some(first) = self.parked.front_mut()
@@ -236,12 +242,14 @@ impl WaitingAgents {
         let _ = connection.detect_silence();
         let known = self.by_name.get(&hello.agent);
         if let Some(agent) = known.and_then(|id| self.agents.get_mut(id)) {
-            return agent.park(connection);
+            // another host of the run, which has its key, too, may have found out the name
+            if agent.may_be_at(from) {
+                return agent.park(connection);
+            }
+            return self.turn_away(from);
         }
         if !self.has_room_for(from, bytes) {
-            self.turned_away += 1;
-            self.last_turned_away = Some(from);
-            return;
+            return self.turn_away(from);
         }
         self.used.add(bytes);
         self.used_by_source.entry(from).or_default().add(bytes);
@@ -258,6 +266,11 @@ impl WaitingAgents {
         };
         self.agents.insert(self.next, agent);
         self.next += 1;
+    }
+
+    fn turn_away(&mut self, from: IpAddr) {
+        self.turned_away += 1;
+        self.last_turned_away = Some(from);
     }
 
     fn states(&mut self, index: &HostIndex) -> Vec<DialedHost> {
@@ -440,8 +453,8 @@ impl DialServer {
         let turned_away = std::mem::take(&mut waiting.turned_away);
         if let (1.., Some(from)) = (turned_away, waiting.last_turned_away) {
             lines.push(format!(
-                "{} turned away, the last from {from}: too many dialed in, or they reported too \
-                 much of themselves",
+                "{} turned away, the last from {from}: too many dialed in, they reported too much \
+                 of themselves, or they had the name of an agent at another address",
                 count(turned_away, "agent")
             ));
         }
@@ -589,5 +602,35 @@ mod tests {
         };
         assert_eq!((live_of(greedy), live_of(honest)), (3, 3));
         assert_eq!((waiting.turned_away, waiting.used), (6, budget(6, 330)));
+    }
+
+    #[test]
+    fn an_agent_dials_again_only_from_an_address_that_is_its_own() {
+        let address = |last| IpAddr::from([10, 0, 0, last]);
+        for (from, is_admitted) in [(address(1), true), (address(2), true), (address(3), false)] {
+            let mut waiting = WaitingAgents {
+                in_all: IN_ALL,
+                of_source: Budget::of_source(1),
+                ..WaitingAgents::default()
+            };
+            let first = Hello {
+                addresses: vec![std::net::Ipv4Addr::new(10, 0, 0, 2)],
+                ..hello("n1")
+            };
+            waiting.admit(first, 100, connected().0, address(1));
+            // that the other host reports the address as its own does not count
+            let again = Hello {
+                addresses: vec![std::net::Ipv4Addr::new(10, 0, 0, 3)],
+                ..hello("n1")
+            };
+            waiting.admit(again, 100, connected().0, from);
+            let parked: usize = waiting
+                .agents
+                .values()
+                .map(|agent| agent.parked.len())
+                .sum();
+            assert_eq!(parked, 1 + usize::from(is_admitted), "{from}");
+            assert_eq!(waiting.turned_away, u64::from(!is_admitted), "{from}");
+        }
     }
 }
