@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use record::term::{coloured, plain};
+use record::term::{plain, printable};
 use transfer::parts::Parts;
 use transfer::source::same_time;
 use wire::Event;
@@ -44,8 +44,11 @@ fuzz_target!(|data: &[u8]| {
     assert!(!shown.contains(char::is_control));
     assert_eq!(plain(&shown), shown, "once is enough");
 
-    let line = coloured(data);
-    assert_eq!(coloured(&line), line, "once is enough");
+    let line = printable(data, false);
+    assert_eq!(printable(&line, false), line, "once is enough");
+    assert!(!line.contains(&0x1b));
+    let line = printable(data, true);
+    assert_eq!(printable(&line, true), line, "once is enough");
     for sequence in line.split(|byte| *byte == 0x1b).skip(1) {
         let end = sequence
             .iter()

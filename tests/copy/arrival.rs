@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
-use support::{Cluster, executable, make_folder, noise, scratch, sh, shells, write};
+use support::{Cluster, executable, make_folder, noise, only_root_can, scratch, sh, shells, write};
 
 #[test]
 fn slow_odd_names_arrive_as_they_are_and_are_never_run() {
@@ -77,7 +77,14 @@ fn slow_odd_names_arrive_as_they_are_and_are_never_run() {
 
 #[test]
 fn new_directories_have_what_the_umask_of_the_login_allows() {
-    for (mask, mode) in [("002", 0o775), ("027", 0o750), ("077", 0o700)] {
+    // others never write
+    let masks = [
+        ("000", 0o775),
+        ("002", 0o775),
+        ("027", 0o750),
+        ("077", 0o700),
+    ];
+    for (mask, mode) in masks {
         let folder = plan(&[("a", noise(1, 1000))]);
         make_folder(&folder, "src/empty");
         map(&folder);
@@ -89,6 +96,26 @@ fn new_directories_have_what_the_umask_of_the_login_allows() {
             assert_eq!(mode_of(new), mode, "{mask}: {new}");
         }
         assert_eq!(mode_of("ws/src/a"), mode_of("src/a"), "{mask}");
+    }
+}
+
+#[test]
+fn a_new_workspace_that_is_open_to_another_group_is_named_once() {
+    if only_root_can("give a directory to a group of others") {
+        return;
+    }
+    for (group, mask, warnings) in [(65534, "002", 1), (65534, "022", 0), (0, "002", 0)] {
+        let folder = plan(&[("a", noise(1, 1000))]);
+        let login = format!("#!/bin/sh\numask {mask}\nexec \"$@\"\n");
+        executable(&folder, "login", &login);
+        let give = format!("chgrp {group} . && chmod g+s .");
+        sh(&folder, &give).ends(0);
+        let warning = "members of a group can write to the new directory";
+        let pushes = [1, 2].map(|_| push(&folder, "--connect './login env'"));
+        for (nth, ran) in pushes.iter().enumerate() {
+            let expected = if nth == 0 { warnings } else { 0 };
+            ran.ends(0).err_has_times(warning, expected);
+        }
     }
 }
 

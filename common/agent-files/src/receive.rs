@@ -35,6 +35,7 @@ pub struct Push {
     push_folder: Option<Arc<PushFolder>>,
     /// The login's connection owns the directory of the push.
     is_direct: bool,
+    has_made_base: bool,
     /// The files that hosts pass on, by delivery number, until the tool abandons them: the next
     /// host may still lack a file that has its name here.
     passed_on: BTreeMap<u32, Arc<IncomingFile>>,
@@ -54,6 +55,7 @@ impl Push {
                 "base is an absolute path, and run a word of letters and digits",
             ));
         }
+        let has_made_base = !receive.dry && !base.exists();
         let push_folder = match (receive.dry, receive.direct) {
             (true, _) => None,
             (false, false) => {
@@ -87,6 +89,7 @@ impl Push {
             receiver,
             push_folder,
             is_direct: receive.direct,
+            has_made_base,
             passed_on: BTreeMap::new(),
             incoming: Arc::clone(files),
             output,
@@ -117,6 +120,8 @@ impl Push {
                 .map_err(|fault| Failure::new(fault.to_string()))?,
             key: Some(self.incoming.identity.public_key().to_string()),
             exposed: writable_by_others(&self.base).map(Into::into),
+            open_to_group: self.has_made_base
+                && Folder::open(&self.base).is_ok_and(|base| base.is_writable_by_group()),
         }));
         Ok(())
     }

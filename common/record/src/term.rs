@@ -140,8 +140,8 @@ fn is_hidden(c: char) -> bool {
         || matches!(c, '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }
 
-/// Keeps a line's colours and removes all other control sequences.
-pub fn coloured(line: &[u8]) -> Vec<u8> {
+/// Removes all control sequences of a line, except its colours if `keeps_colours`.
+pub fn printable(line: &[u8], keeps_colours: bool) -> Vec<u8> {
     let mut clean = Vec::with_capacity(line.len());
     for chunk in line.utf8_chunks() {
         clean.extend(
@@ -161,9 +161,10 @@ pub fn coloured(line: &[u8]) -> Vec<u8> {
             0x1b => {
                 let length = sequence(behind);
                 let (sequence, behind) = behind.split_at(length);
-                if let Some(colours) = sequence
-                    .strip_prefix(b"[")
-                    .and_then(|text| text.strip_suffix(b"m"))
+                if keeps_colours
+                    && let Some(colours) = sequence
+                        .strip_prefix(b"[")
+                        .and_then(|text| text.strip_suffix(b"m"))
                     && colours
                         .iter()
                         .all(|byte| byte.is_ascii_digit() || b";:".contains(byte))
@@ -278,8 +279,15 @@ mod tests {
             (b"\xe9t\xe9\x9b2J", b"\xe9t\xe92J"),
         ];
         for (line, shown) in table {
-            assert_eq!(super::coloured(line), shown, "{}", line.escape_ascii());
+            assert_eq!(
+                super::printable(line, true),
+                shown,
+                "{}",
+                line.escape_ascii()
+            );
+            assert!(!super::printable(line, false).contains(&0x1b));
         }
+        assert_eq!(super::printable(table[0].0, false), b"red\ttab");
     }
 
     #[test]

@@ -24,8 +24,8 @@ use wire::files::FileFault;
 
 const TYPE: u32 = 0o170_000;
 const STICKY: u32 = 0o1000;
-/// The mode of a missing directory, before the umask.
-const NEW_FOLDER: u32 = 0o777;
+/// The mode of a missing directory, before the umask. Whatever that allows, others cannot write.
+pub const NEW_FOLDER: u32 = 0o775;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Links {
@@ -415,6 +415,12 @@ impl Folder {
             let _ = self.remove(&name);
             file.metadata().is_ok_and(|meta| meta.uid() == owner)
         })
+    }
+
+    /// Whether members of a group may write to it that is not this user's own, which usually has the
+    /// number of the user.
+    pub fn is_writable_by_group(&self) -> bool {
+        fstat(self).is_ok_and(|meta| meta.st_mode & 0o020 != 0 && meta.st_gid != geteuid().as_raw())
     }
 
     pub fn is_private(&self) -> bool {

@@ -409,6 +409,10 @@ pub struct FolderReport {
     pub key: Option<String>,
     /// The workspace or a directory above it, if every user of the host may replace its content.
     pub exposed: Option<Text>,
+    /// Whether this push has made the directory, and members of a group that is not the user's own
+    /// may write to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub open_to_group: bool,
 }
 
 #[skip_serializing_none]

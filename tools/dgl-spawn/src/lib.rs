@@ -110,6 +110,9 @@ fn with_note(args: &Args, report: Report) -> Report {
             job: args.job.clone(),
             ..Summary::default()
         }));
+        for notice in logs.notices {
+            record::tell!("{notice}");
+        }
     }
     report
 }

@@ -148,11 +148,12 @@ fn open<'a>(
     Ok(targets)
 }
 
-/// Warns about directories in which other users of a host could replace what is copied there, and
-/// about locks that other hosts do not see.
+/// Warns about directories in which other users of a host could replace what is copied there, about
+/// new directories to which a group can write, and about locks that other hosts do not see.
 fn warn(context: &PushContext<'_>, targets: &[Target<'_>]) {
     let mut exposed: BTreeMap<String, Vec<&Host>> = BTreeMap::new();
     let mut unlocked: BTreeMap<String, Vec<&Host>> = BTreeMap::new();
+    let mut open_to_group: Vec<&Host> = Vec::new();
     for target in targets {
         let Some(connection) = &mut target.lock().connection else {
             continue;
@@ -164,6 +165,17 @@ fn warn(context: &PushContext<'_>, targets: &[Target<'_>]) {
         if let Some(why) = connection.ready.unlocked.take() {
             unlocked.entry(why).or_default().push(target.host);
         }
+        if std::mem::take(&mut connection.ready.open_to_group) {
+            open_to_group.push(target.host);
+        }
+    }
+    if !open_to_group.is_empty() {
+        record::tell!(
+            "part-push: {}: members of a group can write to the new directory {}, as the umask \
+             of the login allows\n  fix: if they should not, run chmod g-w on it there",
+            name_first(&open_to_group),
+            plain(&context.base.to_string_lossy())
+        );
     }
     for (folder, hosts) in exposed {
         record::tell!(
@@ -171,7 +183,7 @@ fn warn(context: &PushContext<'_>, targets: &[Target<'_>]) {
              run chmod o-w on this directory of the host, or chmod +t if others have to write to \
              it too; or choose another workspace",
             name_first(&hosts),
-            plain(&folder)
+            wire::shown(&folder)
         );
     }
     for (why, hosts) in unlocked {
@@ -181,7 +193,7 @@ fn warn(context: &PushContext<'_>, targets: &[Target<'_>]) {
              NFS: without nolock and local_lock), or run one push at a time",
             name_first(&hosts),
             plain(&context.base.to_string_lossy()),
-            plain(&why)
+            wire::shown(&why)
         );
     }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
-use transfer::folder::Folder;
+use transfer::folder::{Folder, NEW_FOLDER};
 use transfer::lock::FileLock;
 
 const RECORDS: &str = "run.jsonl";
@@ -15,8 +15,8 @@ const RECORDS: &str = "run.jsonl";
 const RECORDS_MODE: u32 = 0o600;
 /// Before the umask.
 const LOG_MODE: u32 = 0o666;
-/// Before the umask.
-const FOLDER_MODE: u32 = 0o777;
+/// How many bytes of records a host may cause by its reports: a thousand stalls of a large host.
+const MAX_REPORTS: u64 = 256 << 20;
 
 /// A file and its name; `None` once it could not be written.
 type LogFile = Option<(String, BufWriter<File>)>;
@@ -28,6 +28,10 @@ pub struct LogDir {
     records: LogFile,
     _lock: Option<FileLock>,
     logs: BTreeMap<u32, LogFile>,
+    /// The bytes of each host's reports.
+    reports: BTreeMap<u32, u64>,
+    /// Messages for the user that were not shown yet.
+    pub notices: Vec<String>,
     pub has_failed: bool,
 }
 
@@ -55,50 +59,79 @@ impl LogDir {
             logs: processes.iter().map(log).collect::<Result<_, String>>()?,
             _lock: records.as_ref().and_then(lock),
             records,
+            reports: BTreeMap::new(),
+            notices: Vec::new(),
             has_failed: false,
         })
     }
 
     /// Writes records of output, perhaps only at the next [`LogDir::flush`].
     pub fn write_output_records(&mut self, records: impl FnOnce() -> Vec<u8>) {
-        self.has_failed |= !write(&mut self.records, |file| file.write_all(&records()));
+        let written = write(&mut self.records, |file| file.write_all(&records()));
+        self.note(written);
     }
 
     /// Writes other records at once, so that killing this program does not lose them.
     pub fn write_records(&mut self, records: &[u8]) {
-        self.has_failed |= !write(&mut self.records, |file| {
+        let written = write(&mut self.records, |file| {
             file.write_all(records).and_then(|()| file.flush())
         });
+        self.note(written);
+    }
+
+    /// Writes a record that a host may cause without limit, within its budget.
+    pub fn write_report(&mut self, host: u32, record: &[u8]) {
+        let bytes = self.reports.entry(host).or_default();
+        let was_full = *bytes > MAX_REPORTS;
+        *bytes += record.len() as u64;
+        if *bytes <= MAX_REPORTS {
+            self.write_records(record);
+        } else if !was_full {
+            let megabytes = MAX_REPORTS >> 20;
+            self.notices.push(format!(
+                "dgl-spawn: --log-dir: host {host} has reported more than {megabytes} MB of \
+                 stacks, profiles and stalls; {RECORDS} gets no more of them"
+            ));
+        }
     }
 
     /// Writes whole lines to a process's log.
     pub fn write_lines(&mut self, id: u32, lines: &[u8]) {
         if let Some(log) = self.logs.get_mut(&id) {
-            self.has_failed |= !write(log, |file| file.write_all(lines));
+            let written = write(log, |file| file.write_all(lines));
+            self.note(written);
         }
     }
 
     pub fn flush(&mut self) {
-        for file in self.logs.values_mut().chain([&mut self.records]) {
-            self.has_failed |= !write(file, BufWriter::flush);
-        }
+        let files = self.logs.values_mut().chain([&mut self.records]);
+        let written: Vec<_> = files.map(|file| write(file, BufWriter::flush)).collect();
+        written.into_iter().for_each(|written| self.note(written));
+    }
+
+    fn note(&mut self, written: Result<(), String>) {
+        self.has_failed |= written.is_err();
+        self.notices.extend(written.err());
     }
 }
 
-/// Writes to a file that has not failed yet; returns false if it fails now.
-fn write(file: &mut LogFile, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> bool {
+/// Writes to a file that has not failed yet; an error is the message about one that fails now.
+fn write(
+    file: &mut LogFile,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> Result<(), String> {
     let Some((name, open)) = file else {
-        return true;
+        return Ok(());
     };
     let Err(error) = write(open) else {
-        return true;
+        return Ok(());
     };
-    record::tell!("dgl-spawn: --log-dir: {name}: {error}; it is no longer written");
+    let message = format!("dgl-spawn: --log-dir: {name}: {error}; it is no longer written");
     // dropping the writer would try to write the buffered bytes again
     if let Some((_, open)) = file.take() {
         drop(open.into_parts());
     }
-    false
+    Err(message)
 }
 
 fn reserve_descriptors(count: usize) -> io::Result<()> {
@@ -141,7 +174,7 @@ fn set_earlier_run_aside(folder: &Folder, mut names: BTreeSet<String>) -> io::Re
     let last_run: u32 = numbers.max().unwrap_or_default();
     let aside = (last_run.saturating_add(1)..u32::MAX)
         .map(|number| format!("run-{number}"))
-        .find_map(|aside| match folder.make_new(&aside, FOLDER_MODE) {
+        .find_map(|aside| match folder.make_new(&aside, NEW_FOLDER) {
             // another launcher made this directory
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
             made => Some(made.and_then(|()| folder.folder(&aside))),

@@ -64,6 +64,8 @@ struct QueueState {
     next: WriteBatch,
     bytes: usize,
     reports: HashMap<u32, usize>,
+    /// How many batches were taken.
+    taken: u64,
     status_is_new: bool,
     over: bool,
 }
@@ -93,6 +95,10 @@ impl Queue {
         self.changed.notify_one();
     }
 
+    pub fn taken(&self) -> u64 {
+        self.state.lock().taken
+    }
+
     pub fn close(&self) {
         self.status("");
         self.state.lock().over = true;
@@ -110,6 +116,7 @@ impl Queue {
             return None;
         }
         state.status_is_new = false;
+        state.taken += 1;
         let mut batch = WriteBatch {
             kept: std::mem::take(&mut state.next.kept),
             dropped: std::mem::take(&mut state.next.dropped),

@@ -12,7 +12,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use verdict::{Conclusion, JobHistory, Run};
 
 /// Moves to the beginning of the line and empties it.
@@ -25,6 +25,12 @@ const WRAP: &[u8] = b"\x1b[?7h";
 /// The host number, in the queue, for lines of this tool.
 const NOTICES: u32 = u32::MAX;
 const BATCH_BYTES: usize = 64 << 10;
+/// After the end of the job: how long a reader of stdout may read nothing until a message says so,
+/// and until it is given up. Somebody may read in a pager.
+const READER_NOTICE: Duration = Duration::from_secs(5);
+const READER_LIMIT: Duration = Duration::from_secs(3600);
+/// How long the messages at the end may take.
+const STDERR_LIMIT: Duration = Duration::from_secs(60);
 
 pub struct OutputSink {
     human: bool,
@@ -165,7 +171,7 @@ impl OutputSink {
     /// Writes a record that a host may cause without limit.
     pub fn report<T: Record>(&mut self, host: u32, record: &T) {
         let text = jsonl::line(record);
-        self.log_dir.write_records(&text);
+        self.log_dir.write_report(host, &text);
         if !self.human {
             self.stdout.queue.push(QueueItem::Reports { host, text });
         }
@@ -199,6 +205,9 @@ impl OutputSink {
     /// Flushes the log directory; called when no event waits.
     pub fn flush(&mut self) {
         self.log_dir.flush();
+        for text in std::mem::take(&mut self.log_dir.notices) {
+            self.notice(&text);
+        }
     }
 
     /// Replaces the status line, a terminal's last one.
@@ -218,14 +227,28 @@ impl OutputSink {
         });
     }
 
-    /// Waits until everything is written or `enough` returns true; returns whether nothing was lost
-    /// that could have been written.
+    /// Waits until everything is written, nothing more is read or `enough` returns true; returns
+    /// whether nothing was lost that could have been written.
     pub fn finish(mut self, enough: impl Fn() -> bool) -> bool {
         self.flush();
-        let stderr = self.stderr.as_ref();
         self.stdout.queue.close();
+        let (mut is_announced, mut taken, mut since) = (false, 0, Instant::now());
+        while self.stdout.is_busy() && since.elapsed() < READER_LIMIT && !enough() {
+            if taken != self.stdout.queue.taken() {
+                (taken, since) = (self.stdout.queue.taken(), Instant::now());
+            }
+            if since.elapsed() >= READER_NOTICE && !std::mem::replace(&mut is_announced, true) {
+                self.notice(
+                    "dgl-spawn: the program that reads stdout is slow or stopped: a signal \
+                     (Ctrl-C) ends the wait for it",
+                );
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let stderr = self.stderr.as_ref();
         stderr.inspect(|stderr| stderr.queue.close());
-        while (self.stdout.is_busy() || stderr.is_some_and(Writer::is_busy)) && !enough() {
+        let until = Instant::now() + STDERR_LIMIT;
+        while stderr.is_some_and(Writer::is_busy) && Instant::now() < until && !enough() {
             std::thread::sleep(Duration::from_millis(10));
         }
         // what a reader that is stuck does not read could not be written
@@ -251,12 +274,13 @@ fn write_messages(queue: &Queue) -> bool {
     true
 }
 
-/// A process's line for a terminal, after a prefix: control sequences other than colours are
-/// removed, a progress bar has its last state, and a colour ends with the line.
-pub fn on_terminal(text: &[u8]) -> Vec<u8> {
+/// A process's line for people, after a prefix: without control sequences except colours, if these
+/// are kept; a progress bar has its last state, and a colour ends with the line. A pipe may lead to
+/// a terminal, too, by `| tee`.
+pub fn printable_line(text: &[u8], keeps_colours: bool) -> Vec<u8> {
     let mut parts = text.rsplit(|byte| *byte == b'\r');
     let last = parts.find(|part| !part.is_empty()).unwrap_or_default();
-    let mut shown = term::coloured(last);
+    let mut shown = term::printable(last, keeps_colours);
     if shown.contains(&0x1b) {
         shown.extend_from_slice(b"\x1b[0m");
     }
@@ -319,11 +343,7 @@ impl StdoutWriter {
             }
             out.extend_from_slice(tag.as_bytes());
             out.push(b' ');
-            if self.terminal {
-                out.extend(on_terminal(&text));
-            } else {
-                out.extend_from_slice(&text);
-            }
+            out.extend(printable_line(&text, self.terminal));
             if is_cut {
                 out.extend_from_slice(WRAP);
                 self.unfinished = Some(Unfinished {
@@ -462,7 +482,11 @@ mod tests {
                 b"\x1b[31mred\n",
                 "[h1 trainer 0] \x1b[31mred\x1b[0m\n",
             ),
-            (false, b"\x1b[31mred\r\n", "[h1 trainer 0] \x1b[31mred\r\n"),
+            (
+                false,
+                b"\x1b[31mr\x1b]0;title\x07ed\r\n",
+                "[h1 trainer 0] red\n",
+            ),
         ];
         for (terminal, text, wanted) in table {
             assert_eq!(shown(writer(true, terminal), text), wanted);

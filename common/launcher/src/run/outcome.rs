@@ -2,7 +2,7 @@
 
 use super::signals::Signals;
 use crate::output::fold::telling;
-use crate::output::sink::{OutputSink, on_terminal};
+use crate::output::sink::{OutputSink, printable_line};
 use crate::plan;
 use job::{Cause, Ending, JobFailure, Limit, Loss, Reason};
 use record::error::Report;
@@ -288,7 +288,7 @@ fn explain_failure(
     };
     notice(format!("{first}{who} {how}{last}"));
     for line in lines {
-        let shown = on_terminal(line.as_bytes());
+        let shown = printable_line(line.as_bytes(), false);
         sink.notice(&format!("    {}", String::from_utf8_lossy(&shown)));
     }
 }
