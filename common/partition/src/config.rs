@@ -28,6 +28,7 @@ pub const MAX_BYTES: u64 = 32 << 20;
 /// Further missing parts are not informative.
 const MAX_FAULTS: usize = 100;
 
+const NAME_CONFIG: &str = "name the JSON file that partition_graph wrote";
 const AGAIN: &str = "partition the graph again: the config is not whole";
 
 #[derive(Clone, Debug)]
@@ -89,11 +90,9 @@ impl PartConfig {
     }
 
     pub fn parse(text: &[u8], location: &str, file: PathBuf) -> Result<PartConfig, Report> {
-        let not_one = |problem: String| {
-            Fault::data(location, problem).fix("name the JSON file that partition_graph wrote")
-        };
-        if text.len() as u64 > MAX_BYTES {
-            return Err(not_one(format!("more than {MAX_BYTES} bytes")).report());
+        let not_one = |problem: String| Fault::data(location, problem).fix(NAME_CONFIG);
+        if let Some(fault) = other_file(text, location) {
+            return Err(fault.report());
         }
         let fields: Object = serde_json::from_slice(text)
             .map_err(|error| not_one(format!("not a partition config: {error}")))?;
@@ -192,6 +191,28 @@ impl PartConfig {
             .collect();
         Ok(format!("{{\n{}\n}}\n", lines?.join(",\n")))
     }
+}
+
+/// The fault of a file that is longer than any partition config, or that DGL's distributed
+/// partitioning has beside the config.
+pub fn other_file(text: &[u8], location: &str) -> Option<Fault> {
+    if text.len() as u64 > MAX_BYTES {
+        let problem = format!("more than {MAX_BYTES} bytes: this is not a partition config");
+        return Some(Fault::data(location, problem).fix(NAME_CONFIG));
+    }
+    let fields: Object = serde_json::from_slice(text).ok()?;
+    let has = |key: &str| fields.contains_key(key);
+    let problem = if has("num_nodes_per_chunk") || has("num_edges_per_chunk") {
+        "this is the metadata of a chunked graph, which is not partitioned yet"
+    } else if has("algo_name") && !has("graph_name") {
+        "this tells how a graph was partitioned, and does not name the files of its partitions"
+    } else {
+        return None;
+    };
+    Some(Fault::data(location, problem).fix(
+        "name the JSON file that DGL's dispatch_data.py wrote into its --out-dir; \
+         dgl-tools-partition(7) has the steps before it",
+    ))
 }
 
 fn raw(location: &str, value: &(impl Serialize + ?Sized)) -> Result<Box<RawValue>, Fault> {
@@ -319,6 +340,26 @@ mod tests {
     fn parse(text: &str) -> Result<PartConfig, String> {
         PartConfig::parse(text.as_bytes(), "g.json", PathBuf::from("/d/g.json"))
             .map_err(|report| report.0[0].to_string())
+    }
+
+    #[test]
+    fn another_file_of_dgl_is_named() {
+        let metadata = r#"{"graph_name":"mag","node_type":["paper"],
+            "num_nodes_per_chunk":[[10,10]],"edge_type":["paper:cites:paper"]}"#;
+        let meta = r#"{"algo_name":"random","num_parts":2,"version":"1.0.0"}"#;
+        let long = " ".repeat(MAX_BYTES as usize + 1);
+        let table = [
+            (metadata, "this is the metadata of a chunked graph"),
+            (meta, "this tells how a graph was partitioned"),
+            (&long, "more than 33554432 bytes"),
+        ];
+        for (text, problem) in table {
+            let fault = parse(text).unwrap_err();
+            assert!(fault.contains(problem), "{fault}");
+        }
+        for text in ["", "{}", r#"{"graph_name":"g","algo_name":"x"}"#] {
+            assert!(other_file(text.as_bytes(), "g.json").is_none(), "{text}");
+        }
     }
 
     #[test]

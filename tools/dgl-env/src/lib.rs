@@ -20,7 +20,7 @@ pub use args::Args;
 
 use environment::UserEnv;
 use partition::Outline;
-use partition::config::MAX_BYTES;
+use partition::config::{self, MAX_BYTES};
 use paths::StreamFacts;
 use programs::Earlier;
 use record::error::{Fault, Report};
@@ -69,8 +69,11 @@ fn check_config_here(plan: &plan::ProgramPlan<'_>) -> Result<(), Report> {
     };
     let mut text = Vec::new();
     // what cannot be read is no partition config
-    let _ = file.take(MAX_BYTES).read_to_end(&mut text);
+    let _ = file.take(MAX_BYTES + 1).read_to_end(&mut text);
     let location = path.display().to_string();
+    if let Some(fault) = config::other_file(&text, &location) {
+        return Err(fault.report());
+    }
     let fault = match Outline::parse(&text).num_parts {
         Some(parts) => {
             let fix = "partition the graph again, or list as many hosts";

@@ -87,7 +87,7 @@ pub fn swap(stream: &Stream, lost: &LostHosts, spares: Option<&Stream>) -> Resul
                     .fix("add hosts to the spares, or wait until the host is back")
                     .report());
             };
-            let Some(problem) = unfit(&spare, &hosts, lost, &chosen) else {
+            let Some(problem) = unfit(&spare, host, &hosts, lost, &chosen) else {
                 break spare;
             };
             notices.push(format!("{} is passed over: {problem}", spare.ip));
@@ -104,8 +104,10 @@ pub fn swap(stream: &Stream, lost: &LostHosts, spares: Option<&Stream>) -> Resul
     Ok(Swapped { lines, notices })
 }
 
+/// Why a host cannot take the place of `replaced`.
 fn unfit(
     host: &Host,
+    replaced: &Host,
     hosts: &[Host],
     lost: &LostHosts,
     chosen: &BTreeMap<u32, Host>,
@@ -135,9 +137,25 @@ fn unfit(
     if let Some(differences) = odd_versions(&compared, true).pop().flatten() {
         return Some(format!("it has {differences}"));
     }
-    let in_environment = |(_, facts): &(&Host, &Facts)| facts.prefix.is_some();
-    let differs = in_environment(&compared[0]) != host.facts.prefix.is_some();
-    differs.then(|| "it was not probed for the environment of the others".to_owned())
+    let (first, facts) = compared[0];
+    if facts.prefix.is_some() != host.facts.prefix.is_some() {
+        return Some("it was not probed for the environment of the others".to_owned());
+    }
+    // the paths of the stream that begin with ~/ have the home of the others
+    if let (Some(theirs), Some(own)) = (&facts.home, &host.facts.home)
+        && theirs != own
+    {
+        let there = first.location();
+        return Some(format!("its home is {own}, where {there} has {theirs}"));
+    }
+    let (had, has) = (
+        replaced.facts.gpus.unwrap_or(0),
+        host.facts.gpus.unwrap_or(0),
+    );
+    (has < had).then(|| {
+        let count = |gpus: u32| record::term::count(gpus.into(), "GPU");
+        format!("it has {}, where the lost host had {had}", count(has))
+    })
 }
 
 /// Omits deliveries to lost hosts and processes planned for them.
