@@ -28,7 +28,9 @@ const CPU_RATE: u64 = 10;
 /// Bytes per second above which disk input and output are activity: a page in four seconds.
 const DISK_RATE: u64 = 1 << 10;
 /// The same for read(2) and write(2), which include pipes and events between threads. Programs that
-/// watch their host read some KiB per second in /proc.
+/// watch their host read some KiB per second in /proc. And for page faults: the pages of a process
+/// that waits return one by one after memory was short, while one that reads a mapped file needs
+/// many.
 const FILE_RATE: u64 = 64 << 10;
 /// The same for connections. torchrun's rendezvous exchanges some hundred bytes in five seconds.
 const NET_RATE: u64 = 1 << 10;
@@ -125,14 +127,20 @@ impl FileCounts {
     }
 
     fn is_sign(&self, before: &FileCounts, window: Duration) -> bool {
-        let (mut disk_bytes, mut file_bytes) = (0, 0);
+        let (mut disk_bytes, mut file_bytes, mut fault_bytes) = (0, 0, 0);
         for (process, io) in &self.0 {
             let then = before.0.get(process).copied().flatten().unwrap_or_default();
             let io = io.unwrap_or_default();
-            disk_bytes += io.disk_bytes.saturating_sub(then.disk_bytes);
-            file_bytes += io.file_bytes.saturating_sub(then.file_bytes);
+            let disk_read = io.disk_read.saturating_sub(then.disk_read);
+            let read = io.read.saturating_sub(then.read);
+            // what no read(2) has asked for
+            fault_bytes += disk_read.saturating_sub(read);
+            disk_bytes += disk_read.min(read) + io.disk_written.saturating_sub(then.disk_written);
+            file_bytes += read + io.written.saturating_sub(then.written);
         }
-        is_above(disk_bytes, DISK_RATE, window) || is_above(file_bytes, FILE_RATE, window)
+        is_above(disk_bytes, DISK_RATE, window)
+            || is_above(file_bytes, FILE_RATE, window)
+            || is_above(fault_bytes, FILE_RATE, window)
     }
 }
 
@@ -643,6 +651,28 @@ mod tests {
                 computing: if computes { vec![PROCESS] } else { Vec::new() },
             };
             assert_eq!(rest, expected);
+        }
+    }
+
+    #[test]
+    fn single_pages_that_return_are_no_activity() {
+        let counts = |io: IoCounts| FileCounts(HashMap::from([(PROCESS, Some(io))]));
+        let disk = |disk_read, read| IoCounts {
+            disk_read,
+            read,
+            ..IoCounts::default()
+        };
+        // of ten seconds
+        let table = [
+            (disk(0, 0), false),
+            (disk(100 << 10, 0), false),
+            (disk(1 << 20, 0), true),
+            // by read(2)
+            (disk(100 << 10, 100 << 10), true),
+        ];
+        for (io, is_sign) in table {
+            let found = counts(io).is_sign(&FileCounts::default(), Duration::from_secs(10));
+            assert_eq!(found, is_sign, "{io:?}");
         }
     }
 

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 
 /// The counter of the whole host.
 const HOST: &str = "/proc/vmstat";
+/// If the memory of the whole host runs out, the kernel kills the process that has most of it. One
+/// that had less than this part was killed by somebody else.
+const LEAST_PART: u64 = 200;
 
 /// How long a kill may explain a death. The kernel counts it before the process has ended, which
 /// takes long if the process is large or waits for a disk.
@@ -45,14 +48,18 @@ impl OomWatch {
         }
     }
 
-    /// Whether the kernel killed this process, which died of a KILL that the supervisor did not
-    /// send.
-    pub fn killed(&mut self, index: u32) -> bool {
+    /// Whether the kernel killed this process, which had this much memory and died of a KILL that
+    /// the supervisor did not send.
+    pub fn killed(&mut self, index: u32, bytes: u64) -> bool {
         let path = self.counter_of.get(&index);
         let Some((path, counts)) = path.and_then(|path| Some((path, self.counts.get_mut(path)?)))
         else {
             return false;
         };
+        let host_bytes = procfs::memory_bytes().unwrap_or(0);
+        if path == Path::new(HOST) && bytes < host_bytes / LEAST_PART {
+            return false;
+        }
         let killed = read(path).is_some_and(|count| count > counts[0]);
         if killed {
             // one death is one count
@@ -135,17 +142,32 @@ mod tests {
         watch.counts.insert(file.clone(), [4, 4]);
         watch.counter_of = BTreeMap::from([(0, file.clone()), (1, file.clone())]);
         watch.age(begun);
-        assert!(!watch.killed(0), "no kill was counted");
+        assert!(!watch.killed(0, 0), "no kill was counted");
         counted(5);
         for second in 1..=5 {
             watch.age(after(second));
         }
-        assert!(watch.killed(0), "it took seconds to end");
-        assert!(!watch.killed(1), "one death is one count");
+        assert!(watch.killed(0, 0), "it took seconds to end");
+        assert!(!watch.killed(1, 0), "one death is one count");
         counted(6);
         watch.age(after(6));
         watch.age(after(9));
-        assert!(!watch.killed(1), "that was long ago");
+        assert!(!watch.killed(1, 0), "that was long ago");
         fs::remove_file(&file).unwrap();
+    }
+
+    #[test]
+    fn a_small_process_is_not_what_the_kernel_kills_of_a_whole_host() {
+        let count = read(Path::new(HOST)).unwrap();
+        let host_bytes = procfs::memory_bytes().unwrap();
+        for (bytes, is_killed) in [(1 << 20, false), (host_bytes / 100, true)] {
+            let mut watch = OomWatch::default();
+            // as if there had been a kill since
+            watch.counts.insert(HOST.into(), [count.wrapping_sub(1); 2]);
+            watch.counter_of.insert(0, HOST.into());
+            if count > 0 || !is_killed {
+                assert_eq!(watch.killed(0, bytes), is_killed, "{bytes}");
+            }
+        }
     }
 }

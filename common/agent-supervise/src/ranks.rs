@@ -52,17 +52,31 @@ const PREFIXES: [&str; 7] = [
     "TORCHELASTIC_",
 ];
 
-fn tells_a_place(name: &str) -> bool {
+/// What torchrun sets beside `TORCHELASTIC_…`. Elsewhere these may be settings of the user.
+const OF_TORCH: [&str; 6] = [
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "RANK",
+    "WORLD_SIZE",
+];
+
+fn tells_a_place(name: &str, is_below_torchrun: bool) -> bool {
     let has_prefix = PREFIXES.iter().any(|prefix| name.starts_with(prefix));
     // the number of the step, which squeue(1) shows, is no rank
     let is_setting = name.starts_with("PMIX_MCA_") || name == "SLURM_STEP_ID";
-    NAMES.contains(&name) || has_prefix && !is_setting
+    let is_of_torch = is_below_torchrun && OF_TORCH.contains(&name);
+    NAMES.contains(&name) || is_of_torch || has_prefix && !is_setting
 }
 
 /// Removes the rank of this program in another launcher's job.
 pub fn remove(command: &mut Command) {
+    let is_below_torchrun = env::var_os("TORCHELASTIC_RUN_ID").is_some();
     for (name, _) in env::vars_os() {
-        if name.to_str().is_some_and(tells_a_place) {
+        if let Some(text) = name.to_str()
+            && tells_a_place(text, is_below_torchrun)
+        {
             command.env_remove(name);
         }
     }
@@ -84,7 +98,7 @@ mod tests {
             "PALS_RANKID",
             "TORCHELASTIC_RUN_ID",
         ];
-        assert!(places.iter().all(|name| tells_a_place(name)));
+        assert!(places.iter().all(|name| tells_a_place(name, false)));
         let settings = [
             "SLURM_JOB_ID",
             "SLURM_JOB_NODELIST",
@@ -92,9 +106,13 @@ mod tests {
             "SLURM_CPUS_PER_TASK",
             "OMPI_MCA_btl",
             "PMIX_MCA_gds",
-            "RANK",
             "PATH",
         ];
-        assert!(!settings.iter().any(|name| tells_a_place(name)));
+        for below_torchrun in [false, true] {
+            let mut settings = settings.iter();
+            assert!(!settings.any(|name| tells_a_place(name, below_torchrun)));
+            let mut of_torch = OF_TORCH.iter();
+            assert!(of_torch.all(|name| tells_a_place(name, below_torchrun) == below_torchrun));
+        }
     }
 }

@@ -357,7 +357,7 @@ impl SupervisedHost for ThisHost {
             (Some(signal), _) => ProcessEnd::killed(SignalNumber(signal)),
             (None, code) => ProcessEnd::exited(u8::try_from(code.unwrap_or(0)).unwrap_or(0)),
         };
-        end.oom = is_by_kill(end) && self.oom.killed(index);
+        end.oom = is_by_kill(end) && self.oom.killed(index, used.rusage.maxrss);
         Ok(Exited {
             cpu_s: (used.rusage.utime + used.rusage.stime).as_secs_f64(),
             max_rss_bytes: used.rusage.maxrss,

@@ -319,8 +319,6 @@ impl<H: SupervisedHost> Supervision<H> {
             let waits = waits_for_stacks || self.now < postponed.not_before;
             if !waits || self.running == 0 {
                 let PostponedEnd { grace, stacks, .. } = postponed;
-                let events = self.host.take_stacks();
-                self.report_all(events);
                 let termination = Termination::begin(grace, stacks, self.now);
                 return self.advance_termination(termination);
             }
@@ -368,6 +366,11 @@ impl<H: SupervisedHost> Supervision<H> {
         let step = termination.step(are_left, self.now);
         self.termination = Some(termination);
         if !is_begun {
+            // also if somebody is impatient, because the stacks may be the only evidence
+            if self.postponed.is_some() {
+                let events = self.host.take_stacks();
+                self.report_all(events);
+            }
             self.host.begin_end();
         }
         match step {
@@ -533,6 +536,115 @@ fn explains(signals: &BTreeSet<Signal>, end: ProcessEnd) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A process that runs until KILL, and whose stacks are read.
+    #[derive(Default)]
+    struct OneProcess {
+        is_surveying: bool,
+        signals: Vec<Signal>,
+    }
+
+    impl SupervisedHost for OneProcess {
+        fn start(&mut self, _: u32, _: &Process) -> io::Result<u32> {
+            Ok(7)
+        }
+        fn read(&mut self, _: u32, _: ProcessStream) -> Option<Vec<u8>> {
+            None
+        }
+        fn next_ended(&mut self) -> Option<u32> {
+            None
+        }
+        fn take_status(&mut self, index: u32) -> io::Result<Exited> {
+            Ok(Exited::new(index, ProcessEnd::exited(0)))
+        }
+        fn count(&mut self) -> usize {
+            1
+        }
+        fn signal(&mut self, signal: Signal) {
+            self.signals.push(signal);
+        }
+        fn is_unguarded(&self) -> bool {
+            false
+        }
+        fn examine(&mut self, _: Option<Request>, _: bool) -> Vec<Event> {
+            Vec::new()
+        }
+        fn is_hurried(&self) -> bool {
+            false
+        }
+        fn urgent(&mut self) -> Option<Event> {
+            None
+        }
+        fn survey(&mut self) {
+            self.is_surveying = true;
+        }
+        fn is_surveying(&self) -> bool {
+            self.is_surveying
+        }
+        fn take_stacks(&mut self) -> Vec<Event> {
+            let is_read = std::mem::take(&mut self.is_surveying);
+            let stack = || Event::Stack(Box::default());
+            is_read.then(stack).into_iter().collect()
+        }
+        fn note_ending(&mut self, _: &Ending) {}
+        fn begin_end(&mut self) {}
+        fn last_reports(&mut self) -> Vec<Event> {
+            Vec::new()
+        }
+        fn remove_files(&mut self) -> (u32, bool) {
+            (0, false)
+        }
+    }
+
+    #[test]
+    fn stacks_that_were_read_are_reported_though_somebody_is_impatient() {
+        let now = Instant::now();
+        let failed = Request::End(End {
+            grace_ms: 60_000,
+            stacks: false,
+            ending: Ending {
+                cause: Some(Cause::Process),
+                failure: None,
+            },
+        });
+        let process = Process::new(0, 0, record::IpAddr::default(), record::Role::Worker, 0);
+        let begin = || {
+            let job = Job {
+                name: "j".to_owned(),
+                token: "0".repeat(32),
+                host: 0,
+                address: std::net::Ipv4Addr::LOCALHOST,
+                hosts: 1,
+                grace_ms: 60_000,
+                host_timeout_ms: 60_000,
+                private_shm: false,
+            };
+            let (processes, host) = ([process.clone()], OneProcess::default());
+            let mut supervision = Supervision::begin(job, &processes, &[], host, now);
+            supervision.receive(&wire::codec::encode(&failed, &[]), now);
+            supervision
+        };
+        let kill = wire::codec::encode(&Request::Kill, &[]);
+        let ways: [&dyn Fn(&mut Supervision<OneProcess>); 2] = [
+            &|supervision| supervision.receive(&kill, now),
+            &|supervision| supervision.end_by_dgl_reap(Duration::ZERO, now),
+        ];
+        for end in ways {
+            let mut supervision = begin();
+            assert_eq!(supervision.host.signals, []);
+            end(&mut supervision);
+            assert!(!supervision.host.signals.is_empty());
+            let mut decoder = Decoder::default();
+            while !supervision.outbox.is_empty() {
+                supervision.outbox.write_some(|bytes| {
+                    decoder.push(bytes);
+                    Ok(bytes.len())
+                });
+            }
+            let mut events = std::iter::from_fn(|| decoder.next_message::<Event>().unwrap());
+            assert!(events.any(|event| matches!(event.head, Event::Stack(_))));
+        }
+    }
 
     #[test]
     fn a_signal_of_dgl_reap_explains_its_effect_and_nothing_else() {

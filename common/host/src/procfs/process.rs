@@ -85,11 +85,14 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
 /// The counters of /proc/PID/io since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoCounts {
-    /// Bytes read from or written to disks; of network file systems only where the kernel counts
-    /// them, as it does for NFS from Linux 6 on.
-    pub disk_bytes: u64,
-    /// Bytes by read(2), write(2) and the like, including cached files and pipes.
-    pub file_bytes: u64,
+    /// Bytes read from disks, also for page faults; of network file systems only where the kernel
+    /// counts them, as it does for NFS from Linux 6 on.
+    pub disk_read: u64,
+    pub disk_written: u64,
+    /// Bytes by read(2) and the like, including cached files and pipes.
+    pub read: u64,
+    /// The same by write(2).
+    pub written: u64,
 }
 
 /// Readable only for the process's user.
@@ -98,10 +101,11 @@ pub fn io(pid: i32) -> Option<IoCounts> {
 }
 
 fn parse_io(text: &str) -> Option<IoCounts> {
-    let sum = |first, second| number_of(text, first)?.checked_add(number_of(text, second)?);
     Some(IoCounts {
-        disk_bytes: sum("read_bytes:", "write_bytes:")?,
-        file_bytes: sum("rchar:", "wchar:")?,
+        disk_read: number_of(text, "read_bytes:")?,
+        disk_written: number_of(text, "write_bytes:")?,
+        read: number_of(text, "rchar:")?,
+        written: number_of(text, "wchar:")?,
     })
 }
 
@@ -294,8 +298,10 @@ mod tests {
         let text = "rchar: 5\nwchar: 7\nsyscr: 1\nsyscw: 1\nread_bytes: 4096\nwrite_bytes: 1\n\
             cancelled_write_bytes: 9\n";
         let expected = IoCounts {
-            disk_bytes: 4097,
-            file_bytes: 12,
+            disk_read: 4096,
+            disk_written: 1,
+            read: 5,
+            written: 7,
         };
         assert_eq!(parse_io(text), Some(expected));
         assert_eq!(parse_io("rchar: 5\n"), None);
