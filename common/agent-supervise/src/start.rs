@@ -3,6 +3,7 @@
 
 use crate::{ranks, shell};
 use agent::job::HostProcess;
+use host::executable;
 use host::processes::{JOB, TOKEN};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -13,8 +14,8 @@ use record::{Role, cpus};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, PipeReader};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use wire::job::{Job, PROGRAM};
 use wire::supervise::ProcessStream;
@@ -100,10 +101,11 @@ pub fn run(cpus: &OsStr, folder: &OsStr, words: &[OsString]) -> ExitCode {
         return ExitCode::from(2);
     };
     let error = Command::new(program).args(arguments).exec();
-    record::tell!(
-        "host-agent: {}: {error}",
-        String::from_utf8_lossy(program.as_bytes())
-    );
+    // the kernel's error for a missing interpreter is that of a missing file
+    match executable::obstacle(Path::new(program)) {
+        Some(obstacle) => record::tell!("host-agent: {}", obstacle.problem),
+        None => record::tell!("host-agent: {}: {error}", program.to_string_lossy()),
+    }
     // a shell's exit statuses for a missing command, and for one that cannot be executed
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound {
         127

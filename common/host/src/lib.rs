@@ -2,11 +2,13 @@
 //!
 //! [`procfs`] and [`netlink`] read what the kernel reports; [`processes`] and [`job_processes`]
 //! find the processes of jobs, [`shm`] DGL's files in /dev/shm, [`nvidia`] the GPUs. [`command`]
-//! asks a program, [`abstract_socket`] a process of this machine.
+//! asks a program, [`abstract_socket`] a process of this machine; [`executable`] finds why the
+//! kernel does not run a file.
 
 pub mod abstract_socket;
 pub mod command;
 pub mod describe;
+pub mod executable;
 pub mod home;
 pub mod inherited;
 pub mod job_processes;

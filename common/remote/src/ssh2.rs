@@ -377,8 +377,9 @@ impl KeyAttempt<'_> {
         if is_timeout(&error) {
             let user = &self.settings.user;
             let problem = format!("the login as {user} was not answered in time");
-            let fix =
-                "check the load of the host, or allow more time with DGL_TOOLS_CONNECT_TIMEOUT";
+            let fix = "allow more time with DGL_TOOLS_CONNECT_TIMEOUT; if the host is not busy, \
+                its sshd may ask a name server that does not answer (UseDNS in sshd_config, \
+                /etc/resolv.conf)";
             // the host is busy, and the key may be right
             return Err(HostFault {
                 timed_out: true,

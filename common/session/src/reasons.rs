@@ -58,7 +58,7 @@ pub fn explain_shell(line: &str) -> &str {
     }
 }
 
-/// The fix if an allocation does not give these nodes (a list with commas).
+/// The fix if srun refuses, or an allocation does not give, these nodes (a list with commas).
 pub fn fix_of_srun(message: &str, nodes: &str) -> Option<String> {
     if !message.contains("srun: ") {
         return None;
@@ -76,7 +76,20 @@ pub fn fix_of_srun(message: &str, nodes: &str) -> Option<String> {
         "Requested node configuration is not available",
     ];
     let says = |parts: &[&str]| parts.iter().any(|part| message.contains(part));
-    if says(&ended) {
+    // srun(1): from 20.11 on, steps no longer share what an allocation has
+    if says(&["unrecognized option '--overlap'"]) {
+        Some(
+            "this Slurm is older than 20.11: leave out --overlap; steps share their nodes without it"
+                .to_owned(),
+        )
+    } else if says(&["SLURM_MEM_PER_NODE are mutually exclusive"]) {
+        Some(
+            "this shell has the memory variables of two Slurm jobs, as after salloc within a job: \
+             unset the one that the inner job did not ask for, SLURM_MEM_PER_CPU, \
+             SLURM_MEM_PER_GPU or SLURM_MEM_PER_NODE"
+                .to_owned(),
+        )
+    } else if says(&ended) {
         Some(format!(
             "this Slurm job has ended, so srun starts nothing more on its nodes; a new job on \
              them (sbatch -w {nodes}) can fetch the files that are left"
@@ -124,6 +137,28 @@ mod tests {
         ];
         for (message, reason) in table {
             assert_eq!(explain_libssh2(message), reason);
+        }
+        let fixes = [
+            (
+                "srun: unrecognized option '--overlap'",
+                Some("older than 20.11"),
+            ),
+            (
+                "srun: fatal: SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU, and SLURM_MEM_PER_NODE are \
+                 mutually exclusive.",
+                Some("unset"),
+            ),
+            (
+                "srun: error: Unable to confirm allocation",
+                Some("has ended"),
+            ),
+            ("srun: unrecognized option '--overlapping'", None),
+            ("unrecognized option '--overlap'", None),
+        ];
+        for (message, part) in fixes {
+            let fix = fix_of_srun(message, "n1");
+            assert_eq!(fix.is_some(), part.is_some(), "{message}");
+            assert!(part.is_none_or(|part| fix.unwrap().contains(part)));
         }
         assert!(explain_shell("Killed").contains("memory ran out"));
         assert_eq!(explain_shell("sh: x: not found"), "sh: x: not found");

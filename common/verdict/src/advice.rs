@@ -343,6 +343,75 @@ mod tests {
         );
     }
 
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
+    #[test]
+    fn an_advice_is_for_its_own_messages() {
+        let table: [(&str, &[&str], &[&str]); 4] = [
+            (
+                "line-ends",
+                &[
+                    "run.sh: line 2: $'\\r': command not found",
+                    "run.sh: line 3: cd: $'code\\r': No such file or directory",
+                    "env: ‘python3\\r’: No such file or directory",
+                    "bash: ./run.sh: /bin/bash^M: bad interpreter: No such file or directory",
+                    "sh: bad interpreter: /bin/bash^M",
+                    "host-agent: code/run.sh has Windows line ends (CR LF), which",
+                ],
+                &[
+                    "env: ‘python4’: No such file or directory",
+                    "bash: ./run.sh: /opt/python: bad interpreter: No such file or directory",
+                ],
+            ),
+            (
+                "noexec",
+                &[
+                    "ImportError: /srv/_umath.so: failed to map segment from shared object",
+                    "host-agent: code/run.sh cannot be executed, because its file system is \
+                     mounted with noexec",
+                ],
+                &[
+                    "failed to map segment from shared object: Cannot allocate memory",
+                    "ImportError: libx.so: cannot open shared object file",
+                ],
+            ),
+            (
+                "execute-permission",
+                &["host-agent: code/run.sh is there, but has no permission to be executed"],
+                &["sh: 1: ./run.sh: Permission denied"],
+            ),
+            (
+                "git",
+                &[
+                    "fatal: not a git repository (or any of the parent directories): .git",
+                    "git.exc.InvalidGitRepositoryError: /srv/job/code",
+                ],
+                &[
+                    "fatal: repository 'x' not found",
+                    "GitCommandError: exit code(128)",
+                ],
+            ),
+        ];
+        let found = |text: &str| {
+            let scene = Scene {
+                process: None,
+                host: None,
+                text: text.to_lowercase(),
+                module: String::new(),
+            };
+            ALL.iter()
+                .find(|advice| advice.fits(&scene))
+                .map(|advice| advice.id)
+        };
+        for (id, own, others) in table {
+            for text in own {
+                assert_eq!(found(text), Some(id), "{text}");
+            }
+            for text in others {
+                assert_ne!(found(text), Some(id), "{text}");
+            }
+        }
+    }
+
     /// The section of the manual about the messages, in mdoc.
     fn section() -> String {
         let mut text = String::new();

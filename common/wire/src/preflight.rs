@@ -203,6 +203,12 @@ pub enum Subject {
     Command {
         path: bool,
     },
+    /// A script with the line ends of Windows.
+    LineEnds,
+    /// A file on a file system that is mounted with noexec.
+    MountedNoexec,
+    /// A file that this user has no permission to execute.
+    NotExecutable,
     /// A shell that does not run the text it gets.
     Shell,
     /// Arguments and variables that are too long.

@@ -5,6 +5,7 @@ use crate::python::{self, PythonFacts};
 use agent::job::HostProcess;
 use agent_supervise::shell::{self, Invocation};
 use agent_supervise::start;
+use host::executable;
 use nix::unistd::{AccessFlags, access};
 use record::{Command, term};
 use std::env;
@@ -84,6 +85,9 @@ fn check_command(
     if !process.folder().is_dir() {
         return Ok(None);
     }
+    if let Some(problem) = obstacle(process) {
+        return Err(problem);
+    }
     if let Command::Words(words) = &process.command
         && let Some(first) = words.first()
         && (setup.is_none() || question.is_none())
@@ -105,6 +109,25 @@ fn check_command(
         Problem::new(Subject::Python, problem)
     })?;
     Ok(Some((facts, question.modules)))
+}
+
+/// Why the kernel or a shell does not run a file that is there, if the command begins with it or
+/// gives it to a shell.
+fn obstacle(process: &HostProcess) -> Option<Problem> {
+    let Command::Words(words) = &process.command else {
+        return None;
+    };
+    let first = words.first()?;
+    let file = |word: &OsStr| process.folder().join(word);
+    let is_path = first.as_bytes().contains(&b'/');
+    let problem = is_path
+        .then(|| executable::obstacle(&file(first)))
+        .flatten();
+    problem.or_else(|| {
+        let shell = Path::new(first).file_name()?.to_str()?;
+        let reads_script = ["sh", "bash", "dash", "ksh", "zsh"].contains(&shell);
+        executable::windows_line_ends(&file(words.get(1).filter(|_| reads_script)?))
+    })
 }
 
 /// A shell that runs text prints this.

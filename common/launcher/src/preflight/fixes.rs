@@ -102,6 +102,18 @@ fn constant(about: Subject) -> Option<&'static str> {
         Subject::Command { path: false } => {
             "install it there, give its whole path, or set PATH with --env or --setup in dgl-env"
         }
+        Subject::LineEnds => {
+            "convert it (sed -i 's/\\r$//' FILE, or git config core.autocrlf input before git \
+             clone), and copy it again with part-map and part-push"
+        }
+        Subject::MountedNoexec => {
+            "begin the command with its interpreter (sh, python3), or choose a --workspace on a \
+             file system that allows execution; extension modules need one, too"
+        }
+        Subject::NotExecutable => {
+            "run chmod +x on it here and copy it again with part-map and part-push, or begin the \
+             command with its interpreter (sh, python3)"
+        }
         Subject::Shell => {
             "have the file return before that if there is no terminal: in bash, `[[ $- == *i* ]] \
              || return`; or give the command as words after --"
