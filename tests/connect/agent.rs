@@ -537,6 +537,7 @@ fn another_machine_type_is_refused_with_the_cure() {
 /// dd, awk, tar or Python.
 #[test]
 fn a_host_that_has_next_to_nothing() {
+    support::need("busybox");
     let folder = scratch();
     let make = r#"
         mkdir -p root/bin root/proc root/dev root/home

@@ -14,16 +14,16 @@ say() { printf '\n== %s\n' "$*"; }
 
 if [ -z "${PYTHON:-}" ] && python3 -c 'import dgl, torch' 2>/dev/null; then export PYTHON=python3; fi
 if [ "${DGL:-}" = 1 ] || { [ "${DGL:-}" != 0 ] && tests/dgl/python.sh --at-hand 2>/dev/null; }; then
-    say "This shows a job of DGL on 4 simulated hosts"
+    say "This shows jobs of DGL on 4 simulated hosts, for a minute. What is missing for DGL goes into packages of the system and ~/.cache/dgl-tools"
     needs=dgl
 else
-    say "This shows a job on 4 simulated hosts, in Python alone: make demo DGL=1 gets DGL and torch from pip, which are 3.5 GB"
+    say "This shows jobs in Python alone on 4 simulated hosts, for some seconds. make demo DGL=1 gets DGL and torch from pip, which are 3.5 GB"
     needs=hosts
 fi
 tests/need.sh "$needs"
 [ "$needs" = hosts ] || python=$(tests/dgl/python.sh)
 
-say "Building the tools"
+say "Building the tools, which takes some 4 minutes of processor time if nothing is built yet"
 cargo build --locked "$@"
 
 work=$(mktemp -d /var/tmp/dgl-tools-demo-XXXXXX) # not in /tmp, because every host has its own

@@ -229,6 +229,7 @@ fn slow_an_agent_that_hears_nothing_gives_its_claim_back() {
 
 #[test]
 fn ports_that_are_taken_and_hosts_that_are_not_reached() {
+    support::need("python3");
     let folder = scratch();
     let script = "import socket, time\ns = socket.socket(); s.bind(('127.0.0.1', 30970)); \
         s.listen(); print(1, flush=True); time.sleep(60)";

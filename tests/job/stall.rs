@@ -243,6 +243,7 @@ for step in range(9):
 "#;
 
 fn star(folder: &Path, fault: &str) {
+    support::need("python3");
     write(folder, "star.py", STAR);
     let process = |rank: u32| {
         json!({"type": "process", "id": rank, "of": 4, "host": 0, "ip": "127.0.0.1",

@@ -54,6 +54,15 @@ pub fn need(program: &str) {
     std::process::exit(0);
 }
 
+/// What scripts of tests need, beside what a build does.
+fn need_programs_of(script: &str) {
+    let words = script.split(|c: char| !c.is_ascii_alphanumeric() && !"-_./".contains(c));
+    ["jq", "python3"]
+        .into_iter()
+        .filter(|program| words.clone().any(|word| word == *program))
+        .for_each(need);
+}
+
 fn is_here(program: &str) -> bool {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
@@ -113,6 +122,7 @@ pub fn make_folder(folder: &Path, name: impl AsRef<Path>) {
 
 /// A program of a test's own.
 pub fn executable(folder: &Path, name: impl AsRef<Path>, text: &str) {
+    need_programs_of(text);
     write(folder, &name, text);
     let mode = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(folder.join(name), mode).unwrap();
@@ -287,11 +297,7 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
 
 /// A script in plain `sh`, without pipefail, in a directory.
 pub fn sh(folder: &Path, script: &str) -> Ran {
-    let words = script.split(|c: char| !c.is_ascii_alphanumeric() && !"-_./".contains(c));
-    ["jq", "python3"]
-        .into_iter()
-        .filter(|program| words.clone().any(|word| word == *program))
-        .for_each(need);
+    need_programs_of(script);
     run(command("timeout")
         .args(["300", "sh", "-c", script])
         .current_dir(folder)
