@@ -69,12 +69,6 @@ fn options(command: &mut Command) -> String {
         }
         page += ".El\n";
     }
-    let mut names = own.iter().filter_map(|arg| arg.get_long());
-    if let Some(name) = names.find(|name| name.contains('-')) {
-        let name = name.replace('-', "_");
-        let sentence = "Every long option may also be written with underscores, as";
-        writeln!(page, ".Pp\n{sentence}\n.Ql --{name} .").unwrap();
-    }
     page
 }
 
