@@ -47,7 +47,8 @@ screen() { # SECONDS SCRIPT
         sleep 1
     done
     sleep 1
-    tmux -L "${work##*/}" capture-pane -pe
+    # joined: a line that the terminal has broken is one here
+    tmux -L "${work##*/}" capture-pane -peJ | sed 's/ *$//'
     tmux -L "${work##*/}" kill-server
 }
 
@@ -83,7 +84,7 @@ if wants runs; then
     rows=26 screen 240 "$shown
 echo
 { sed -i '1003s/.*/oops/' data.csv; $copy; } 2>/dev/null
-$shown" | terminal runs 'a run that ends well, and one that fails'
+$shown" | terminal runs 'a run that succeeds, and one that fails'
 fi
 if wants failure; then
     on_host "sed -i '1003s/.*/oops/' data.csv; $copy" 2>/dev/null

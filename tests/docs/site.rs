@@ -1,7 +1,7 @@
 //! The site: its pages hang together, and each command of its tutorials does what the page says.
 
 use crate::recipes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -54,6 +54,66 @@ fn drawn(site: &Path, page: &str) -> Option<String> {
                    --user-data-dir=browser --virtual-time-budget=8000 --dump-dom";
     let command = format!("{browser} \"file://$PWD/{page}\" 2>/dev/null");
     Some(sh(site, &command).ends(0).out.clone())
+}
+
+/// The lines of a picture of a terminal.
+fn lines_of_picture(svg: &str) -> Vec<String> {
+    let mut lines: BTreeMap<u32, String> = BTreeMap::new();
+    for element in svg.split("<text ").skip(1) {
+        let (attributes, rest) = element.split_once('>').unwrap();
+        let height = values(attributes, "y")[0].parse::<f64>().unwrap() * 10.0;
+        let text = rest.split("</text>").next().unwrap();
+        let line = lines.entry(height as u32).or_default();
+        line.push_str(&text.replace("&#160;", " ").replace('\n', ""));
+    }
+    lines.into_values().collect()
+}
+
+/// How a message about a job begins: `The job failed`, or what follows the job's name.
+fn beginning(line: &str) -> Option<String> {
+    if line.starts_with("The job ") {
+        return Some(line.split(':').next().unwrap().to_owned());
+    }
+    let (_, rest) = line.strip_prefix("dgl-spawn: job ")?.split_once(' ')?;
+    let word = rest.split(' ').next().unwrap();
+    Some(
+        if word.parse::<u32>().is_ok() {
+            "a number"
+        } else {
+            word
+        }
+        .to_owned(),
+    )
+}
+
+/// Pictures are of real jobs, and cases have the messages of today: `make pictures`.
+#[test]
+fn pictures_have_messages_of_today() {
+    let of_today: BTreeSet<String> = fs::read_dir(root().join("tests/cases"))
+        .unwrap()
+        .filter_map(|file| fs::read_to_string(file.unwrap().path()).ok())
+        .flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
+        .filter_map(|line| beginning(line.get(2..)?))
+        // no case waits for a stall
+        .chain(["stalls:".to_owned()])
+        .collect();
+    let mut seen = 0;
+    for file in fs::read_dir(root().join("site/pictures")).unwrap() {
+        let path = file.unwrap().path();
+        let Some(svg) = fs::read_to_string(&path)
+            .ok()
+            .filter(|text| text.contains("<svg"))
+        else {
+            continue;
+        };
+        for line in lines_of_picture(&svg) {
+            if let Some(begin) = beginning(&line) {
+                assert!(of_today.contains(&begin), "{}: {line}", path.display());
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 6, "{seen}");
 }
 
 #[test]
