@@ -330,7 +330,7 @@ fn flags_that_do_not_go_with_them() {
         (
             format!("{env} --keep-alive -- python3 t.py"),
             2,
-            "--server-name: persistent graph servers are a job of their own",
+            "--server-name: persistent graph servers and their trainers are separate jobs",
         ),
         (
             format!("{env} --role server -- python3 t.py"),

@@ -182,8 +182,8 @@ fn slow_whoever_keeps_a_foreign_job_waiting_is_named_with_and_without_stacks() {
     for fault in faults {
         ran.out_has(&format!("{fault} 0\n"));
         for (way, has_stacks) in [("read", true), ("unread", false)] {
-            let stream = support::read(&folder, &format!("{fault}-{way}.jsonl"));
-            let verdict = support::read(&folder, &format!("{fault}-{way}.txt"));
+            let stream = support::read(&folder, format!("{fault}-{way}.jsonl"));
+            let verdict = support::read(&folder, format!("{fault}-{way}.txt"));
             let found = stalled(&stream);
             let stacks = support::records(&stream, "stack");
             assert_eq!(stream.contains(r#""frames":["#), has_stacks, "{stream}");
@@ -202,7 +202,7 @@ fn slow_whoever_keeps_a_foreign_job_waiting_is_named_with_and_without_stacks() {
                 "{way}: {verdict}"
             );
         }
-        let denied = support::read(&folder, &format!("{fault}-unread.err"));
+        let denied = support::read(&folder, format!("{fault}-unread.err"));
         assert_eq!(
             denied.matches("fix: root may read them").count(),
             1,
