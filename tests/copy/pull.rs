@@ -311,7 +311,7 @@ fn slow_a_host_that_lies_is_given_up() {
         ),
         (
             r#"{"event":"file","kind":"there","entries":[null]}"#,
-            "it listed no files",
+            "more answers than requests",
         ),
         ("no event", "is not a message"),
     ];
