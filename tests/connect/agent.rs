@@ -593,3 +593,19 @@ fn the_static_agent_runs_where_there_is_nothing_at_all() {
     )
     .gives(0, "{\"event\":\"done\"}\n");
 }
+
+/// A script in a workspace from which nothing may be executed.
+#[test]
+fn a_script_on_a_disk_that_is_mounted_noexec_is_named() {
+    let folder = scratch();
+    write(&folder, "ip.txt", "127.0.0.1\n");
+    let ran = sh(
+        &folder,
+        "mkdir ws; ipconf-check ip.txt | dgl-env --role worker --workspace \"$PWD/ws\" -- ./run.sh >job
+         unshare -rm sh -c 'mount -t tmpfs -o noexec tmpfs ws && printf \"#!/bin/sh\\n\" >ws/run.sh &&
+           chmod +x ws/run.sh && dgl-spawn --connect local <job'",
+    );
+    ran.ends(74)
+        .err_has("/ws/run.sh cannot be executed, because its file system is mounted with noexec")
+        .err_has("begin the command with its interpreter");
+}

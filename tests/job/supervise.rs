@@ -430,6 +430,26 @@ except BlockingIOError: os.set_blocking(2, True)
     ran.out_has("\"cause\":\"timeout\"").out_has("\n124\n");
 }
 
+/// The job has ended, and nobody reads the rest of its records.
+#[test]
+fn slow_a_reader_that_stopped_is_named_and_a_signal_ends_the_wait() {
+    let folder = scratch();
+    job(&folder, &["head -c 1000000 /dev/zero | tr '\\0' '\\n'"]);
+    let ran = sh(
+        &folder,
+        "mkfifo full; sleep 94 <full & reader=$!
+         dgl-spawn --connect local <job.jsonl >full 2>err & p=$!
+         for i in $(seq 300); do grep -q 'reads stdout' err && break; sleep 0.1; done
+         kill -TERM $p; wait $p; echo $?; kill $reader; cat err >&2",
+    );
+    ran.err_has("ended well")
+        .err_has_times(
+            "dgl-spawn: the program that reads stdout is slow or stopped",
+            1,
+        )
+        .out_has("0\n");
+}
+
 /// Starts a job by hand, and closes the output of its agent, which has nothing to write, while its
 /// input stays open. Prints how long it takes until the process has ended.
 const DEAF_PY: &str = "

@@ -4,7 +4,7 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, access};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use wire::preflight::{Problem, Subject};
 
 /// The kernel reads this much of a script for its interpreter (BINPRM_BUF_SIZE).
@@ -50,9 +50,10 @@ pub fn windows_line_ends(script: &Path) -> Option<Problem> {
     })
 }
 
-/// As users write it.
-fn shown(file: &Path) -> std::path::Display<'_> {
-    file.strip_prefix(".").unwrap_or(file).display()
+/// Without the dots of a command such as `./run.sh`.
+fn shown(file: &Path) -> String {
+    let parts = file.components().filter(|part| *part != Component::CurDir);
+    parts.collect::<PathBuf>().display().to_string()
 }
 
 fn is_script(file: &Path) -> bool {

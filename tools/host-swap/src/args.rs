@@ -32,10 +32,11 @@ pub struct Args {
     /// input
     ///
     /// The first suitable ones are taken. A spare is also skipped if it has taken the place of
-    /// another lost host, has another version of Python, dgl or torch than the other hosts, or was
-    /// not probed. If the other hosts were probed with `--conda` or `--venv`, the spare must be
-    /// too. Because all of these are skipped, the list may contain all hosts of the cluster. Probe
-    /// the spares each time, because they may be lost too.
+    /// another lost host, has another home directory or version of Python, dgl or torch than the
+    /// other hosts, has fewer GPUs than the lost host had, or was not probed. If the other hosts
+    /// were probed with `--conda` or `--venv`, the spare must be too. Because all of these are
+    /// skipped, the list may contain all hosts of the cluster. Probe the spares each time, because
+    /// they may be lost too.
     #[arg(long, value_name = "FILE")]
     pub spares: PathBuf,
 }
