@@ -207,3 +207,25 @@ fn logs_of_run(records: &File) -> io::Result<BTreeSet<String>> {
     }
     Ok(names)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_host_reports_has_a_budget_and_one_message() {
+        let path = std::env::temp_dir().join(format!("dgl-tools-log-dir-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/null", path.join(RECORDS)).unwrap();
+        let mut logs = LogDir::open(Some(&path), &[]).unwrap();
+        let report = vec![b'x'; 1 << 20];
+        (0..MAX_REPORTS >> 20).for_each(|_| logs.write_report(7, &report));
+        assert_eq!(logs.notices, [""; 0]);
+        (0..3).for_each(|_| logs.write_report(7, &report));
+        logs.write_report(8, &report);
+        assert_eq!(logs.notices.len(), 1, "{:?}", logs.notices);
+        assert!(logs.notices[0].contains("host 7 has reported more than 256 MB"));
+        assert!(!logs.has_failed);
+        std::fs::remove_dir_all(path).unwrap();
+    }
+}
