@@ -283,6 +283,20 @@ impl World {
         false
     }
 
+    fn check_all(&self) {
+        for (host, disk) in self.hosts.iter().enumerate() {
+            let workspace = self.disks[*disk].workspace();
+            for name in SOURCES.iter().chain(&["ip"]) {
+                self.check(&workspace.join(name), &self.source(name));
+            }
+            let own = workspace.join(format!("own{host}"));
+            self.check(&own, &self.source("script.sh"));
+            for name in LOGS {
+                self.check(&self.pulled(host).join(name), &workspace.join(name));
+            }
+        }
+    }
+
     pub fn disk_of(&self, path: &Path) -> &Disk {
         self.disks
             .iter()
@@ -293,6 +307,7 @@ impl World {
     /// Something happens that no copy has caused.
     pub fn disturb(&self, actor: usize) {
         self.turns.pass(actor, 100);
+        self.check_all();
         let disk = &self.disks[self.below(self.disks.len() as u64) as usize];
         match self.below(5) {
             4 => self.shift_clock(disk),
