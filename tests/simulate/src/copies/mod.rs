@@ -13,7 +13,7 @@
 //!
 //! | must hold | where |
 //! |---|---|
-//! | a file is whole, or what it was before | at each disturbance and report, and at the end |
+//! | a file is whole, or what it was before | at some disturbances, at each report, and at the end |
 //! | what is reported as copied is there, with the bytes and the mode of one moment of its source | at each report |
 //! | no copy has more rights than its source, partial files are in directories that are closed to others | the same; at the end |
 //! | files of others stay what they are | at the end |

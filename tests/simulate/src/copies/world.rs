@@ -171,7 +171,7 @@ impl World {
         let before = fs::metadata(path).ok();
         let how = self.below(if before.is_some() { 10 } else { 4 });
         match how {
-            // one in five is large, and has holes
+            // one in ten is large, and has holes
             0..4 => {
                 let new = path.with_extension("new");
                 self.write(&File::create(&new).unwrap());
@@ -207,7 +207,7 @@ impl World {
 
     fn write(&self, file: &File) {
         let text = format!("{}\n", self.below(1000)).repeat(self.below(50) as usize);
-        if self.percent(20) {
+        if self.percent(10) {
             let length = SMALL + self.below(4 * GRAIN);
             file.set_len(length).unwrap();
             for _ in 0..3 {
@@ -307,7 +307,9 @@ impl World {
     /// Something happens that no copy has caused.
     pub fn disturb(&self, actor: usize) {
         self.turns.pass(actor, 100);
-        self.check_all();
+        if self.percent(25) {
+            self.check_all();
+        }
         let disk = &self.disks[self.below(self.disks.len() as u64) as usize];
         match self.below(5) {
             4 => self.shift_clock(disk),
