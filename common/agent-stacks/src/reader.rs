@@ -157,7 +157,7 @@ fn is_denied(cause: &(dyn std::error::Error + 'static)) -> bool {
 pub fn denied() -> Reading {
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     let ptrace_scope = scope.trim().parse().unwrap_or(0);
-    let mut problem = "the kernel does not let the job's supervisor read it".to_owned();
+    let mut problem = "the kernel does not let the agent read it".to_owned();
     if ptrace_scope > 0 {
         problem += &format!(" (kernel.yama.ptrace_scope is {ptrace_scope})");
     }

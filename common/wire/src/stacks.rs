@@ -3,6 +3,7 @@
 use crate::cut;
 use crate::reap::Pick;
 use record::profile::{CountedStack, ThreadProfile};
+use record::stacks::ProcessState;
 use record::{Process, Role, Thread};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -158,6 +159,10 @@ impl ProcessStacks {
             rank: named.rank,
             command: cut(&stack.command, COMMAND_CHARS),
             threads: bounded(stack.threads, MAX_THREADS, in_bounds),
+            state: stack.state.map(|state| ProcessState {
+                function: state.function.map(|function| cut(&function, MAX_TEXT)),
+                ..state
+            }),
             error: stack.error.map(|error| cut(&error, NAME_CHARS)),
             connections: bounded(stack.connections, MAX_CONNECTIONS, std::convert::identity),
             time_ms,
@@ -258,6 +263,27 @@ pub enum Why {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_variables_of_launchers_leave_a_host() {
+        let variables = [
+            ("RANK", "3"),
+            ("MASTER_ADDR", "a"),
+            ("SECRET", "x"),
+            ("RANKS", "x"),
+        ];
+        let process = RankProcess {
+            command: "x".repeat(1000),
+            variables: variables
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            ..RankProcess::default()
+        };
+        let process = process.in_bounds();
+        let names: Vec<&String> = process.variables.keys().collect();
+        assert_eq!(names, ["MASTER_ADDR", "RANK"]);
+        assert_eq!(process.command.len(), COMMAND_CHARS);
+    }
 
     #[test]
     fn a_host_speaks_for_its_own_processes_alone() {
