@@ -110,7 +110,7 @@ impl Subject {
         };
         let read = |host, event| plan::answer(host, &[], event, 0);
         let (_, profiles) = apart(asked.ask(record, &read, LIMIT + time)?);
-        Ok(standstill.filter(|_| standstill::is_confirmed(&profiles)))
+        Ok(standstill.filter(|_| standstill::is_confirmed(&profiles, all)))
     }
 }
 

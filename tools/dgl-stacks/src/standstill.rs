@@ -120,24 +120,27 @@ pub fn moved(stacks: &[Stack]) -> Option<String> {
     ))
 }
 
-/// Whether processes wait for others, and each of them was at one place in all samples. In a job
-/// that goes on, it would have left this place between two steps.
-pub fn is_confirmed(profiles: &[Profile]) -> bool {
+/// Whether processes wait for others, and each of them was where `stacks` have it in all samples.
+/// In a job that goes on, it would have left this place between two steps.
+pub fn is_confirmed(profiles: &[Profile], stacks: &[Stack]) -> bool {
     let waits = |profile: &&Profile| {
-        let mut stacks = profile
-            .main_thread()
-            .into_iter()
-            .flat_map(|main| &main.stacks);
-        let is_member = profile.member().is_some();
-        is_member
-            && stacks.any(|stack| {
-                let wait = stacks::wait(&profile.frames_of(stack));
-                wait.is_some_and(stacks::Wait::is_for_others)
-            })
+        let sampled = profile.main_thread().map_or(&[][..], |main| &main.stacks);
+        let mut waits = sampled
+            .iter()
+            .filter_map(|stack| stacks::wait(&profile.frames_of(stack)));
+        profile.member().is_some() && waits.any(stacks::Wait::is_for_others)
     };
     let stays = |profile: &Profile| {
-        let main = profile.main_thread();
-        main.is_some_and(|main| main.stacks.len() == 1)
+        let seen = stacks
+            .iter()
+            .find(|stack| stack.member() == profile.member());
+        match (profile.main_thread(), seen.and_then(Stack::main_frames)) {
+            (Some(main), Some(frames)) => main
+                .stacks
+                .iter()
+                .all(|stack| profile.frames_of(stack).starts_with(frames)),
+            _ => false,
+        }
     };
     let mut waiting = profiles.iter().filter(waits).peekable();
     waiting.peek().is_some() && waiting.all(stays)
@@ -328,8 +331,17 @@ mod tests {
         let computes = profile(2, &["load (train.py:9)", "load (train.py:10)"]);
         let waits = profile(0, &[WAITS]);
         let moves = profile(1, &[WAITS, "step (train.py:7)"]);
-        assert!(is_confirmed(&[waits.clone(), computes.clone()]));
-        assert!(!is_confirmed(&[waits, moves, computes.clone()]));
-        assert!(!is_confirmed(&[computes]));
+        let seen = three(11_000);
+        assert!(is_confirmed(&[waits.clone(), computes.clone()], &seen));
+        assert!(!is_confirmed(
+            &[waits.clone(), moves, computes.clone()],
+            &seen
+        ));
+        assert!(!is_confirmed(&[computes], &seen));
+        // it has moved since it was seen
+        assert!(!is_confirmed(
+            &[waits],
+            &[worker(0, "step (train.py:7)", Vec::new())]
+        ));
     }
 }
