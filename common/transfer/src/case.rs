@@ -1,5 +1,5 @@
-//! Names that differ only in case are one name on some file systems: FAT, exFAT, NTFS, SMB, and ext4
-//! with casefold.
+//! Names that differ only in case are one name on some file systems: FAT, exFAT, NTFS, SMB, and
+//! ext4 with casefold.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;

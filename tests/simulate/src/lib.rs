@@ -5,9 +5,9 @@
 //! and the encoding of messages below them; the supervision of a host's processes, its outbox, and
 //! how processes are ended. README.md says what is simulated, and what is not.
 //!
-//! [`copies`] has the schedules of pushes and pulls. For jobs, [`schedule`] draws a job and its faults, [`world`] has the queue of what happens, [`connection`]
-//! and [`host`] are what the real code sees of networks and hosts, [`run`] runs a schedule, and
-//! [`check`] has the invariants.
+//! [`copies`] has the schedules of pushes and pulls. For jobs, [`schedule`] draws a job and its
+//! faults, [`world`] has the queue of what happens, [`connection`] and [`host`] are what the real
+//! code sees of networks and hosts, [`run`] runs a schedule, and [`check`] has the invariants.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! Runs schedules of faults: `simulate [--copies] [--seeds N] [--hosts M] [--first SEED] [--trace]`.
+//! Runs schedules of faults: `simulate [--copies] [--seeds N] [--hosts M] [--first SEED]
+//! [--trace]`.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use simulate::copies;

@@ -43,8 +43,8 @@ pub struct Args {
 
     /// The conda environment of the job, by name or directory; dgl-env starts its Python
     ///
-    /// Its directory may differ from host to host. A shell that is not a login shell does not know
-    /// conda, so host-probe searches on each host `CONDA_EXE`, `conda info --base`,
+    /// Its directory may differ from host to host. conda is usually not in the PATH of a shell that
+    /// is not a login shell. host-probe therefore looks in `CONDA_EXE`, `conda info --base`,
     /// `MAMBA_ROOT_PREFIX`, the directories in the home and in `/opt` that the installers of conda,
     /// mamba and micromamba propose, `envs_dirs` of each condarc, and `~/.conda/environments.txt`.
     #[arg(long, value_name = "ENV", value_parser = conda, conflicts_with_all = ["python", "venv"])]

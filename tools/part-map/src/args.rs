@@ -105,10 +105,10 @@ pub struct Args {
     ///
     /// As with `scp -r`, symbolic links are followed, and permissions and empty directories are
     /// kept. Sockets, FIFOs, devices and broken links are left out, with a warning, and so are
-    /// Python environments in it, which have `pyvenv.cfg` or `conda-meta`: they work only where they
-    /// were made. Content that has several names in it, by links, is copied once for each; a warning
-    /// names the first if that is more than 10 MB. Files of the graph in this directory are left out
-    /// too, because each host gets only its own partition.
+    /// Python environments in it, which have `pyvenv.cfg` or `conda-meta`: they work only where
+    /// they were made. Content that has several names in it, by links, is copied once for each; a
+    /// warning names the first if that is more than 10 MB. Files of the graph in this directory are
+    /// left out too, because each host gets only its own partition.
     #[arg(long, value_name = "DIR")]
     pub script_folder: Vec<PathBuf>,
 

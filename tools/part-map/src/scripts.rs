@@ -71,8 +71,8 @@ impl ScriptChoice {
             count => format!(" and {} more", count - 1),
         };
         Some(format!(
-            "left out {first}{more}: a Python environment works only where it was made\n  fix: make \
-             one on the hosts and name it with host-probe --venv; --exclude '!NAME' copies it"
+            "left out {first}{more}: a Python environment works only where it was made\n  fix: \
+             make one on the hosts and name it with host-probe --venv; --exclude '!NAME' copies it"
         ))
     }
 

@@ -11,13 +11,13 @@
 //! as copied. Hosts that hand files on to each other are not simulated, nor is the room that is
 //! reserved for files without holes.
 //!
-//! | must hold | where |
-//! |---|---|
-//! | a file is whole, or what it was before | at some disturbances, at each report, and at the end |
-//! | what is reported as copied is there, with the bytes and the mode of one moment of its source | at each report |
-//! | no copy has more rights than its source, partial files are in directories that are closed to others | the same; at the end |
-//! | files of others stay what they are | at the end |
-//! | the next push and pull, without faults, copy everything and leave nothing behind | at the end |
+//! What must be true:
+//! - A file is whole, or what it was before: at some disturbances, at each report, and at the end.
+//! - What is reported as copied is there, with the bytes and the mode of one moment of its source.
+//! - No copy has more rights than its source. Partial files are in directories that are closed to
+//!   others.
+//! - Files of others stay what they are.
+//! - The next push and pull, without faults, copy everything and leave nothing behind.
 
 pub mod agent;
 pub mod pull;

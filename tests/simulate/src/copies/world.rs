@@ -243,8 +243,8 @@ impl World {
     }
 
     /// A copy must be what its source was at one moment, or still what it was before. Returns
-    /// whether it is a copy. One that is brought here has only rights that the umask allows, and may
-    /// be the beginning of its source.
+    /// whether it is a copy. One that is brought here has only rights that the umask allows, and
+    /// may be the beginning of its source.
     pub fn check(&self, copy: &Path, source: &Path) -> bool {
         let Some(found) = Moment::of(copy) else {
             return false;
