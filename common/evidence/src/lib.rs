@@ -27,6 +27,8 @@ pub const LAST_LINES: usize = 20;
 const FIRST_ERRORS: usize = 3;
 /// Launchers mark the lines of their children, at most as many on a host as it has GPUs.
 const MAX_READERS: usize = 36;
+/// Of a line of text, where nothing but its form shows whether it belongs to the line before.
+pub const NO_TIME: u64 = 0;
 /// DGL writes this when a client leaves, for whatever reason.
 const LEAVING: &str = "is exiting...";
 
@@ -131,6 +133,8 @@ struct MarkedReader {
     message: usize,
     raiser: Raiser,
     is_mixed: bool,
+    /// Whether a logger wrote the line before the traceback, so that the process may go on.
+    is_logged: bool,
     /// Tracebacks that others have cut, so their exceptions are still to come.
     cut: usize,
 }
@@ -195,6 +199,17 @@ impl Evidence {
     pub fn retain(&mut self, is_wanted: impl Fn(&Statement) -> bool) {
         self.finish_statements();
         self.statements.retain(is_wanted);
+    }
+
+    /// Its process had ended after this many lines; what follows is of its launcher.
+    pub fn end_at(&mut self, count: u64) {
+        self.count = self.count.min(count);
+    }
+
+    /// Only one process has written all lines that are left.
+    pub fn is_of_one(&mut self) {
+        self.is_mixed = false;
+        self.last_lines.clear();
     }
 
     pub fn retain_last_lines(&mut self, is_wanted: impl Fn(&str) -> bool) {
@@ -339,7 +354,7 @@ impl Evidence {
     pub fn continued_after(&self, statement: &Statement) -> bool {
         let last = &statement.last;
         // text has no times, only an order of lines
-        let is_later = |time_ms| time_ms > last.time_ms || last.time_ms == 0;
+        let is_later = |time_ms| time_ms > last.time_ms || last.time_ms == NO_TIME;
         self.continued
             .is_some_and(|(number, time_ms)| number > last.number && is_later(time_ms))
     }
@@ -364,6 +379,7 @@ impl MarkedReader {
             message: 0,
             raiser: Raiser::Main,
             is_mixed,
+            is_logged: false,
             cut: 0,
         }
     }
@@ -400,7 +416,8 @@ impl MarkedReader {
                 self.add(text, line);
             }
             (NextLines::Message, None)
-                if self.is_mixed && !syntax::continues(&self.before, text) =>
+                if (self.is_mixed || self.is_logged && line.time_ms == NO_TIME)
+                    && !syntax::continues(&self.before, text) =>
             {
                 self.close(read);
                 self.read_by_state(text, has_margin, line, read);
@@ -412,7 +429,12 @@ impl MarkedReader {
                 }
             }
             (NextLines::Message, None) if text.is_empty() => {}
-            (NextLines::Message, Some(LineStart::Death)) if self.is_death() => self.add(text, line),
+            // torch quotes the words of NCCL
+            (NextLines::Message, Some(LineStart::Death))
+                if self.is_death() || text.starts_with("nccl") =>
+            {
+                self.add(text, line);
+            }
             (NextLines::Stacks { taken, chosen }, _)
                 if self.stack_line(text, line, taken, chosen) => {}
             (_, Some(LineStart::Stacks)) => self.open_stacks(text, line, read),
@@ -479,6 +501,7 @@ impl MarkedReader {
                     .and_then(|name| name.strip_suffix(':'))
                     .map(str::to_owned);
                 self.raiser = syntax::raiser_line(&self.before).unwrap_or_default();
+                self.is_logged = LineStart::of(&self.before) == Some(LineStart::Error);
                 self.open_statement(StatementKind::Raised(self.raiser), line, read);
                 if let Some(open) = &mut self.open {
                     open.child = child.filter(|_| self.raiser == Raiser::Child);
@@ -542,7 +565,12 @@ impl MarkedReader {
         open.last = line.clone();
         let lines: usize = open.messages.iter().map(Vec::len).sum();
         let message = open.messages.get_mut(self.message);
-        if let Some(message) = message.filter(|_| lines < MAX_MESSAGE_LINES) {
+        // several processes write the same line at once
+        let is_new = |message: &&mut Vec<String>| {
+            lines < MAX_MESSAGE_LINES
+                && !(self.is_mixed && message.last().is_some_and(|last| last == text.trim_end()))
+        };
+        if let Some(message) = message.filter(is_new) {
             message.push(text.trim_end().to_owned());
         }
     }
@@ -661,7 +689,7 @@ mod tests {
     fn of(text: &str) -> Evidence {
         let mut evidence = Evidence::default();
         for line in text.lines() {
-            evidence.line(true, line, 0, false);
+            evidence.line(true, line, 1, false);
         }
         evidence
     }

@@ -1,5 +1,6 @@
 //! Which process wrote a line: the marks that launchers, loggers and libraries put before lines.
 
+use crate::syntax::{LineStart, TRACEBACK};
 use std::borrow::Cow;
 
 /// A log does not have more kinds of lines with tracebacks.
@@ -34,6 +35,11 @@ pub struct MarkedLine<'a> {
 
 impl LineMarks {
     pub fn split<'a>(&mut self, line: &'a str) -> MarkedLine<'a> {
+        // a bar of progress has no end of line before the traceback of another process
+        let behind_bar = line
+            .rfind("[rank")
+            .filter(|at| line.ends_with(TRACEBACK) && line[..*at].contains("%|"));
+        let line = &line[behind_bar.unwrap_or(0)..];
         let mut text = line;
         let mut has_time = false;
         while let Some((rest, is_time)) = after_mark(text) {
@@ -45,15 +51,17 @@ impl LineMarks {
         if let Some(shape) = learned {
             has_time |= shape.contains(&ANY_DIGIT);
             text = &text[shape.len()..];
-        } else if let Some(prefix) = before_frame(text)
+        } else if let Some(prefix) = before_frame(text).or_else(|| before_known(text))
             && self.learned.len() < MAX_LEARNED
         {
             let shape = shape(prefix);
             has_time |= shape.contains(&ANY_DIGIT);
-            in_traceback = true;
+            in_traceback = text[prefix.len()..].starts_with("  File");
             text = &text[prefix.len()..];
             self.learned.push(shape);
         }
+        let free = MAX_LEARNED - self.learned.len();
+        self.learned.extend(of_pdsh(text).take(free));
         let mark = &line[..line.len() - text.len()];
         let mark = if has_time {
             let mut shape = shape(mark);
@@ -124,6 +132,41 @@ fn before_frame(text: &str) -> Option<&str> {
         && !prefix.contains("Traceback")
         && rest.contains("\", line ");
     is_mark.then_some(prefix)
+}
+
+/// The prefix of pdsh or of `srun --label` before a line that begins with the host too, as NCCL's
+/// does, or that is a launcher's or a logger's: `h1: h1:77:80 [0] NCCL …`, `3: ERROR:root:no`.
+fn before_known(text: &str) -> Option<&str> {
+    let (name, rest) = text.split_once(": ")?;
+    let is_host = || {
+        let is_nccl = |rest: &str| rest.starts_with(':') && rest.contains("NCCL ");
+        rest.strip_prefix(name).is_some_and(is_nccl)
+            || rest.starts_with("[20") && rest.contains("] [launch.py:")
+    };
+    let is_task = name.bytes().all(|byte| byte.is_ascii_digit());
+    let is_known = if is_task {
+        is_of_agent(rest)
+            || matches!(
+                LineStart::of(rest),
+                Some(LineStart::Traceback | LineStart::Error)
+            )
+    } else {
+        !name.contains(' ') && is_host()
+    };
+    (!name.is_empty() && is_known).then(|| &text[..name.len() + 2])
+}
+
+/// Whether torchrun wrote a line before it started the ranks.
+pub fn is_of_agent(text: &str) -> bool {
+    text.contains("torch/distributed/run.py") || text.contains("torch.distributed.run:")
+}
+
+/// The prefixes of the hosts in a command of DeepSpeed: `cmd = pdsh -S -f 1024 -w h1,h2 export …`.
+fn of_pdsh(text: &str) -> impl Iterator<Item = Vec<u8>> {
+    let command = text.split_once("cmd = pdsh ");
+    let hosts = command.and_then(|(_, rest)| rest.split_once("-w ")?.1.split(' ').next());
+    let hosts = hosts.into_iter().flat_map(|hosts| hosts.split(','));
+    hosts.map(|host| format!("{host}: ").into_bytes())
 }
 
 /// Each digit of a date or a time stands for any digit.
@@ -366,5 +409,34 @@ mod tests {
         ] {
             assert_eq!(LineMarks::default().split(line).text, line);
         }
+    }
+
+    #[test]
+    fn prefixes_are_learned_from_other_lines() {
+        for (line, prefix) in [
+            ("3: ERROR:root:no", "3: "),
+            (
+                "3: W0302 19:05:07 70652 torch/distributed/run.py:792] *****",
+                "3: ",
+            ),
+            ("h1: h1:77:80 [0] NCCL INFO x", "h1: "),
+            (
+                "h1: [2026-01-01 10:00:00,1] [INFO] [launch.py:3:main] x",
+                "h1: ",
+            ),
+            ("3: epoch 5", ""),
+            ("h1: h2:77:80 [0] NCCL INFO x", ""),
+        ] {
+            assert_eq!(LineMarks::default().split(line).mark, prefix, "{line}");
+        }
+        let mut marks = LineMarks::default();
+        marks.split(
+            "[INFO] [runner.py:568:main] cmd = pdsh -S -f 1024 -w h1,h2 export A=1; python3",
+        );
+        assert_eq!(marks.split("h2: bash: no").mark, "h2: ");
+        assert_eq!(marks.split("h3: bash: no").mark, "");
+        // a bar of progress
+        let line = format!("Epoch 0:  38%|##| 3/8 [00:01<00:02][rank1]: {TRACEBACK}");
+        assert_eq!(LineMarks::default().split(&line).mark, "[rank1]: ");
     }
 }

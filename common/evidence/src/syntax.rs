@@ -208,9 +208,9 @@ fn glog_level(line: &str) -> Option<char> {
     let level = rest.chars().next().filter(|c| "IWEFC".contains(*c))?;
     let rest = &rest[1..];
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-    let is_log = (digits == 0 && bracket || digits == 4 || digits == 6)
-        && rest[digits..].starts_with(' ')
-        && rest.contains("] ");
+    // torch writes the month without a zero: `[E420 15:43:53.566 x.cpp:616]`
+    let is_date = digits == 4 || digits == 6 || bracket && (digits == 0 || digits == 3);
+    let is_log = is_date && rest[digits..].starts_with(' ') && rest.contains("] ");
     is_log.then_some(level)
 }
 
@@ -276,7 +276,7 @@ pub fn raiser_line(line: &str) -> Option<Raiser> {
 /// Whether a line belongs to the exception before it where several processes write: the message is
 /// incomplete, or the line has a form of torch's and CUDA's further lines.
 pub fn continues(before: &str, line: &str) -> bool {
-    const FURTHER: [&str; 12] = [
+    const FURTHER: [&str; 13] = [
         "CUDA kernel errors",
         "For debugging",
         "Compile with",
@@ -289,6 +289,7 @@ pub fn continues(before: &str, line: &str) -> bool {
         "making sure all",
         "If you already have done",
         "-- Process ",
+        "The actor is dead",
     ];
     line.is_empty()
         || line == "\"\"\""
@@ -411,6 +412,11 @@ mod tests {
                 "E1126 07:00:00.1 140 torch/x/api.py:833] failed",
                 Some(LineStart::Error),
             ),
+            (
+                "[E420 15:43:53.5 ProcessGroupNCCL.cpp:616] [Rank 0] no",
+                Some(LineStart::Error),
+            ),
+            ("E420 is a room] no", None),
             ("[W socket.cpp:601] [c10d] no", Some(LineStart::Other)),
             ("/x/y.py:3: UserWarning: no", Some(LineStart::Other)),
             ("Every epoch is well", None),

@@ -199,7 +199,19 @@ impl<'a> Account<'a> {
                 let is_first = native.is_none_or(|native| number < native.first.number);
                 !is_signal || account.echo == Echo::None && is_first
             })
-            .or(native.map(|native| Account::new(process, native)))?;
+            .or(native.map(|native| Account::new(process, native)))
+            .or_else(|| {
+                // torch gives up with SIGABRT when NCCL has failed or a peer does not answer
+                let words = [
+                    "Watchdog caught",
+                    "watchdog thread terminated with exception",
+                ];
+                let of_nccl =
+                    |one: &&&Statement| words.iter().any(|words| one.head().contains(words));
+                let logged = all.iter().filter(|_| is_signal).filter(of_nccl);
+                let accounts = logged.map(|one| Account::new(process, one));
+                accounts.min_by_key(|account| account.echo)
+            })?;
         let statement = account.statement;
         // a shell that does not find a program has another exception as its result
         let text = statement.lines().collect::<Vec<_>>().join("\n");
@@ -277,6 +289,9 @@ impl<'a> Account<'a> {
         let (cause, result) = (self.statement.cause(), self.statement.result());
         let mut words = match (self.statement.kind, failed_child(self.statement)) {
             (StatementKind::Raised(_), Some((_, how))) => how,
+            (StatementKind::Raised(_), None) if self.statement.head().starts_with("ray.") => {
+                format!("failed, as Ray reports: {}", quoted(cause))
+            }
             (StatementKind::Raised(_), None) => format!("raised {}", quoted(cause)),
             _ => format!("wrote: {}", quoted(cause)),
         };

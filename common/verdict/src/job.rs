@@ -61,6 +61,9 @@ impl Life {
     }
 }
 
+/// The ranks of processes whose rank is unknown begin here.
+pub const UNKNOWN_RANK: u32 = 1 << 30;
+
 pub struct ProcessHistory {
     pub process: Process,
     /// Its launcher's name for it, if that knows no hosts and roles.

@@ -3,7 +3,7 @@
 use crate::account::{self, Account, Echo};
 use crate::advice;
 use crate::findings::{Conclusion, JobFinding, LED_TO, Quote, RunOutcome};
-use crate::job::{JobHistory, ProcessHistory};
+use crate::job::{JobHistory, ProcessHistory, UNKNOWN_RANK};
 use crate::nccl;
 use crate::skew;
 use crate::wait;
@@ -262,9 +262,27 @@ fn failed(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
     match (echo, other) {
         (Echo::None, Some(suspect)) => suspect.finding(&format!("; after that {}", finding.text)),
         (_, Some(suspect)) => suspect.finding(&format!("{LED_TO}{}", finding.text)),
-        (Echo::Peer, None) if first.log.is_some() || job.clients().count() > 1 => named_peer(
-            job, &finding,
-        )
+        (_, None) => alone(job, first, echo, cause, finding),
+    }
+}
+
+/// A failure to which no other process led, as far as is known.
+fn alone(
+    job: &JobHistory,
+    first: &ProcessHistory,
+    echo: Echo,
+    cause: &[String],
+    finding: JobFinding,
+) -> JobFinding {
+    if first.log.is_some()
+        && let Some(address) = unreached(cause)
+    {
+        return finding.after(&format!("{address} was not reached: "));
+    }
+    if echo != Echo::Peer || first.log.is_none() && job.clients().count() < 2 {
+        return finding;
+    }
+    named_peer(job, &finding)
         .or_else(|| missing_peer(job, first, &finding))
         .unwrap_or_else(|| JobFinding {
             text: format!(
@@ -274,9 +292,7 @@ fn failed(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
             ),
             culprit: None,
             ..finding
-        }),
-        (_, None) => finding,
-    }
+        })
 }
 
 /// If several processes failed by themselves, for different reasons and at unknown times, none is
@@ -430,6 +446,25 @@ fn ended_soon(history: &ProcessHistory, first: &ProcessHistory) -> bool {
     }
 }
 
+/// The address of another host that a process could not connect to: `trying to connect to
+/// (10.0.0.1, 29500)`, `Connect to 10.0.0.4<56849> returned 113(No route to host)`.
+fn unreached(cause: &[String]) -> Option<&str> {
+    let address = cause.iter().find_map(|line| {
+        let (_, rest) = line
+            .split_once("has timed out")
+            .and_then(|(_, rest)| rest.split_once("trying to connect to ("))
+            .or_else(|| {
+                let is_unreached = ["No route to host", "Network is unreachable"]
+                    .iter()
+                    .any(|words| line.contains(words));
+                line.split_once("onnect to ").filter(|_| is_unreached)
+            })?;
+        rest.split(['<', ',', ' ']).next()
+    })?;
+    let is_local = address.starts_with("127.") || ["localhost", "::1"].contains(&address);
+    (!is_local && address.contains(['.', ':'])).then_some(address)
+}
+
 /// The process that the messages name as deviating from the others.
 fn named_peer(job: &JobHistory, finding: &JobFinding) -> Option<JobFinding> {
     let lines: Vec<String> = job
@@ -444,26 +479,40 @@ fn named_peer(job: &JobHistory, finding: &JobFinding) -> Option<JobFinding> {
         number(before.rsplit_once("Rank")?.1.trim_start_matches('s'))
     });
     // "Rank 1 is running collective: …(SequenceNumber=0, OpType=ALLREDUCE, TensorShape=[4], …"
+    let gave_up = given_up(job);
     let mut running: BTreeMap<u32, &str> = BTreeMap::new();
     for part in lines.iter().flat_map(|line| line.split("Rank ")) {
         if let Some((rank, what)) = part.split_once(" is running collective: ")
             && let Some(rank) = number(rank)
         {
-            running.insert(
-                rank,
-                what.split(", TensorDtypes").next().unwrap_or_default(),
-            );
+            let (what, _) = what.split_once(", TensorDtypes").unwrap_or((what, ""));
+            running.insert(rank, what);
         }
     }
+    running.extend(gave_up.iter().map(|(rank, what)| (*rank, what.as_str())));
     let (common, count) = majority::most_frequent(running.values().copied()).unwrap_or_default();
     let odd: Vec<u32> = running
         .iter()
         .filter(|(_, what)| count > 1 && **what != common)
         .map(|(rank, _)| *rank)
         .collect();
-    let rank = match (late, &odd[..]) {
-        (Some(rank), _) => rank,
-        (None, [rank]) => *rank,
+    let ranks = job.clients().map(|history| history.process.rank);
+    let last = ranks
+        .filter(|rank| *rank < UNKNOWN_RANK)
+        .chain(running.keys().copied())
+        .max()
+        .unwrap_or(0);
+    let silent: Vec<u32> = (0..last)
+        .filter(|rank| !running.contains_key(rank))
+        .take(2)
+        .collect();
+    let (rank, how) = match (late, &odd[..], &silent[..]) {
+        (Some(rank), ..) => (rank, "does something else than the others"),
+        (None, [rank], _) => (*rank, "does something else than the others"),
+        (None, [], [rank]) if running.len() > 2 => (
+            *rank,
+            "alone does not report the operation that the others gave up",
+        ),
         _ => return None,
     };
     let named = job.clients().find(|history| history.process.rank == rank);
@@ -474,15 +523,32 @@ fn named_peer(job: &JobHistory, finding: &JobFinding) -> Option<JobFinding> {
             .then(|| format!("rank {rank}"))
     };
     let name = named.map(|named| job.process_name(named)).or_else(in_log)?;
-    let text = format!(
-        "{name} does something else than the others: {}",
-        finding.text
-    );
+    let text = format!("{name} {how}: {}", finding.text);
     Some(JobFinding {
         text,
         culprit: named.map(ProcessHistory::culprit),
         ..finding.clone()
     })
+}
+
+/// The collective operation that each rank gave up: "[Rank 3] Watchdog caught collective operation
+/// timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, …".
+fn given_up(job: &JobHistory) -> BTreeMap<u32, String> {
+    let of_line = |line: &str| {
+        let (before, what) = line.split_once(" Watchdog caught collective operation timeout: ")?;
+        let rank = before.rsplit_once("[Rank ")?.1.trim_end_matches(']');
+        let what: Vec<&str> = what.split(',').take(2).collect();
+        Some((rank.parse().ok()?, what.join(",")))
+    };
+    let of_process = |history: &ProcessHistory| {
+        let statements = history.evidence.statements();
+        let mut lines = statements.iter().flat_map(|one| one.lines());
+        let (rank, what) = lines.find_map(of_line)?;
+        // the message has the rank within a group
+        let own = Some(history.process.rank).filter(|rank| *rank < UNKNOWN_RANK);
+        Some((own.unwrap_or(rank), what))
+    };
+    job.clients().filter_map(of_process).collect()
 }
 
 /// For a process that lost its connections to others, which had finished. If at most half continue,
@@ -829,6 +895,20 @@ fn unexplained(job: &JobHistory) -> JobFinding {
         .iter()
         .max_by_key(|history| history.evidence.count);
     let mut text = "its logs show neither how nor why; the last lines are below".to_owned();
+    // a job that still runs may end its log so, too
+    let logged = |history: &ProcessHistory| {
+        let last = history
+            .evidence
+            .last_statement(|one| one.kind == StatementKind::Logged)?;
+        let is_last = !history.evidence.continued_after(last);
+        is_last.then(|| {
+            let (name, error) = (job.process_name(history), account::quoted(last.cause()));
+            format!("its logs do not show the end; the last line of {name} is an error: {error}")
+        })
+    };
+    if let Some(logged) = job.processes.iter().find_map(logged) {
+        text = logged;
+    }
     let raised = |history: &ProcessHistory| {
         let last = history.evidence.last_statement(Statement::is_raised)?;
         Some(account::quoted(last.cause()))
@@ -895,12 +975,14 @@ fn other_findings(job: &JobHistory, cause: &JobFinding) -> Vec<JobFinding> {
         findings.push(JobFinding::new(text).shown_by(failed.take(3)));
     }
     let culprit = cause.culprit.as_ref().and_then(|culprit| culprit.id);
+    // once a culprit is known, a lost connection tells nothing
+    let is_news = |account: &Account| culprit.is_none() || account.echo != Echo::Peer;
     let is_other = |history: &ProcessHistory| {
         let exited = history.life.exited.as_ref();
         let has_ended_well = exited.is_some_and(|exited| exited.end.is_success());
         culprit != Some(history.process.id) && !has_ended_well
     };
-    if let Some(raised) = account::first_raised(job, is_other) {
+    if let Some(raised) = account::first_raised(job, is_other).filter(is_news) {
         let history = raised.process;
         let text = format!("{}{}", job.process_name(history), raised.words());
         findings.push(

@@ -31,9 +31,12 @@ pub fn read(line: &str) -> Option<LauncherReport> {
         };
         return Some(LauncherReport::ended(Writer::at(name), end));
     }
-    let (_, reason) = line.split_once("The node was low on resource: ")?;
+    let (before, reason) = line.split_once("The node was low on resource: ")?;
     let resource = reason.split(['.', ' ']).next().unwrap_or_default();
-    let text = format!("Kubernetes evicted a pod because its node was low on {resource}");
+    let mut words = before.split_whitespace();
+    let pod = words.find_map(|word| word.strip_prefix("pod/"));
+    let pod = pod.map_or("a pod".to_owned(), |name| format!("the pod {name}"));
+    let text = format!("Kubernetes evicted {pod} because its node was low on {resource}");
     Some(LauncherReport::job(text))
 }
 

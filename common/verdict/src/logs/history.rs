@@ -1,16 +1,14 @@
 //! The history that the logs of a job show, with the processes that failed first in front.
 
 use super::report::ReportedEnd;
-use super::{LogEnd, LogProcess, Logs};
+use super::{LogEnd, LogFile, LogProcess, Logs};
 use crate::account::{self, Echo};
-use crate::job::{JobEnd, JobHistory, ProcessHistory};
+use crate::job::{JobEnd, JobHistory, ProcessHistory, UNKNOWN_RANK};
 use evidence::marks::Writer;
 use evidence::{Evidence, Statement, StatementKind};
 use record::exit::{ProcessEnd, SignalNumber};
 use record::{Exited, IpAddr, Process, Role};
-
-/// The ranks of processes whose rank is unknown begin here.
-const UNKNOWN_RANK: u32 = 1 << 30;
+use std::collections::{BTreeSet, HashMap};
 
 /// How the lines begin that launchers write around the end of a job. They are not a process's last
 /// line.
@@ -41,7 +39,7 @@ const LAUNCHER_LINES: [&str; 24] = [
     "E1",
 ];
 
-fn is_launcher_line(line: &str) -> bool {
+pub fn is_launcher_line(line: &str) -> bool {
     line.trim().is_empty()
         || LAUNCHER_LINES.iter().any(|begin| line.starts_with(begin))
         || line.ends_with(" FAILED")
@@ -52,6 +50,7 @@ fn is_launcher_line(line: &str) -> bool {
 fn is_of_launcher(statement: &Statement) -> bool {
     let head = statement.head();
     head.starts_with("torch.distributed.elastic.multiprocessing")
+        || head.starts_with("ray.train.") && head.contains("TrainingFailedError")
         || head.starts_with("subprocess.CalledProcessError")
             && [
                 "accelerate/commands",
@@ -64,6 +63,9 @@ fn is_of_launcher(statement: &Statement) -> bool {
 
 impl Logs {
     pub fn history(mut self) -> JobHistory {
+        if self.has_agents {
+            self.rename_tasks();
+        }
         let cause = |end: &ProcessEnd| end.signal != Some(SignalNumber::TERM);
         for process in &mut self.processes {
             process.evidence.retain(|statement| {
@@ -122,6 +124,20 @@ impl Logs {
         job
     }
 
+    /// What srun reports about a task is about a launcher, not about the rank of that number.
+    fn rename_tasks(&mut self) {
+        for index in 0..self.processes.len() {
+            let process = &mut self.processes[index];
+            if let Some(mut end) = process.end.take_if(|end| end.reported.is_task) {
+                let host = end.reported.host.take().unwrap_or_default();
+                let name = LogFile::named(&process.file);
+                process.host = None;
+                let process = self.process(Writer::at(&format!("a process on {host}")), &name);
+                self.processes[process].end.get_or_insert(end);
+            }
+        }
+    }
+
     /// The processes that a launcher saw fail by themselves.
     fn failed(&self) -> impl Iterator<Item = &LogProcess> {
         let is_own = |end: &LogEnd| !end.while_ending;
@@ -130,55 +146,110 @@ impl Logs {
             .filter(move |process| process.end.as_ref().is_some_and(is_own))
     }
 
-    /// Gives lines without a mark to the only process that failed and has no other lines, if one
-    /// process can have written them.
+    /// Gives lines that name no process to the processes which their launcher saw fail, if only
+    /// they can have written them.
     fn give_unmarked_lines(&mut self) {
-        let position = |process: &LogProcess| process.writer == Writer::default();
-        let Some(unmarked) = self.processes.iter().position(position) else {
+        let mut groups: Vec<Group> = Vec::new();
+        for source in 0..self.processes.len() {
+            let is_reported = |process: &LogProcess| {
+                let end = process.end.as_ref();
+                end.is_some_and(|end| end.source == Some(source) && !end.while_ending)
+            };
+            let mut failed: Vec<usize> = (0..self.processes.len())
+                .filter(|index| *index != source && is_reported(&self.processes[*index]))
+                .collect();
+            if failed.is_empty() || !self.processes[source].evidence.is_mixed() {
+                continue;
+            }
+            // the end that a shell reported is that of the process which the launcher names
+            if self.processes[source].writer == Writer::default() {
+                self.processes[source].end = None;
+            }
+            failed.retain(|index| {
+                let process = &self.processes[*index];
+                let has_lines = process.writer.place.is_some() && process.evidence.count > 0;
+                !has_lines && process.evidence.statements().is_empty()
+            });
+            failed.sort_by_key(|index| self.processes[*index].order());
+            let lines = self
+                .processes
+                .iter()
+                .filter_map(|process| process.end.as_ref());
+            let lines = lines
+                .filter(|end| end.source == Some(source))
+                .map(|end| end.line)
+                .min();
+            let evidence = &mut self.processes[source].evidence;
+            evidence.end_at(lines.unwrap_or(u64::MAX));
+            let Some(head) = common_head(evidence, failed.len()) else {
+                self.give_own(source, &failed);
+                continue;
+            };
+            match groups.iter_mut().find(|group| group.head == head) {
+                Some(group) => group.failed.append(&mut failed),
+                None => groups.push(Group {
+                    head,
+                    source,
+                    failed,
+                }),
+            }
+        }
+        for group in groups {
+            self.name_together(&group);
+        }
+    }
+
+    /// Gives the lines of `source` to one of the processes that failed.
+    fn give_own(&mut self, source: usize, failed: &[usize]) {
+        let Some(taker) = failed.first().copied() else {
             return;
         };
-        let evidence = &self.processes[unmarked].evidence;
-        let named: Vec<&LogProcess> = self
-            .failed()
-            .filter(|process| process.writer != Writer::default())
-            .collect();
-        let mut quiet = named
-            .iter()
-            .filter(|process| process.evidence.statements().is_empty());
-        let (first, others) = (quiet.next(), quiet.next());
-        let taker = quiet_first(first.copied(), &named);
-        let signal = taker.and_then(|process| process.end_or_unknown().signal);
-        let died = |statement: &Statement| {
-            matches!(statement.kind, StatementKind::Died | StatementKind::Stacks)
-        };
-        let (can_take, only_died) = match signal {
-            Some(SignalNumber::KILL | SignalNumber::TERM) => (false, false),
-            Some(_) => (evidence.statements().into_iter().any(died), true),
-            None => (is_of_one(evidence, others.is_some()), false),
-        };
-        // the end that a shell reported is that of the process which the launcher names
-        let is_reported = !named.is_empty();
-        let taker = taker
-            .map(|process| process.writer.clone())
-            .filter(|_| can_take);
-        let evidence = match (&taker, only_died) {
-            (None, _) => None,
-            (Some(_), true) => {
-                let mut own = evidence.clone();
-                own.retain(died);
-                Some(own)
+        let mut evidence = self.processes[source].evidence.clone();
+        let is_own = |one: &Statement| account::echo(one.lines()) == Echo::None;
+        let is_death =
+            |one: &Statement| matches!(one.kind, StatementKind::Died | StatementKind::Stacks);
+        match self.processes[taker].end_or_unknown().signal {
+            Some(SignalNumber::KILL | SignalNumber::TERM) => return,
+            Some(_) if !evidence.statements().into_iter().any(is_death) => return,
+            Some(_) => evidence.retain(is_death),
+            None if !is_of_one(&evidence, failed.len() > 1) => return,
+            None => {
+                if failed.len() == 1 && evidence.statements().into_iter().any(is_own) {
+                    evidence.retain(is_own);
+                    evidence.is_of_one();
+                }
+                self.processes[source].evidence = Evidence::mixed(0);
             }
-            (Some(_), false) => Some(std::mem::take(&mut self.processes[unmarked].evidence)),
-        };
-        if is_reported {
-            self.processes[unmarked].end = None;
         }
-        let taker = self
+        self.processes[taker].evidence = evidence;
+    }
+
+    /// Makes one process of those that all wrote the same, because nothing shows who was first.
+    fn name_together(&mut self, group: &Group) {
+        let ranks: BTreeSet<u32> = group
+            .failed
+            .iter()
+            .filter_map(|index| self.processes[*index].writer.rank)
+            .collect();
+        let others = self
             .processes
-            .iter_mut()
-            .find(|process| Some(&process.writer) == taker.as_ref());
-        if let Some((taker, evidence)) = taker.zip(evidence) {
-            taker.evidence = evidence;
+            .iter()
+            .filter_map(|process| process.writer.rank);
+        let are_all = others.max() == Some(ranks.len() as u32 - 1);
+        let list: Vec<String> = ranks.iter().map(u32::to_string).collect();
+        let name = match (are_all, &list[..]) {
+            _ if ranks.len() < group.failed.len() => {
+                format!("each of {} processes", group.failed.len())
+            }
+            (true, _) => format!("each of the {} ranks", ranks.len()),
+            (false, list) => format!("ranks {}", list.join(", ")),
+        };
+        let end = self.processes[group.failed[0]].end.take();
+        let source = &mut self.processes[group.source];
+        (source.end, source.group) = (end, Some(name));
+        for index in &group.failed {
+            self.processes[*index].end = None;
+            self.processes[*index].evidence = Evidence::default();
         }
     }
 
@@ -195,7 +266,7 @@ impl Logs {
             return;
         }
         for process in &mut self.processes {
-            let is_unmarked = process.writer == Writer::default();
+            let is_unmarked = process.evidence.is_mixed();
             let wanted = if has_failed {
                 is_unmarked && !explained
             } else {
@@ -204,6 +275,8 @@ impl Logs {
             if wanted && process.end.is_none() && is_last_word(&process.evidence, has_failed) {
                 process.end = Some(LogEnd {
                     reported: ReportedEnd::default(),
+                    source: None,
+                    line: 0,
                     order: 0,
                     while_ending: false,
                 });
@@ -212,23 +285,39 @@ impl Logs {
     }
 }
 
-/// The process that lines without a mark may belong to.
-fn quiet_first<'a>(
-    quiet: Option<&'a LogProcess>,
-    named: &[&'a LogProcess],
-) -> Option<&'a LogProcess> {
-    let is_first = |process: &&&LogProcess| {
-        process
-            .end
-            .as_ref()
-            .is_some_and(|end| end.reported.is_first)
-            && process.evidence.statements().is_empty()
-    };
-    named.iter().find(is_first).copied().or(quiet)
+/// Processes that failed with the same exception, in lines without marks.
+struct Group {
+    head: String,
+    /// The process without a name that has the lines.
+    source: usize,
+    failed: Vec<usize>,
 }
 
-/// Whether these statements can be of one process: all have the same cause, or at most one has a
-/// cause of its own and none is about a lost peer.
+/// The first line of the first exception, if each of several processes wrote all exceptions.
+fn common_head(evidence: &Evidence, failed: usize) -> Option<String> {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    let all = evidence.statements();
+    let raised: Vec<&str> = all
+        .iter()
+        .filter(|one| one.is_raised())
+        .map(|one| one.head())
+        .collect();
+    for head in &raised {
+        *counts.entry(head).or_default() += 1;
+    }
+    // a chain of which a part was cut is missing once
+    let are_common = counts
+        .values()
+        .all(|count| count + 1 >= failed && *count > 1);
+    let is_common = failed > 1 && are_common;
+    raised
+        .first()
+        .filter(|_| is_common)
+        .map(|head| (*head).to_owned())
+}
+
+/// Whether these statements can be of one process: all have the same cause, or only one process
+/// failed, so that others can only have lost their connection to it.
 fn is_of_one(evidence: &Evidence, are_several: bool) -> bool {
     let all = evidence.statements();
     let stated = all
@@ -236,10 +325,10 @@ fn is_of_one(evidence: &Evidence, are_several: bool) -> bool {
         .filter(|one| one.is_raised() || one.kind == StatementKind::Died);
     let mut causes: Vec<&[String]> = stated.clone().map(|statement| statement.cause()).collect();
     causes.dedup();
-    let echoes = stated.map(|statement| account::echo(statement.lines()));
-    let own = echoes.clone().filter(|echo| *echo == Echo::None).count();
-    let has_peer = echoes.clone().any(|echo| echo == Echo::Peer);
-    causes.len() < 2 || !(are_several || has_peer && own > 0 || own > 1)
+    let is_own = |one: &&&Statement| one.is_raised() && account::echo(one.lines()) == Echo::None;
+    let mut own: Vec<&str> = stated.filter(is_own).map(|one| one.head()).collect();
+    own.dedup();
+    causes.len() < 2 || !are_several && own.len() < 2
 }
 
 /// Whether the process wrote about its end and nothing after that. If a launcher saw a failure,
@@ -264,22 +353,28 @@ impl LogProcess {
             .unwrap_or_default()
     }
 
-    /// First the processes that a signal ended, because that is a cause by itself; then lines
-    /// without a known writer; then the processes that the launcher saw first.
-    fn order(&self) -> (u8, bool, usize) {
+    /// First the processes that a signal ended, because that is a cause by itself, except SIGABRT,
+    /// by which libraries give up when a peer is lost; then lines without a known writer; then the
+    /// processes that wrote why, and of them those that the launcher saw first.
+    fn order(&self) -> (u8, bool, bool, usize) {
         let is_unmarked = self.writer == Writer::default();
+        let all = self.evidence.statements();
+        let mut causes = all.iter().filter(|one| one.is_raised());
+        let explains = causes.any(|one| account::echo(one.lines()) == Echo::None);
+        let is_own = |end: ProcessEnd| end.signal.is_some_and(|one| one != SignalNumber::ABRT);
         match &self.end {
-            None => (4, false, 0),
-            Some(end) if end.while_ending => (3, false, end.order),
-            Some(end) if end.reported.end.signal.is_some() => {
-                (0, !end.reported.is_first, end.order)
-            }
-            Some(_) if is_unmarked => (1, false, 0),
-            Some(end) => (2, !end.reported.is_first, end.order),
+            None => (4, false, false, 0),
+            Some(end) if end.while_ending => (3, false, false, end.order),
+            Some(end) if is_own(end.reported.end) => (0, false, !end.reported.is_first, end.order),
+            Some(_) if is_unmarked => (1, false, false, 0),
+            Some(end) => (2, !explains, !end.reported.is_first, end.order),
         }
     }
 
     fn name(&self, count: usize) -> String {
+        if let Some(group) = &self.group {
+            return group.clone();
+        }
         let name = match (&self.writer.place, self.writer.rank, self.writer.local_rank) {
             (_, Some(rank), _) => format!("rank {rank}"),
             (Some(place), _, Some(local_rank)) => format!("local rank {local_rank} of {place}"),

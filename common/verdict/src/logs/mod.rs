@@ -5,6 +5,7 @@ mod container;
 mod files;
 mod history;
 mod mpi;
+mod ray;
 mod report;
 mod shell;
 mod slurm;
@@ -12,10 +13,11 @@ mod torchrun;
 
 pub use files::LogFile;
 
-use evidence::marks::{LineMarks, Writer};
-use evidence::syntax::{self, EvidenceFinder};
+use evidence::marks::{self, LineMarks, Writer};
+use evidence::syntax::{self, EvidenceFinder, LineStart};
 use evidence::{Evidence, LAST_LINES, without_escapes};
 use mpi::Mpi;
+use ray::Ray;
 use report::{LauncherReport, ReportedEnd};
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -34,7 +36,7 @@ const LINES_AFTER: usize = 60;
 const KEPT_LINES: usize = 4 * LAST_LINES;
 
 /// Words that launchers write, beside those of processes.
-const LAUNCHERS: [&str; 17] = [
+const LAUNCHERS: [&str; 21] = [
     "exitcode",
     "(local_rank: ",
     "  host      : ",
@@ -52,6 +54,10 @@ const LAUNCHERS: [&str; 17] = [
     "MPI_ABORT",
     "with errorcode",
     " RUNNING AT ",
+    "world_rank=",
+    "cmd = pdsh",
+    "distributed/run.py",
+    "distributed.run:",
 ];
 
 static FINDER: LazyLock<EvidenceFinder> = LazyLock::new(|| EvidenceFinder::with(&LAUNCHERS));
@@ -60,11 +66,13 @@ static FINDER: LazyLock<EvidenceFinder> = LazyLock::new(|| EvidenceFinder::with(
 pub struct Logs {
     processes: Vec<LogProcess>,
     by_writer: HashMap<Writer, usize>,
-    /// The rank of a local rank at a place.
+    /// The rank of a local rank at a place, or of an actor.
     ranks: HashMap<Writer, u32>,
     /// What ended the whole job, and whether somebody asked for it.
     job_end: Option<(String, bool)>,
     is_out_of_memory: bool,
+    /// Whether the tasks of srun are launchers, which start the ranks.
+    has_agents: bool,
 }
 
 struct LogProcess {
@@ -74,10 +82,16 @@ struct LogProcess {
     file: String,
     evidence: Evidence,
     end: Option<LogEnd>,
+    /// Its name if it stands for several.
+    group: Option<String>,
 }
 
 struct LogEnd {
     reported: ReportedEnd,
+    /// The process among whose lines the report is.
+    source: Option<usize>,
+    /// How many lines that process had written before.
+    line: u64,
     /// Its place among all ends.
     order: usize,
     while_ending: bool,
@@ -102,6 +116,7 @@ impl Logs {
         }
         reader.lines_left = usize::MAX;
         reader.block(&text);
+        reader.forget_restarted();
         for process in &mut self.processes {
             process.evidence.finish_statements();
         }
@@ -117,7 +132,8 @@ impl Logs {
         });
         let rank = writer
             .rank
-            .or_else(|| self.ranks.get(local.as_ref()?).copied());
+            .or_else(|| self.ranks.get(local.as_ref()?).copied())
+            .or_else(|| self.ranks.get(&Writer::at(place.as_ref()?)).copied());
         let key = match (rank, local) {
             (Some(rank), local) => {
                 if let Some(local) = local {
@@ -141,6 +157,7 @@ impl Logs {
                     Evidence::mixed(KEPT_LINES)
                 },
                 end: None,
+                group: None,
             });
             processes.len() - 1
         })
@@ -165,12 +182,13 @@ impl Logs {
         self.ranks.insert(local, rank);
     }
 
-    fn ended(&mut self, index: usize, reported: ReportedEnd, while_ending: bool) {
+    fn ended(&mut self, index: usize, reported: ReportedEnd, source: usize, while_ending: bool) {
         let order = self
             .processes
             .iter()
             .filter(|process| process.end.is_some())
             .count();
+        let line = self.processes[source].evidence.count;
         let process = &mut self.processes[index];
         process.host = reported.host.clone().or(process.host.take());
         match &mut process.end {
@@ -179,6 +197,8 @@ impl Logs {
             None => {
                 process.end = Some(LogEnd {
                     reported,
+                    source: Some(source),
+                    line,
                     order,
                     while_ending,
                 });
@@ -201,6 +221,11 @@ struct LogReader<'a> {
     marks: LineMarks,
     torchrun: Torchrun,
     mpi: Mpi,
+    ray: Ray,
+    /// How many lines each process had written when torchrun last saw one fail, unless it has
+    /// printed its table since. If processes go on after that, it has started them again.
+    failed_at: Option<Vec<u64>>,
+    has_gone_on: bool,
     /// Whether the launcher ends the processes.
     is_shutdown: bool,
     /// How many lines are read without a search.
@@ -218,6 +243,9 @@ impl<'a> LogReader<'a> {
             marks: LineMarks::default(),
             torchrun: Torchrun::default(),
             mpi: Mpi::default(),
+            ray: Ray::default(),
+            failed_at: None,
+            has_gone_on: false,
             is_shutdown: false,
             lines_left: 0,
         }
@@ -269,7 +297,16 @@ impl<'a> LogReader<'a> {
     fn line(&mut self, line: &str) {
         let marked = self.marks.split(line);
         if self.latest.0 != marked.mark {
-            let writer = Writer::of(&marked.mark);
+            let mut writer = Writer::of(&marked.mark);
+            let task = marked
+                .mark
+                .split_once(": ")
+                .filter(|(task, _)| task.parse::<u32>().is_ok());
+            let is_agent = marks::is_of_agent(marked.text) || marked.mark.contains("[rank");
+            self.logs.has_agents |= is_agent && task.is_some();
+            if let Some((task, "")) = task.filter(|_| self.logs.has_agents) {
+                writer = Writer::at(&format!("task {task}"));
+            }
             let process = if writer == Writer::default() {
                 self.unmarked
             } else {
@@ -278,9 +315,21 @@ impl<'a> LogReader<'a> {
             self.latest = (marked.mark.into_owned(), process);
         }
         let process = self.latest.1;
+        // these are lines of exceptions too
+        let of_ray = self.ray.read(marked.text);
+        self.reported(of_ray, self.unmarked);
+        self.reported(
+            torchrun::spawned(marked.text).into_iter().collect(),
+            process,
+        );
         if self.launcher_line(marked.text, process) {
             return;
         }
+        if marked.text.contains("ChildFailedError") {
+            self.failed_at = None;
+        }
+        let is_ordinary = !history::is_launcher_line(marked.text);
+        self.has_gone_on |= is_ordinary && LineStart::of(marked.text).is_none();
         let while_ending = self.logs.job_end.is_some();
         let evidence = &mut self.logs.processes[process].evidence;
         if marked.in_traceback {
@@ -301,6 +350,35 @@ impl<'a> LogReader<'a> {
             .chain(slurm::read(line));
         let reports: Vec<LauncherReport> = reports.collect();
         let is_launcher = !reports.is_empty();
+        self.reported(reports, process);
+        if line.contains("failed (exitcode: ") {
+            let processes = self.logs.processes.iter();
+            self.failed_at = Some(processes.map(|process| process.evidence.count).collect());
+            self.has_gone_on = false;
+        }
+        is_launcher
+    }
+
+    /// Forgets what processes wrote before torchrun started them again.
+    fn forget_restarted(&mut self) {
+        let Some(counts) = self.failed_at.take().filter(|_| self.has_gone_on) else {
+            return;
+        };
+        for (process, count) in self.logs.processes.iter_mut().zip(counts) {
+            process.end = None;
+            process
+                .evidence
+                .retain(|statement| statement.first.number >= count);
+        }
+    }
+
+    fn reported(&mut self, reports: Vec<LauncherReport>, process: usize) {
+        if reports
+            .iter()
+            .any(|report| matches!(report, LauncherReport::Process(_)))
+        {
+            self.failed_at = None;
+        }
         for report in reports {
             match report {
                 LauncherReport::Process(end) => {
@@ -309,7 +387,7 @@ impl<'a> LogReader<'a> {
                     } else {
                         self.logs.process(end.writer.clone(), self.file)
                     };
-                    self.logs.ended(index, end, self.is_shutdown);
+                    self.logs.ended(index, end, process, self.is_shutdown);
                 }
                 LauncherReport::Rank { rank, local_rank } => {
                     let both = Writer {
@@ -317,6 +395,9 @@ impl<'a> LogReader<'a> {
                         ..Writer::ranked(rank)
                     };
                     self.logs.process(both, self.file);
+                }
+                LauncherReport::Actor { name, rank } => {
+                    self.logs.is_ranked(Writer::at(&name), rank);
                 }
                 LauncherReport::OutOfMemory => self.logs.is_out_of_memory = true,
                 LauncherReport::Job { text, is_request } => {
@@ -331,6 +412,5 @@ impl<'a> LogReader<'a> {
                 LauncherReport::Shutdown => self.is_shutdown = true,
             }
         }
-        is_launcher
     }
 }

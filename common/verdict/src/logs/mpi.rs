@@ -5,20 +5,47 @@ use super::report::{LauncherReport, ReportedEnd, end_of, number_after};
 use evidence::marks::Writer;
 use record::exit::{ProcessEnd, SignalNumber};
 
+/// The longest message that mpirun wraps over several lines.
+const MAX_MESSAGE: usize = 300;
+
 /// What earlier lines stated.
 #[derive(Default)]
 pub struct Mpi {
     process: Option<u32>,
     host: Option<String>,
+    /// A message about a rank, up to where it was wrapped.
+    wrapped: String,
 }
 
 impl Mpi {
     pub fn read(&mut self, line: &str) -> Option<LauncherReport> {
-        if let Some((_, rest)) = line.split_once(" noticed that process rank ") {
+        let joined = std::mem::take(&mut self.wrapped) + line;
+        if let Some((_, rest)) = joined.split_once(" process rank ") {
+            let is_whole = joined.contains(" exiting improperly") || line.trim_end().ends_with('.');
+            if !is_whole && joined.len() < MAX_MESSAGE {
+                self.wrapped = joined + " ";
+                return None;
+            }
             let host = rest.split_once(" on node ")?.1.split(' ').next()?;
+            let rank = number_after(rest, "")?;
+            if rest.contains(" exiting improperly") {
+                let text = format!(
+                    "rank {rank} on {host} was exiting improperly for mpirun: it did not call \
+                     MPI_Init or MPI_Finalize as the others did, or called MPI_Abort"
+                );
+                return Some(LauncherReport::job(text));
+            }
             let signal = number_after(rest, " exited on signal ")?;
-            let end = ProcessEnd::killed(SignalNumber(signal));
-            return self.end(number_after(rest, "")?, Some(host), end);
+            return self.end(rank, Some(host), ProcessEnd::killed(SignalNumber(signal)));
+        }
+        if let Some((_, host)) = line.split_once("Remote daemon: [")
+            && let Some((_, host)) = host.split_once(" on node ")
+        {
+            let text = format!(
+                "mpirun lost the connection to its daemon on {}",
+                host.trim()
+            );
+            return Some(LauncherReport::job(text));
         }
         if let Some((_, rest)) = line.split_once("MPI_ABORT was invoked on rank ") {
             self.process = Some(number_after(rest, "")?);
@@ -60,6 +87,7 @@ impl Mpi {
             host,
             end,
             is_first: true,
+            is_task: false,
         }))
     }
 
@@ -71,6 +99,7 @@ impl Mpi {
             host: self.host.take(),
             end,
             is_first: true,
+            is_task: false,
         })
     }
 }
@@ -115,6 +144,17 @@ mod tests {
                 "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)",
                 { Some((None, None, killed(9))) },
             ),
+            (
+                "prterun noticed that process rank 1 with PID 15543 on node gpu1 exited on\nsignal \
+                 9 (Killed).",
+                Some((Some(1), Some("gpu1"), killed(9))),
+            ),
+            (
+                "mpirun noticed that process rank 3 with PID 0 on\nnode h2 exited on signal 9 \
+                 (Killed).",
+                Some((Some(3), Some("h2"), killed(9))),
+            ),
+            ("rank of a process rank 3 is\nknown.", None),
             ("Exit code: 1", None),
             ("a process that runs at rank 3", None),
         ];

@@ -9,6 +9,8 @@ pub enum LauncherReport {
     Process(ReportedEnd),
     /// The local rank of a rank on the host of this log.
     Rank { rank: u32, local_rank: u32 },
+    /// The rank of an actor.
+    Actor { name: String, rank: u32 },
     /// What ended the whole job, as a sentence without its full stop.
     Job { text: String, is_request: bool },
     /// The kernel killed a process, because memory ran out.
@@ -26,6 +28,8 @@ pub struct ReportedEnd {
     pub end: ProcessEnd,
     /// Whether the launcher says that it was the first.
     pub is_first: bool,
+    /// Whether the rank is that of a task of srun, which may itself be a launcher.
+    pub is_task: bool,
 }
 
 impl LauncherReport {

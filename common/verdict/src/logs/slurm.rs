@@ -56,6 +56,7 @@ fn ends(rest: &str) -> Option<Vec<LauncherReport>> {
             host: Some(node.to_owned()),
             end,
             is_first: false,
+            is_task: true,
         })
     };
     Some(tasks.map(report).collect())

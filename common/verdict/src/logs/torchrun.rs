@@ -3,6 +3,7 @@
 
 use super::report::{LauncherReport, ReportedEnd, end_of, number_after};
 use evidence::marks::Writer;
+use record::exit::{ProcessEnd, SignalNumber};
 
 /// The table of failures that torchrun prints last.
 #[derive(Default)]
@@ -30,6 +31,7 @@ impl Torchrun {
                         host: self.host.take(),
                         end,
                         is_first: self.is_root,
+                        is_task: false,
                     }));
                 }
                 _ => {}
@@ -50,9 +52,10 @@ impl Torchrun {
             let local_rank = number_after(rest, "local_rank: ")?;
             return Some(local_end(local_rank, number_after(rest, "")?));
         } else if let Some((command, code)) = line.rsplit_once("exits with return code = ") {
-            let local_rank = number_after(command, "--local_rank=")
-                .or_else(|| number_after(command, "--local-rank="))?;
-            return Some(local_end(local_rank, number_after(code, "")?));
+            // the command has the last local rank of the host, whichever failed
+            let is_of_rank = command.contains("--local_rank=") || command.contains("--local-rank=");
+            let code: i32 = number_after(code, "").filter(|_| is_of_rank)?;
+            return Some(LauncherReport::ended(Writer::default(), end_of(code)));
         } else if let Some((host, code)) = line.split_once(": ssh exited with exit code ") {
             let host = host.rsplit(' ').next().unwrap_or_default();
             let end = end_of(number_after(code, "")?);
@@ -62,6 +65,25 @@ impl Torchrun {
     }
 }
 
+/// `-- Process 2 terminated with the following error:`, `process 3 terminated with signal SIGKILL` of
+/// torch.multiprocessing.spawn, as a part of its exception.
+pub fn spawned(line: &str) -> Option<LauncherReport> {
+    let (before, how) = line.split_once(" terminated with ")?;
+    let words = ["-- Process ", "ProcessExitedException: process "];
+    let (_, rank) = words.iter().find_map(|words| before.split_once(words))?;
+    let end = match how.strip_prefix("signal SIG") {
+        Some(name) => (1..=64)
+            .map(SignalNumber)
+            .find(|signal| *signal.name() == *name.trim())
+            .map(ProcessEnd::killed)?,
+        None => ProcessEnd::exited(number_after(how, "exit code ").unwrap_or(1)),
+    };
+    Some(LauncherReport::ended(
+        Writer::local(rank.parse().ok()?),
+        end,
+    ))
+}
+
 fn local_end(local_rank: u32, code: i32) -> LauncherReport {
     LauncherReport::ended(Writer::local(local_rank), end_of(code))
 }
@@ -69,7 +91,6 @@ fn local_end(local_rank: u32, code: i32) -> LauncherReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::exit::{ProcessEnd, SignalNumber};
 
     fn read(text: &str) -> Vec<LauncherReport> {
         let mut torchrun = Torchrun::default();
@@ -92,6 +113,7 @@ mod tests {
                 host: Some(host.to_owned()),
                 end,
                 is_first,
+                is_task: false,
             })
         };
         let rank = |rank, local_rank| LauncherReport::Rank { rank, local_rank };
@@ -102,6 +124,32 @@ mod tests {
             end(3, "gpu2", ProcessEnd::killed(SignalNumber::KILL), true),
         ];
         assert_eq!(read(table), expected);
+    }
+
+    #[test]
+    fn children_of_spawn() {
+        let killed = ProcessEnd::killed(SignalNumber::KILL);
+        for (line, end) in [
+            (
+                "-- Process 2 terminated with the following error:",
+                Some((2, ProcessEnd::exited(1))),
+            ),
+            (
+                "torch.multiprocessing.spawn.ProcessExitedException: process 3 terminated with \
+                 signal SIGKILL",
+                Some((3, killed)),
+            ),
+            (
+                "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with \
+                 exit code 7",
+                Some((1, ProcessEnd::exited(7))),
+            ),
+            ("process 3 terminated with signal SIGKILL", None),
+            ("-- Process 2 terminated", None),
+        ] {
+            let expected = end.map(|(rank, end)| LauncherReport::ended(Writer::local(rank), end));
+            assert_eq!(spawned(line), expected, "{line}");
+        }
     }
 
     #[test]
@@ -122,7 +170,7 @@ mod tests {
             (
                 "[2026-01-01 10:00:00,1] [ERROR] [launch.py:321:sigkill_handler] ['python3', \
                  '-u', 'main.py', '--local_rank=3'] exits with return code = -9",
-                Some(local(killed)),
+                Some(LauncherReport::ended(Writer::default(), killed)),
             ),
             (
                 "pdsh@h0: worker-1: ssh exited with exit code 1",
