@@ -1,4 +1,4 @@
-# make build | site | pictures | schema | manual | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | test-matrices | test-openssh | soak | two-jobs | demo | bench | recordings | cases | verdicts | silence | simulate | faults | fuzz | install | uninstall | dist | test-dist | clean
+# make build | site | pictures | schema | manual | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | test-matrices | test-openssh | soak | two-jobs | demo | bench | recordings | cases | verdicts | benchmark | silence | simulate | faults | fuzz | install | uninstall | dist | test-dist | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check part-map part-push dgl-env dgl-spawn host-probe host-swap dgl-stacks dgl-reap part-pull dgl-why dgl-report
@@ -167,6 +167,11 @@ verdicts: need
 	cargo build --workspace --locked
 	cargo nextest run --locked --no-capture -p dgl-tools-tests --test verdicts
 
+# The score of dgl-why on the logs of benchmark/, a third of which nobody has developed against.
+benchmark: need-build
+	cargo build --locked -p dgl-why
+	benchmark/score.py --tool '$(abspath $(CARGO_TARGET_DIR))/debug/dgl-why {}'
+
 # Schedules of faults by simulation, the first SEEDS of HOSTS hosts, for jobs and for copies: two minutes. tests/simulate/README.md says
 # what a seed is.
 SEEDS ?= 1000
@@ -265,4 +270,4 @@ manual:
 clean:
 	cargo clean
 
-.PHONY: build agent check deny need need-build need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun test-matrices test-openssh soak two-jobs demo bench recordings cases verdicts silence simulate faults fuzz install uninstall dist test-dist site pictures schema manual clean
+.PHONY: build agent check deny need need-build need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun test-matrices test-openssh soak two-jobs demo bench recordings cases verdicts benchmark silence simulate faults fuzz install uninstall dist test-dist site pictures schema manual clean

@@ -28,7 +28,7 @@ SUBJECT_END = re.compile(r" raised |: |; |, which | because | it wrote ")
 RANKS = re.compile(r"\b(?:ranks?|tasks?|processes|process|trainers?|workers?|clients?) (\d+(?:(?:, | and |, and |-)\d+)*)\b")
 ALL_RANKS = re.compile(r"\b(?:all|each|every)(?: of)?(?: the)?(?: \d+)? (?:ranks?|tasks?|processes|workers?|trainers?)\b")
 ABSOLVED = re.compile(r"need not be to blame|not to blame|only says that another|only victims?\b")
-UNKNOWN = re.compile(r"nothing in (?:its|the) logs? says|do(?:es)? not say (?:how|why)|unknown cause", re.IGNORECASE)
+UNKNOWN = re.compile(r"nothing in (?:its|the) logs? says|show neither how|do(?:es)? not say (?:how|why)|unknown cause", re.IGNORECASE)
 FAILED = re.compile(r"\b(?:job|training) failed\b|^Also: ", re.IGNORECASE)
 
 
