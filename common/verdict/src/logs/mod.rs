@@ -298,14 +298,14 @@ impl<'a> LogReader<'a> {
         let marked = self.marks.split(line);
         if self.latest.0 != marked.mark {
             let mut writer = Writer::of(&marked.mark);
-            let task = marked
-                .mark
-                .split_once(": ")
-                .filter(|(task, _)| task.parse::<u32>().is_ok());
-            let is_agent = marks::is_of_agent(marked.text) || marked.mark.contains("[rank");
-            self.logs.has_agents |= is_agent && task.is_some();
-            if let Some((task, "")) = task.filter(|_| self.logs.has_agents) {
-                writer = Writer::at(&format!("task {task}"));
+            let task = marked.mark.split_once(": ");
+            let task = task.and_then(|(task, rest)| Some((task.parse::<u32>().ok()?, rest)));
+            if let Some((task, rest)) = task {
+                let is_other = writer.rank.is_some_and(|rank| rank != task);
+                self.logs.has_agents |= is_other || marks::is_of_agent(marked.text);
+                if self.logs.has_agents && rest.is_empty() {
+                    writer = Writer::at(&format!("task {task}"));
+                }
             }
             let process = if writer == Writer::default() {
                 self.unmarked
