@@ -69,7 +69,7 @@ mod tests {
             ("Worker 1 has failed.", Some(Writer::ranked(1))),
             ("Worker pool has failed.", None),
             (
-                "\tclass_name: make.<locals>.WorkerDict\n\tactor_id: 77\n\tpid: 694415\n\tip: 10.0.0.3",
+                "\tclass_name: make.<locals>.WorkerDict\n\tpid: 694415\n\tip: 10.0.0.3",
                 at("WorkerDict 694415 on 10.0.0.3"),
             ),
             (
@@ -78,7 +78,7 @@ mod tests {
                 at("RayTrainWorker 11566 on 10.0.0.1"),
             ),
             (
-                "ray.exceptions.RayTaskError(ValueError): ray::_Inner.train() (pid=114, ip=10.0.0.1)",
+                "ray.exceptions.RayTaskError(ValueError): ray::_Inner.train() (pid=114, ip=h1)",
                 None,
             ),
             (

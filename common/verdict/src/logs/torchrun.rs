@@ -65,8 +65,8 @@ impl Torchrun {
     }
 }
 
-/// `-- Process 2 terminated with the following error:`, `process 3 terminated with signal SIGKILL` of
-/// torch.multiprocessing.spawn, as a part of its exception.
+/// A child of torch.multiprocessing.spawn, in its exception: `-- Process 2 terminated with the
+/// following error:`, `process 3 terminated with signal SIGKILL`.
 pub fn spawned(line: &str) -> Option<LauncherReport> {
     let (before, how) = line.split_once(" terminated with ")?;
     let words = ["-- Process ", "ProcessExitedException: process "];
