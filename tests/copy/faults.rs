@@ -585,7 +585,7 @@ impl Pull<'_> {
                 self.complete(false);
             }
             Fault::ReadOnly => self.pull_to_bad_folder("ro", "Read-only file system"),
-            Fault::NoRoom => self.pull_to_bad_folder("size=10m", "No space left"),
+            Fault::NoRoom => self.pull_to_bad_folder("size=10m", "no space left"),
             _ => {
                 self.check(&self.disturb(|| lab.strike()));
                 lab.mend();

@@ -82,7 +82,7 @@ impl Bench {
             --workspace /srv/job | part-push >pushed.jsonl";
         self.cluster.sh(&self.folder, check).ends(1).err_has(
             "part-push: host 1 (10.77.0.2): /srv/job/data/part1/graph.dgl: it must already be on \
-             the host, and is not there",
+             the host, but is not",
         );
     }
 

@@ -290,7 +290,7 @@ fn slow_servers_that_do_not_listen_yet_are_waited_for_up_to_a_limit() {
             "6",
             "--wait 1m",
             0,
-            "waiting for 1 min 0 s at most: graph servers loads: those of host",
+            "waiting for 1 min 0 s at most: graph servers loads: the servers of host",
         ),
         (
             "600",

@@ -21,7 +21,7 @@ fn a_second_address_of_a_card_on_real_hosts() {
     );
     let probed = cluster.sh(&folder, &probe);
     let message = "host 1 (10.77.0.102): 10.77.0.102 is not the first address of an interface \
-        there (eth0 10.77.0.2); DGL would mistake the host for machine 0";
+        of the host (eth0 10.77.0.2); DGL would mistake the host for machine 0";
     probed.ends(74).err_has(message);
     assert!(
         probed

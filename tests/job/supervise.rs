@@ -442,7 +442,7 @@ fn slow_a_reader_that_stopped_is_named_and_a_signal_ends_the_wait() {
          for i in $(seq 300); do grep -q 'reads stdout' err && break; sleep 0.1; done
          kill -TERM $p; wait $p; echo $?; kill $reader; cat err >&2",
     );
-    ran.err_has("ended well")
+    ran.err_has("finished")
         .err_has_times(
             "dgl-spawn: the program that reads stdout is slow or stopped",
             1,

@@ -67,7 +67,7 @@ fn on_real_hosts_as_many_are_taken_as_are_needed() {
     cluster
         .sh(&folder, &make("push WORKSPACE=/srv/job NEED=3 PYTHON=none"))
         .ends(2)
-        .out_has("2 of 3 hosts can be taken");
+        .out_has("2 of 3 hosts are suitable");
 }
 
 #[test]
