@@ -127,7 +127,7 @@ fn make_deny_fails_where_it_checks_nothing() {
 /// `eprintln!` panics where nobody reads stderr any longer, which would end a tool and its job;
 /// `record::tell!` does not. What host-agent prints goes to whoever has started it for that alone.
 #[test]
-fn no_tool_ends_because_nobody_reads_what_it_says() {
+fn slow_no_tool_ends_because_nobody_reads_what_it_says() {
     let script = r#"for src in common/*/src tools/*/src; do
             macros='\be?print(ln)?!'
             case $src in */host-agent/*) macros='eprint(ln)?!' ;; esac

@@ -13,7 +13,7 @@ fn copies_keep_all_invariants(seed: u64, hosts: usize) {
 }
 
 #[test]
-fn some_schedules_of_copies_keep_all_invariants() {
+fn slow_some_schedules_of_copies_keep_all_invariants() {
     (0..100).for_each(|seed| copies_keep_all_invariants(seed, 4));
 }
 
