@@ -30,9 +30,9 @@ macro_rules! files {
 }
 
 files! {
-    bind dgl_env dgl_env_command dgl_env_plan dgl_env_refusals dgl_launch dgl_spawn dgl_why
-    dgl_why_logs flags graphstorm host_agent host_lab host_probe host_swap ipconf_check
-    messages_command_lines slow_dgl_env slow_dgl_report slow_dgl_spawn slow_dgl_why
+    bind dgl_env dgl_env_plan dgl_env_refusals dgl_launch dgl_spawn dgl_why dgl_why_logs flags
+    graphstorm host_agent host_lab host_probe host_swap ipconf_check messages_command_lines
+    slow_dgl_env slow_dgl_env_command slow_dgl_report slow_dgl_spawn slow_dgl_why
     slow_every_tool slow_host_agent slow_host_probe slow_job_ends slow_jobs slow_messages_files
     slow_part_map slow_part_pull slow_part_push slow_pipelines slow_streams streams
 }

@@ -601,9 +601,11 @@ fn a_script_on_a_disk_that_is_mounted_noexec_is_named() {
     write(&folder, "ip.txt", "127.0.0.1\n");
     let ran = sh(
         &folder,
-        "mkdir ws; ipconf-check ip.txt | dgl-env --role worker --workspace \"$PWD/ws\" -- ./run.sh >job
-         unshare -rm sh -c 'mount -t tmpfs -o noexec tmpfs ws && printf \"#!/bin/sh\\n\" >ws/run.sh &&
-           chmod +x ws/run.sh && dgl-spawn --connect local <job'",
+        "mkdir ws
+         ipconf-check ip.txt | dgl-env --role worker --workspace \"$PWD/ws\" -- ./run.sh >job
+         unshare -rm sh -c 'mount -t tmpfs -o noexec tmpfs ws &&
+           printf \"#!/bin/sh\\n\" >ws/run.sh && chmod +x ws/run.sh &&
+           dgl-spawn --connect local <job'",
     );
     ran.ends(74)
         .err_has("/ws/run.sh cannot be executed, because its file system is mounted with noexec")

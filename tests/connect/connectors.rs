@@ -456,9 +456,9 @@ fn names_in_ip_config_on_real_hosts() {
         .ends(74)
         .err_has(
             "host 2 (gpu2, 203.0.113.7): 203.0.113.7 is not the first address of an interface \
-             of the host (eth0 10.77.0.3); DGL would mistake the host for machine 0\n  fix: list it by \
-             the address of its interface, and have ssh log in by the name: a first line ip,login, \
-             then 10.77.0.3,gpu2",
+             of the host (eth0 10.77.0.3); DGL would mistake the host for machine 0\n  fix: list \
+             it by the address of its interface, and have ssh log in by the name: a first line \
+             ip,login, then 10.77.0.3,gpu2",
         );
     let whole = "printf 'ip,port,login\\ngpu0,,\\n%s@gpu1,30051,\\n10.77.0.3,,gpu2\\n' $(id -un) \
             >hosts.csv

@@ -305,7 +305,8 @@ fn a_switch_of_another_user_is_none_of_ours() {
     let looks = |user: &str| {
         let script = format!(
             "export LAB=$PWD/lab; mkdir -p lab/h1
-             {user} sh -c 'while :; do sleep 0.2; done' switch \"$LAB\" >/dev/null 2>&1 & echo $! >lab/pid
+             {user} sh -c 'while :; do sleep 0.2; done' switch \"$LAB\" >/dev/null 2>&1 &
+             echo $! >lab/pid
              until tr '\\0' ' ' </proc/$!/cmdline | grep -q 'done switch'; do sleep 0.1; done
              '{}' list; status=$?; kill $!; exit $status",
             script.display()

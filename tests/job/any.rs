@@ -37,7 +37,8 @@ def evaluate():
         pass
     if fault == 'lock':
         # another process holds it
-        holder = 'import fcntl, time; f = open(\"lock\", \"w\"); fcntl.flock(f, 2); open(\"held\", \"w\"); time.sleep(600)'
+        holder = ('import fcntl, time; f = open(\"lock\", \"w\"); fcntl.flock(f, 2); '
+            'open(\"held\", \"w\"); time.sleep(600)')
         subprocess.Popen([sys.executable, '-c', holder])
         while not os.path.exists('held'):
             time.sleep(0.02)
@@ -61,7 +62,8 @@ const TORCH: &str = "RANK=$r WORLD_SIZE=3 MASTER_ADDR=10.9.9.9 MASTER_PORT";
 fn start(name: &str, fault: &str, variables: &str) -> String {
     format!(
         "for r in 0 1 2; do
-             env SECRET=hunter2 {variables} setsid python3 ring.py {name} {fault} >/dev/null 2>&1 & pids=\"$pids $!\"
+             env SECRET=hunter2 {variables} setsid python3 ring.py {name} {fault} >/dev/null 2>&1 &
+             pids=\"$pids $!\"
          done
          until [ -e {name}/up0 ] && [ -e {name}/up1 ] && [ -e {name}/up2 ]; do sleep 0.1; done
          "
@@ -168,7 +170,8 @@ fn slow_whoever_keeps_a_foreign_job_waiting_is_named_with_and_without_stacks() {
          for fault in {}; do
              {ANY} --match \"ring.py $fault\" --format jsonl >$fault-read.jsonl; echo \"$fault $?\"
              dgl-why $fault-read.jsonl >$fault-read.txt
-             {ANY} --match \"ring.py $fault\" --format jsonl --connect \"env HOME=$PWD python3 $PWD/login.py\" \
+             {ANY} --match \"ring.py $fault\" --format jsonl \
+                 --connect \"env HOME=$PWD python3 $PWD/login.py\" \
                  >$fault-unread.jsonl 2>$fault-unread.err; echo \"unread $?\"
              dgl-why $fault-unread.jsonl >$fault-unread.txt
          done

@@ -106,8 +106,8 @@ impl Stack {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProcessState {
-    /// The letter of proc(5): `R` computes, `S` sleeps, `D` waits for a disk or a file server, `T` is
-    /// stopped by a signal.
+    /// The letter of proc(5): `R` computes, `S` sleeps, `D` waits for a disk or a file server, `T`
+    /// is stopped by a signal.
     pub letter: char,
     /// The kernel function in which it sleeps.
     pub function: Option<String>,

@@ -79,7 +79,8 @@ pub fn fix_of_srun(message: &str, nodes: &str) -> Option<String> {
     // srun(1): from 20.11 on, steps no longer share what an allocation has
     if says(&["unrecognized option '--overlap'"]) {
         Some(
-            "this Slurm is older than 20.11: leave out --overlap; steps share their nodes without it"
+            "this Slurm is older than 20.11: leave out --overlap; steps share their nodes \
+             without it"
                 .to_owned(),
         )
     } else if says(&["SLURM_MEM_PER_NODE are mutually exclusive"]) {

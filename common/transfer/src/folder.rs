@@ -417,8 +417,8 @@ impl Folder {
         })
     }
 
-    /// Whether members of a group may write to it that is not this user's own, which usually has the
-    /// number of the user.
+    /// Whether members of a group may write to it that is not this user's own, which usually has
+    /// the number of the user.
     pub fn is_writable_by_group(&self) -> bool {
         fstat(self).is_ok_and(|meta| meta.st_mode & 0o020 != 0 && meta.st_gid != geteuid().as_raw())
     }

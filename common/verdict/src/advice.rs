@@ -112,8 +112,8 @@ fn other_texts(process: &ProcessHistory, cause: &str) -> Vec<String> {
     [lines.join("\n")].into_iter().chain(last).collect()
 }
 
-/// The class of the exception that a failure names, if it is one that Python raises about the script
-/// itself. What else the process wrote has nothing to do with it then.
+/// The class of the exception that a failure names, if Python raises it about the script itself.
+/// What else the process wrote has nothing to do with it then.
 fn exception_of_script(cause: &str) -> Option<&str> {
     const CLASSES: [&str; 11] = [
         "AssertionError",

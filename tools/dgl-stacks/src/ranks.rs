@@ -328,8 +328,8 @@ mod tests {
             ("WORLD_SIZE=2 MASTER_ADDR=a", None),
             // torchrun below srun: the closest launcher counts
             (
-                "RANK=3 WORLD_SIZE=8 MASTER_ADDR=a MASTER_PORT=1 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 \
-                 SLURM_JOB_ID=7 SLURM_STEP_ID=0",
+                "RANK=3 WORLD_SIZE=8 MASTER_ADDR=a MASTER_PORT=1 SLURM_PROCID=1 \
+                 SLURM_STEP_NUM_TASKS=4 SLURM_JOB_ID=7 SLURM_STEP_ID=0",
                 Some(("torch-a-1", 3, 8)),
             ),
             (

@@ -47,9 +47,9 @@ impl<'a, 'h> Conversation<'a, 'h> {
             .for_each(|index| self.ask(index, request.clone()));
     }
 
-    /// Receives until all hosts have answered; returns the hosts that have not. Each answer may take
-    /// [`ANSWER_LIMIT`], because one may start several Pythons from a slow disk. `received` gets all
-    /// events except [`Event::Done`].
+    /// Receives until all hosts have answered; returns the hosts that have not. Each answer may
+    /// take [`ANSWER_LIMIT`], because one may start several Pythons from a slow disk. `received`
+    /// gets all events except [`Event::Done`].
     pub fn listen(
         &mut self,
         mut received: impl FnMut(usize, SessionEvent),
