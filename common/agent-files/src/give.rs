@@ -265,7 +265,7 @@ impl SourceFile for &GivenFile<'_> {
     fn check(&self, source: &File, read: io::Result<()>) -> Result<Option<Sum>, FileFault> {
         read.map_err(|error| fault(&error))?;
         let (folder, name) = self.place.as_ref().map_err(Clone::clone)?;
-        // the name, or the name of the file to which a link led, must still belong to this file
+        // the name, or the file that a link led to, must still be this file
         let now = [source.metadata(), folder.stat(name)];
         let now = now.map(|meta| meta.as_ref().map(source::meta).unwrap_or_default());
         let listed = &self.wanted.meta;

@@ -283,7 +283,7 @@ pub fn keep_python_parents(stacks: &mut [ProcessStacks]) {
     keep_parents(children.collect());
 }
 
-/// A process in the list of which its parent has to be a part.
+/// A process whose parent counts only if it is in the same list.
 struct Child<'a> {
     pid: u32,
     program: (Option<Role>, Option<u32>),

@@ -1,8 +1,8 @@
 //! The position of a Python process, compared from sample to sample: a process that computes at one
 //! position either spins while it waits, or is in one long call.
 //!
-//! A position is the frames of all threads, together with the objects to which the main
-//! thread's local variables refer. A loop that makes progress gives at least one of them another
+//! A position consists of the frames of all threads and of the objects that the local variables of
+//! the main thread hold. A loop that makes progress gives at least one of them another
 //! object or number (its counter, its batch), even if it spends nearly all of its time in one line.
 //! Module-level code has no such variables, so a main thread in it has no position: a loop there
 //! cannot be recognized.

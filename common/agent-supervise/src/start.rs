@@ -101,7 +101,7 @@ pub fn run(cpus: &OsStr, folder: &OsStr, words: &[OsString]) -> ExitCode {
         return ExitCode::from(2);
     };
     let error = Command::new(program).args(arguments).exec();
-    // the kernel's error for a missing interpreter is that of a missing file
+    // the kernel reports a missing interpreter as a missing file
     match executable::obstacle(Path::new(program)) {
         Some(obstacle) => record::tell!("host-agent: {}", obstacle.problem),
         None => record::tell!("host-agent: {}: {error}", program.to_string_lossy()),

@@ -31,7 +31,7 @@ use wire::{Event, Failure};
 pub type Description = (Job, Vec<Process>, Start, Vec<u8>);
 
 /// Turns a session into the supervisor of a job: the same process executes this program again, with
-/// one thread, as a new namespace requires, and with a mark in its environment by which others find
+/// one thread, as a new namespace requires, and with a mark in its environment, so that others find
 /// it. Returns why that failed.
 pub fn become_supervisor(description: &Description, mut watcher: WatcherLink) -> Failure {
     let (job, ..) = description;

@@ -27,7 +27,7 @@ pub const LAST_LINES: usize = 20;
 const FIRST_ERRORS: usize = 3;
 /// Launchers mark the lines of their children, at most as many on a host as it has GPUs.
 const MAX_READERS: usize = 36;
-/// Of a line of text, where nothing but its form shows whether it belongs to the line before.
+/// The time of a line of text. Only its form shows whether it belongs to the line before.
 pub const NO_TIME: u64 = 0;
 /// DGL writes this when a client leaves, for whatever reason.
 const LEAVING: &str = "is exiting...";

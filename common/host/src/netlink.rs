@@ -89,7 +89,7 @@ pub fn tcp_connections_of(pid: i32) -> Option<HashMap<u64, Connection>> {
     let is_own = procfs::network_namespace(pid)
         == procfs::network_namespace(std::process::id().cast_signed());
     let namespace = namespace.filter(|_| !is_own);
-    // a thread of its own, because it remains in the namespace
+    // in a separate thread, because that stays in the namespace
     let entered = |namespace: &File| setns(namespace, CloneFlags::CLONE_NEWNET).is_ok();
     std::thread::scope(|scope| {
         let dump = || namespace.as_ref().is_none_or(entered).then(dump)?;

@@ -251,7 +251,7 @@ fn members(
     alive.map(|(_, member)| member).collect()
 }
 
-/// The process by which an unmarked process belongs to a job.
+/// The relative through which a process without a mark belongs to a job.
 fn relative<'m>(
     stat: &Stat,
     processes: &BTreeMap<i32, ProcessFacts>,

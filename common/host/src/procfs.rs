@@ -1,5 +1,5 @@
-//! The kernel's facts in /proc, with one reader for each file. Pure functions parse the text, so
-//! those that open files are thin.
+//! The kernel's facts in /proc, with one reader for each file. Pure functions parse the text,
+//! which others only read.
 
 pub mod cgroup;
 mod field;
@@ -57,7 +57,7 @@ pub fn memory_bytes() -> Option<u64> {
     kib_of(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
 }
 
-/// Of the file systems mounted on one directory, the last counts.
+/// If several file systems are mounted on one directory, the last one counts.
 pub fn file_system(folder: &str) -> Option<String> {
     file_system_of(&fs::read_to_string("/proc/mounts").ok()?, folder)
 }

@@ -151,12 +151,16 @@ impl JobHistory {
     /// Whether another launcher started its processes.
     pub fn is_foreign(&self) -> bool {
         let is_found = self.attempts.is_empty() && self.is_seen;
-        is_found || self.processes.iter().any(|history| history.log.is_some())
+        is_found || self.is_from_logs()
+    }
+
+    pub fn is_from_logs(&self) -> bool {
+        self.processes.iter().any(|history| history.log.is_some())
     }
 
     /// What its history is known from, in words.
     pub fn source(&self) -> &'static str {
-        if self.processes.iter().any(|history| history.log.is_some()) {
+        if self.is_from_logs() {
             "the logs"
         } else {
             "the records"

@@ -517,11 +517,7 @@ fn named_peer(job: &JobHistory, finding: &JobFinding) -> Option<JobFinding> {
     };
     let named = job.clients().find(|history| history.process.rank == rank);
     // a log may have no line of it
-    let in_log = || {
-        job.clients()
-            .any(|history| history.log.is_some())
-            .then(|| format!("rank {rank}"))
-    };
+    let in_log = || job.is_from_logs().then(|| format!("rank {rank}"));
     let name = named.map(|named| job.process_name(named)).or_else(in_log)?;
     let text = format!("{name} {how}: {}", finding.text);
     Some(JobFinding {
@@ -856,7 +852,7 @@ fn unfinished(job: &JobHistory) -> (RunOutcome, JobFinding) {
         };
         return (outcome, until_then(job, &ended_by.text, joint, ""));
     }
-    if job.processes.iter().any(|history| history.log.is_some()) {
+    if job.is_from_logs() {
         return (RunOutcome::Unknown, unexplained(job));
     }
     if job.attempts.is_empty() && !job.profiles.is_empty() {
@@ -919,8 +915,7 @@ fn unexplained(job: &JobHistory) -> JobFinding {
     JobFinding::new(text).shown_by(&with_most.map(lines).unwrap_or_default())
 }
 
-/// For the records of `dgl-stacks --record`.
-/// Of a job that dgl-stacks has found.
+/// For a job that dgl-stacks has found.
 fn seen(job: &JobHistory) -> JobFinding {
     let count = term::count(job.processes.len() as u64, "process");
     JobFinding::new(format!(
@@ -928,6 +923,7 @@ fn seen(job: &JobHistory) -> JobFinding {
     ))
 }
 
+/// For the records of `dgl-stacks --record`.
 fn profiled(job: &JobHistory) -> JobFinding {
     let longest = job.profiles.iter().map(|profile| profile.elapsed_ms).max();
     JobFinding::new(format!(

@@ -400,7 +400,7 @@ pub struct FolderReport {
     pub free_bytes: Option<u64>,
     /// How many files this user may still make.
     pub free_inodes: Option<u64>,
-    /// Whether the file system shows other permissions than those that it was given.
+    /// Whether the file system shows permissions that differ from those it was given.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ignores_modes: bool,
     /// Whether the directory is empty or missing.
