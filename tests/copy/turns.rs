@@ -28,11 +28,16 @@ fn slow_two_pushes_into_one_workspace_do_not_mix() {
             ws.display()
         ),
     );
-    let one = begin(&first, "");
-    soon("the first is at work", || {
-        ours(&ws).contains(&".part-push.lock".to_owned())
+    // each begins while the one before it has sent a half
+    slow_way(&first, 20_000_000);
+    let one = begin(&first, "--connect './way env'");
+    soon("the first is at work", || first.join("half").exists());
+    let two = begin(&second, "2>two.err");
+    soon("the second waits", || {
+        fs::read_to_string(second.join("two.err"))
+            .is_ok_and(|said| said.contains("another push is at work in "))
     });
-    let two = begin(&second, "");
+    write(&first, "on", "");
     for push in [one, two] {
         ran(push.wait_with_output().unwrap()).ends(0);
     }
@@ -42,18 +47,25 @@ fn slow_two_pushes_into_one_workspace_do_not_mix() {
     );
 
     // one that was stopped makes way when its host has missed it for long
-    let one = begin_with(&first, "DGL_TOOLS_TEST_SILENCE=3", "");
-    soon("the first is at work again", || {
-        ours(&ws).contains(&".part-push.lock".to_owned())
-    });
+    for file in ["way.log", "half", "on"] {
+        fs::remove_file(first.join(file)).unwrap();
+    }
+    let one = begin_with(&first, "DGL_TOOLS_TEST_SILENCE=3", "--connect './way env'");
+    soon("the first is at work again", || first.join("half").exists());
     signal(&one, "-STOP");
     let two = push(&second, "");
     signal(&one, "-CONT");
+    write(&first, "on", "");
     two.ends(0)
         .err_has("another push is at work in ")
         .err_has("; waiting for its end");
     assert_ne!(ran(one.wait_with_output().unwrap()).status, 0);
-    assert!(tree(&ws.join("src")) == tree(&second.join("src")) && ours(&ws).is_empty());
+    assert!(
+        tree(&ws.join("src")) == tree(&second.join("src")),
+        "the one that was stopped has changed nothing since"
+    );
+    // what had arrived, for the next push of that file
+    assert_eq!(ours(&ws), [".part-push.kept"]);
 }
 
 /// On a host whose file system has no locks, a push is at work all the same, and says so.
