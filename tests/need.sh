@@ -116,6 +116,8 @@ if [ "$goal" = test ]; then
     need slurmd slurmd
     need srun slurm-client
     need munged munge
+    to "test jobs that are left running"
+    need systemd-run systemd
     to "test logins with Kerberos"
     need krb5kdc krb5-kdc
     need kadmin.local krb5-admin-server
