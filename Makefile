@@ -56,6 +56,7 @@ need-check:
 	@tests/need.sh check
 
 test: need-test
+	packaging/agent.sh --dev
 	cargo build --workspace --locked
 	tests/run.sh $(TESTS)
 

@@ -1,11 +1,14 @@
 #!/bin/sh
 # Builds host-agent as one static file, which runs on every Linux of its machine type from kernel 3.6 on, whatever lies beside it.
 #   agent.sh            for this machine's type: target/release/host-agent, beside the tools
+#   agent.sh --dev      the same without optimization, for tests: target/debug/host-agent-static
 #   agent.sh TARGET     for another, such as aarch64-unknown-linux-gnu: target/release/host-agent-aarch64
 # CARGO_TARGET_DIR is obeyed. Exit status 69: something is missing that this says.
 set -eu
 cd "$(dirname "$0")/.."
 
+profile=release
+[ "${1:-}" != --dev ] || { profile=dev; shift; }
 own=$(rustc -vV | sed -n 's/^host: //p')
 target=${1:-$own}
 # as uname -m names it
@@ -41,7 +44,7 @@ echo 'int main(void) { return 0; }' | "$linker" -static -x c -o /dev/null - 2>/d
   missing "$linker cannot link a static program" "install a static libc (Debian and Ubuntu: libc6-dev, Fedora: glibc-static, Arch: glibc)"
 
 # What is said behind -- is for the last crate alone, so that all others are built once.
-set -- --locked --release -p host-agent --bin host-agent
+set -- --locked --profile "$profile" -p host-agent --bin host-agent
 [ "$target" = "$own" ] || set -- "$@" --target "$target"
 set -- "$@" -- -C target-feature=+crt-static
 # 300 KB less of relocations, where the linker can write them packed and the C library reads them (glibc 2.36, musl 1.2.4).
@@ -53,6 +56,8 @@ if [ "$target" = "$own" ] && echo 'int main(void) { return 0; }' |
 fi
 rm -f "$probe"
 cargo rustc "$@"
+# the next `cargo build` puts the one that it links in its place
+[ "$profile" = release ] || cp "$built/debug/host-agent" "$built/debug/host-agent-static"
 [ "$target" = "$own" ] || {
   mkdir -p "$built/release"
   # a new file: hosts of this machine may be running the old one
