@@ -19,6 +19,12 @@ const MAX_BYTES: usize = 32 << 10;
 const MAX_LINE: usize = 1000;
 /// torchrun's message about the eight processes of a host has 70 lines.
 const MAX_MESSAGE_LINES: usize = 80;
+/// Exceptions of a chain or a group.
+const MAX_MESSAGES: usize = 64;
+/// The innermost frames of a stack.
+const MAX_FRAMES: usize = 100;
+/// For the frames of a statement, and as many for its messages.
+const MAX_STATEMENT_BYTES: usize = MAX_BYTES / 2;
 /// A line that arrives later does not belong to the message before it.
 const AFTERTHOUGHT_MS: u64 = 2000;
 /// The last lines explain a failure without other evidence.
@@ -115,9 +121,36 @@ impl Statement {
     }
 
     fn bytes(&self) -> usize {
-        let frames = self.frames.iter().map(String::len);
-        let lines = self.lines().map(str::len).sum::<usize>();
-        lines + frames.sum::<usize>() + self.first.text.len() * 3
+        self.frame_bytes() + self.message_bytes() + self.first.text.len() * 3
+    }
+
+    fn frame_bytes(&self) -> usize {
+        self.frames.iter().map(String::len).sum()
+    }
+
+    fn message_bytes(&self) -> usize {
+        self.lines().map(str::len).sum()
+    }
+
+    /// A frame that was called by the others.
+    fn add_inner_frame(&mut self, frame: String) {
+        self.frames.insert(0, frame);
+        while self.frames.len() > MAX_FRAMES || self.frame_bytes() > MAX_STATEMENT_BYTES {
+            self.frames.pop();
+        }
+    }
+
+    /// A frame that called the others.
+    fn add_outer_frame(&mut self, frame: String) {
+        if self.frames.len() < MAX_FRAMES && self.frame_bytes() + frame.len() <= MAX_STATEMENT_BYTES
+        {
+            self.frames.push(frame);
+        }
+    }
+
+    fn has_room_for(&self, text: &str) -> bool {
+        self.lines().count() < MAX_MESSAGE_LINES
+            && self.message_bytes() + text.len() <= MAX_STATEMENT_BYTES
     }
 }
 
@@ -129,7 +162,8 @@ struct MarkedReader {
     before: String,
     open: Option<Statement>,
     state: NextLines,
-    /// The message to which lines are added, or before which a quoted one is put.
+    /// The message to which lines are added, or before which a quoted one is put; none if the
+    /// statement has too many.
     message: usize,
     raiser: Raiser,
     is_mixed: bool,
@@ -479,10 +513,9 @@ impl MarkedReader {
         let is_linked = syntax::is_link(&self.before);
         let is_member = has_margin && !text.contains("Exception Group");
         match &mut self.open {
-            Some(open) if is_quoted || is_linked || is_member => {
-                self.message += usize::from(is_linked);
+            Some(_) if is_quoted || is_linked || is_member => {
                 if !is_member {
-                    open.messages.insert(self.message, Vec::new());
+                    self.open_message(self.message.saturating_add(usize::from(is_linked)));
                 }
             }
             _ => {
@@ -519,9 +552,19 @@ impl MarkedReader {
             .messages
             .get(self.message)
             .and_then(|message| message.first());
-        self.message += usize::from(!is_group.is_some_and(|line| line.contains("sub-exception")));
-        open.messages.insert(self.message, Vec::new());
+        let is_group = is_group.is_some_and(|line| line.contains("sub-exception"));
+        self.open_message(self.message.saturating_add(usize::from(!is_group)));
         self.state = NextLines::Frames;
+    }
+
+    fn open_message(&mut self, index: usize) {
+        let Some(open) = &mut self.open else { return };
+        self.message = if open.messages.len() < MAX_MESSAGES && index <= open.messages.len() {
+            open.messages.insert(index, Vec::new());
+            index
+        } else {
+            usize::MAX
+        };
     }
 
     fn traceback_line(&mut self, text: &str, line: &LogLine, read: &mut LineRead) {
@@ -533,7 +576,7 @@ impl MarkedReader {
                 open.exchanges = match syntax::frame(text) {
                     Some(frame) => {
                         let exchanges = syntax::exchanges(&frame);
-                        open.frames.insert(0, frame);
+                        open.add_inner_frame(frame);
                         exchanges
                     }
                     None => open.exchanges || syntax::exchanges(text),
@@ -563,15 +606,16 @@ impl MarkedReader {
     fn add(&mut self, text: &str, line: &LogLine) {
         let Some(open) = &mut self.open else { return };
         open.last = line.clone();
-        let lines: usize = open.messages.iter().map(Vec::len).sum();
-        let message = open.messages.get_mut(self.message);
+        let text = text.trim_end();
+        if !open.has_room_for(text) {
+            return;
+        }
         // several processes write the same line at once
         let is_new = |message: &&mut Vec<String>| {
-            lines < MAX_MESSAGE_LINES
-                && !(self.is_mixed && message.last().is_some_and(|last| last == text.trim_end()))
+            !(self.is_mixed && message.last().is_some_and(|last| last == text))
         };
-        if let Some(message) = message.filter(is_new) {
-            message.push(text.trim_end().to_owned());
+        if let Some(message) = open.messages.get_mut(self.message).filter(is_new) {
+            message.push(text.to_owned());
         }
     }
 
@@ -627,7 +671,7 @@ impl MarkedReader {
                 if open.frames.is_empty() {
                     open.named = line.clone();
                 }
-                open.frames.push(frame);
+                open.add_outer_frame(frame);
             }
             Some(_) => {}
             None if LineStart::of(text) == Some(LineStart::Stacks)
@@ -855,6 +899,63 @@ mod tests {
             named,
             [None, None, None, Some((Raiser::Thread, "E: 1")), None]
         );
+    }
+
+    /// Each kind of line again and again, within a statement that is never closed.
+    #[test]
+    fn a_statement_that_does_not_end_has_a_limit() {
+        let frame = format!("  File \"/w/{}.py\", line 1, in f\n", "a".repeat(900));
+        let long = format!("{}\n", "x".repeat(990));
+        let member = "    +---------------- 1 ----------------\n";
+        let group = "  + Exception Group Traceback (most recent call last):\n  | E: 1\n";
+        let table = [
+            (TRACE.to_owned(), frame.clone()),
+            (format!("{TRACE}E: 1\n"), long.clone()),
+            (format!("{TRACE}E: 1\n"), format!("{DURING}{TRACE}E: 2\n")),
+            (
+                format!("{TRACE}E: 1\n"),
+                format!("\nOriginal {TRACE}E: 2\n"),
+            ),
+            (group.to_owned(), member.to_owned()),
+            (
+                group.to_owned(),
+                format!("{member}    | {TRACE}    | E: 2\n"),
+            ),
+            (
+                "Fatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call \
+                 first):\n"
+                    .to_owned(),
+                frame.clone(),
+            ),
+            (
+                "terminate called after throwing an instance of 'c10::Error'\n".to_owned(),
+                long.clone(),
+            ),
+            (String::new(), format!("ERROR {long}")),
+        ];
+        for (begin, again) in table {
+            let evidence = of(&format!("{begin}{}", again.repeat(500)));
+            let bytes: usize = evidence
+                .statements()
+                .iter()
+                .map(|statement| statement.bytes())
+                .sum();
+            let messages = evidence
+                .statements()
+                .iter()
+                .map(|statement| statement.messages.len())
+                .max();
+            assert!(bytes <= 2 * MAX_BYTES, "{begin}{again}: {bytes} bytes");
+            assert!(
+                messages <= Some(MAX_MESSAGES),
+                "{begin}{again}: {messages:?}"
+            );
+        }
+        let many: String = (0..300)
+            .map(|line| format!("  File \"a.py\", line {line}, in f\n"))
+            .collect();
+        let told = stated(&format!("{TRACE}{many}E: 1\n"));
+        assert_eq!(told[0].3, "f (a.py:299)", "the innermost frames are kept");
     }
 
     #[test]
