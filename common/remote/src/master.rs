@@ -37,6 +37,8 @@ const SOCKET_PATH: usize = 108;
 const SSH_SUFFIX: usize = 17;
 /// The length of the names of sockets.
 const NAME: usize = 24;
+/// How much of the messages of ssh is kept, in bytes; the last ones say why it failed.
+const MAX_WORDS: usize = 8 << 10;
 /// The pause before another try to lock a file that another tool has locked.
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// The time for a child that did not become a master to end.
@@ -174,10 +176,12 @@ fn wait(
         let _ = super::program::unblock(std::os::fd::AsFd::as_fd(stderr));
     }
     let mut said = Vec::new();
+    // a host may talk without end
     let mut read = |said: &mut Vec<u8>| {
-        let mut buffer = [0; 4096];
-        while let Some(Ok(count @ 1..)) = stderr.as_mut().map(|stderr| stderr.read(&mut buffer)) {
+        let mut buffer = [0; MAX_WORDS];
+        if let Some(Ok(count @ 1..)) = stderr.as_mut().map(|stderr| stderr.read(&mut buffer)) {
             said.extend_from_slice(&buffer[..count]);
+            said.drain(..said.len().saturating_sub(MAX_WORDS));
         }
     };
     loop {

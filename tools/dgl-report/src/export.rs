@@ -3,6 +3,7 @@
 use crate::profiles::{self, StackOfThread};
 use record::Profile;
 use record::stacks;
+use record::term;
 
 /// A line for each stack, the outermost frame first, with its number of samples: `trainer
 /// 0;<module> (train.py:9);step (train.py:4) 71`. flamegraph.pl, speedscope and others read it.
@@ -13,7 +14,7 @@ pub fn folded(all: &[Profile]) -> String {
         let above = (name != stacks::MAIN_THREAD).then(|| format!("thread {name}"));
         let words = [process].into_iter().chain(above).chain(frames);
         // the separators of frames and lines must not occur within them
-        let words = words.map(|word| word.replace([';', '\n', '\r'], " "));
+        let words = words.map(|word| term::plain(&word).replace([';', '\n', '\r'], " "));
         text += &format!(
             "{} {}\n",
             words.collect::<Vec<_>>().join(";"),
@@ -50,7 +51,7 @@ mod tests {
             rank: Some(3),
             rate: 10,
             samples: 10,
-            frames: ["f;g (a.py:1)", "<module> (b/c.py:9)"]
+            frames: ["f;g\x1b[2J (a.py:1)", "<module> (b/c.py:9)"]
                 .map(str::to_owned)
                 .into(),
             threads: vec![
@@ -63,9 +64,9 @@ mod tests {
 
     #[test]
     fn folded_stacks_begin_with_the_process() {
-        let expected = "worker 3;<module> (b/c.py:9);f g (a.py:1) 7\n\
+        let expected = "worker 3;<module> (b/c.py:9);f g\\x1b[2J (a.py:1) 7\n\
                         worker 3;<module> (b/c.py:9) 3\n\
-                        worker 3;thread pin;f g (a.py:1) 10\n";
+                        worker 3;thread pin;f g\\x1b[2J (a.py:1) 10\n";
         assert_eq!(folded(&profiles()), expected);
     }
 }

@@ -3,10 +3,13 @@
 use record::error::{Fault, Report};
 use record::jsonl::Head;
 use record::run;
-use std::io::{self, BufRead as _, Read as _};
+use std::collections::HashSet;
+use std::io::{self, BufRead as _, ErrorKind, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use verdict::logs::{LogFile, Logs};
 use verdict::{JobHistory, Run};
+use walkdir::{DirEntry, WalkDir};
 
 /// Records have a shorter first line; that of a log may have no end.
 const MAX_FIRST_LINE: u64 = 64 << 10;
@@ -20,9 +23,9 @@ pub fn history(paths: &[PathBuf]) -> Result<JobHistory, Report> {
     {
         return JobHistory::of(&Run::read("dgl-why", Some(path), 0)?);
     }
-    let mut files = Vec::new();
+    let (mut seen, mut files) = (HashSet::new(), Vec::new());
     for path in paths {
-        add_files(path, MAX_DEPTH, &mut files).map_err(|error| unreadable(path, &error))?;
+        add_files(path, &mut seen, &mut files).map_err(|error| unreadable(path, &error))?;
     }
     match paths.first() {
         None => files.push("-".into()),
@@ -54,22 +57,35 @@ pub fn history(paths: &[PathBuf]) -> Result<JobHistory, Report> {
     Ok(logs.history())
 }
 
-/// Adds a file, or a directory's files in the order of their names.
-fn add_files(path: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Result<()> {
+/// Adds a file, or a directory's files in the order of their names. Links are followed, but each
+/// file is added once, whatever names lead to it.
+fn add_files(
+    path: &Path,
+    seen: &mut HashSet<(u64, u64)>,
+    files: &mut Vec<PathBuf>,
+) -> io::Result<()> {
     if !path.is_dir() {
         files.push(path.to_owned());
         return Ok(());
-    } else if depth == 0 {
-        return Ok(());
     }
-    let mut entries = Vec::new();
-    for entry in std::fs::read_dir(path)? {
-        entries.push(entry?.path());
-    }
-    entries.sort();
-    for entry in entries {
-        if entry.is_file() || entry.is_dir() {
-            add_files(&entry, depth - 1, files)?;
+    let walk = WalkDir::new(path)
+        .follow_links(true)
+        .max_depth(MAX_DEPTH)
+        .sort_by_file_name();
+    let is_new = |entry: &DirEntry| {
+        let id = entry.metadata().map(|meta| (meta.dev(), meta.ino()));
+        id.is_ok_and(|id| seen.insert(id))
+    };
+    for entry in walk.into_iter().filter_entry(is_new) {
+        match entry {
+            Ok(entry) if entry.file_type().is_file() => files.push(entry.into_path()),
+            Ok(_) => {}
+            // a link that leads nowhere, or to a directory above it
+            Err(error)
+                if error
+                    .io_error()
+                    .is_none_or(|error| error.kind() == ErrorKind::NotFound) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())
