@@ -33,7 +33,7 @@ check: need-check
 	cargo clippy --workspace --exclude dgl-tools-tests --exclude simulate --locked -- -D clippy::disallowed-methods
 	shellcheck $(foreach script,$(SCRIPTS) dgl-tools,tools/$(script)/$(script))
 	shellcheck -s sh common/remote/src/*.sh tests/need.sh tests/silence/mpi.sh tests/alone.sh tests/cases/commands.sh packaging/*.sh site/build.sh
-	shellcheck examples/*/*.sbatch examples/slurm/epilog.sh
+	shellcheck examples/*/*.sbatch examples/*/*.sh
 	shellcheck -s bash completions/dgl-tools.bash
 	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/dist.sh tests/debian.sh tests/kernel.sh tests/kernel/*.sh tests/kernel/init tests/venv.sh tests/pip.sh tests/torchfrtrace.sh tests/py-spy.sh tests/openssh.sh tests/s3.sh tests/recordings/*.sh tests/fixtures/*/*.sh tests/graphstorm/python.sh tests/glt/python.sh tests/demo/demo.sh tests/run.sh tests/silence/*.sh tests/soak.sh fuzz/run tests/bench/*.sh site/pictures.sh .ci/run
 	mandoc -T lint -W warning common/wire/host-agent-protocol.7 $(PAGES:%=man/%.1) $(FORMATS:%=man/%.5) $(GUIDES:%=man/%.7)
@@ -101,7 +101,7 @@ test-glt: need-test
 	tests/run.sh --long --run-ignored only glt::
 
 # DGL's distributed partitioning pipeline on real hosts; DGL_TOOLS=DIR is the directory tools/ of DGL's repository, 1.0 to 2.4. Where
-# mpirun and pm_dglpart are in PATH, by ParMETIS too (2.1 and later); dgl-tools-partition(7) says how that is built.
+# mpirun and pm_dglpart are in PATH, by ParMETIS too (2.1 and later), as examples/partition/parmetis.sh builds it.
 test-partitioning: need-test
 	cargo build --workspace --locked
 	tests/run.sh --long --run-ignored only partitioning::
@@ -207,7 +207,8 @@ DATA = share/dgl-tools
 DOC = share/doc/dgl-tools
 EXAMPLES = $(addprefix torch/,Makefile ip_config.txt train.sbatch shared.sbatch code/data.py code/ddp.py) \
 	$(addprefix dgl/,Makefile ip_config.txt train.sbatch partition.py code/train.py) \
-	$(addprefix graphstorm/,Makefile ip_config.txt nc.yaml) slurm/epilog.sh prometheus/figures.jq
+	$(addprefix graphstorm/,Makefile ip_config.txt nc.yaml) $(addprefix glt/,workers.sh servers.sh code/sage.py) \
+	partition/parmetis.sh slurm/epilog.sh prometheus/figures.jq
 
 install:
 	install -d $(addprefix $(PLACE)/,bin $(MAN1) share/man/man5 share/man/man7 $(BASH) $(FISH) $(ZSH) include $(AGENTS) $(DATA) $(DOC))

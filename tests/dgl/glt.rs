@@ -3,30 +3,28 @@
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use support::{Cluster, ip_config, made_by, root, scratch, sh};
+use support::{Cluster, ip_config, made_by, read, root, scratch, sh};
 
-const WORKER: &str = "python3 glt/sage.py worker --num_nodes {num_hosts} --node_rank {rank} \
-     --master_addr {master_addr} --training_pg_master_port {master_port} \
-     --train_loader_master_port {port:train} --test_loader_master_port {port:test}";
-const SERVER: &str = "python3 glt/sage.py server --num_server_nodes {num_hosts} \
-     --num_client_nodes 2 --node_rank {rank} --master_addr {master_addr} \
-     --server_client_master_port {port:rpc}";
-const CLIENT: &str = "python3 glt/sage.py client --num_server_nodes {store.num_hosts} \
-     --num_client_nodes {world_size} --node_rank {rank} --master_addr {master_addr} \
-     --training_pg_master_port {master_port} --server_addr {store.master_addr} \
-     --server_client_master_port {store.port:rpc} \
-     --train_loader_master_port {store.port:train} --test_loader_master_port {store.port:test}";
-
-/// Hosts, and a directory with a graph of two parts in `graph`; what precedes each pipeline.
-fn prepared(hosts: u32) -> Option<(Cluster, PathBuf, String)> {
+/// Hosts, and a directory with a graph of two parts in `graph`; the two pipelines of a script in
+/// examples/glt, which copy and run.
+fn prepared(hosts: u32, script: &str) -> Option<(Cluster, PathBuf, [String; 2])> {
     let python = made_by("tests/glt/python.sh", "GLT")?;
     let folder = scratch();
     ip_config(&folder, hosts);
-    let make = root().join("tests/glt/graph.py");
-    sh(&folder, &format!("{python} {} graph", make.display())).ends(0);
+    let make = format!(
+        "mv ip.txt ip_config.txt; cp -r {0}/examples/glt/code . &&
+         {python} {0}/tests/glt/graph.py graph",
+        root().display()
+    );
+    sh(&folder, &make).ends(0);
     let venv = Path::new(&python).ancestors().nth(2).unwrap();
-    let probe = format!("host-probe --venv {}", venv.display());
-    Some((Cluster::up(hosts), folder, probe))
+    let script = read(&root().join("examples/glt"), script)
+        .replace("/data/venv", &venv.display().to_string())
+        .replace("~/job", "/srv/job")
+        .replace("--job sage", "--job glt --timeout 5m --grace 2s");
+    let (copy, job) = script.trim_end().split_once("\n\ndgl-env ").unwrap();
+    let pipelines = [copy.to_owned(), format!("dgl-env {job}")];
+    Some((Cluster::up(hosts), folder, pipelines))
 }
 
 /// The job of a pipeline has finished, a model is on that host, and nothing is left.
@@ -55,25 +53,18 @@ fn assert_nothing_left(cluster: &Cluster) {
 #[test]
 #[ignore = "make test-glt runs it: minutes, and 3.5 GB of packages"]
 fn workers_of_glt_on_real_hosts() {
-    let Some((cluster, folder, probe)) = prepared(2) else {
+    let Some((cluster, folder, [copy, job])) = prepared(2, "workers.sh") else {
         return;
     };
-    let copy = format!(
-        "ipconf-check ip.txt | {probe} | part-map --partitions graph --workspace /srv/job \
-         --script-folder {}/tests/glt | part-push >pushed.jsonl",
-        root().display()
-    );
     cluster.run(&folder, &copy);
     // each host has its own part
     cluster
         .on(2, "cd /srv/job/graph; ls -d part*")
         .gives(0, "part1\n");
-    let spawn = "dgl-spawn --job glt --timeout 5m --grace 2s";
-    let job = format!("dgl-env --role worker -- {WORKER} <pushed.jsonl | {spawn}");
     assert_trained(&cluster, &folder, &job, 1);
 
     // one that is killed ends the other, and the samplers of both
-    let long = job.replace(" <pushed", " --epochs 100000 <pushed");
+    let long = job.replace("sage.py worker", "sage.py worker --epochs 100000");
     let kill = format!(
         "rm run.jsonl; ({long} >run.jsonl; echo status $?; date +%s >end) & \
          until grep -qs 'epoch 1 ' run.jsonl || test -e end; do sleep 0.1; done; date +%s >begin; \
@@ -89,26 +80,13 @@ fn workers_of_glt_on_real_hosts() {
 #[test]
 #[ignore = "make test-glt runs it: minutes, and 3.5 GB of packages"]
 fn servers_and_clients_of_glt_on_real_hosts() {
-    let Some((cluster, folder, probe)) = prepared(3) else {
+    let Some((cluster, folder, [copy, job])) = prepared(3, "servers.sh") else {
         return;
     };
-    // the first two hosts are servers, which have the parts
-    let copy = format!(
-        "head -n 2 ip.txt >servers.txt
-         ipconf-check servers.txt | part-map --partitions graph --workspace /srv/job | \
-         part-push >parts.jsonl || exit
-         ipconf-check ip.txt | {probe} | part-map --workspace /srv/job \
-         --script-folder {}/tests/glt | part-push >pushed.jsonl",
-        root().display()
-    );
     cluster.run(&folder, &copy);
-    let job = format!(
-        "dgl-env --program store --on 0-1 --env TRAIN={{port:train}} --env TEST={{port:test}} \
-         -- {SERVER} <pushed.jsonl | dgl-env --program train --on 2 --num-workers 2 -- {CLIENT} | \
-         dgl-spawn --job glt --timeout 5m --grace 2s"
-    );
     assert_trained(&cluster, &folder, &job, 3);
+    // the first two hosts are servers, which have the parts
     cluster
         .on(3, "ls /srv/job")
-        .gives(0, "glt\nip_config.txt\nmodel.pt\n");
+        .gives(0, "code\nip_config.txt\nmodel.pt\n");
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A process of GLT that goes through trials; see trial.py. A worker trains on batches of a sampler of
 its own, which asks those of the other workers; a client, on batches that the server with its rank
-samples for it. It has the options of tests/glt/sage.py.
+samples for it. It has the options of examples/glt/code/sage.py.
 
 Usage: glt.py worker|server|client OPTION..."""
 
