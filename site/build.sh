@@ -74,10 +74,18 @@ markdown() { # FILE NAME
   # a link to another document of the repository leads to its page; releases are elsewhere
   cmark-gfm -e table "$1" | sed -E -e 's/href="(site\/tutorials\/)?([A-Za-z]+)\.md(["#])/href="\L\2.html\3/g' \
     -e 's#<a href="../../releases">([^<]*)</a>#\1#' -e 's#src="site/pictures/#src="pictures/#g' -e 's/ class="language-[a-z]*"//g' |
-    anchors >"$out/$2"
+    flags | anchors >"$out/$2"
   { contents <"$out/$2"; cat "$out/$2"; } | page "$2" "$(sed -n 's/^# //p; /^# /q' "$1")"
   case $1 in site/tutorials/* | README.md) entries "$2" <"$out/$2" >>"$out/entries.js" ;; esac
   rm "$out/$2"
+}
+
+# A flag in a sentence is not broken after its first dash.
+flags() {
+  sed -E '/<pre>/b
+    :flag
+    s/(<code>(([^<]|<\/?span>)*[ (])?)(--[a-z][a-z-]*)/\1<span>\4<\/span>/
+    t flag'
 }
 
 # An id for each heading, by which GitHub links to it too: "Where to change what" is where-to-change-what.
@@ -184,8 +192,14 @@ done
   echo ']; const words = {'
   awk '
     function quoted(text) { gsub(/[\\"]/, "\\\\&", text); return text }
+    /^packages: / { count = split(tolower(substr($0, 11)), packages, " ") }
     /^messages: / { messages = substr($0, 11) }
     /^words: / { words = substr($0, 8) }
+    /^when: package, no environment/ {
+      words = ""
+      for (i = 1; i <= count; i++) words = words "no module named \047" packages[i] "\047 | "
+      next
+    }
     /^when: / { words = words " & " substr($0, 7) }
     /^do: / { printf "\"%s\":\"%s\",\n", quoted(messages), quoted(words) }
   ' common/verdict/src/advice.txt

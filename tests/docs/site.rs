@@ -151,7 +151,12 @@ fn slow_the_search_of_the_manual_finds_flags_words_and_messages() {
         ("--stall-timeout", "dgl-spawn.1.html#stall-timeout"),
         ("part-pull+limit", "part-pull.1.html#limit"),
         ("connectors", "dgl-tools-connect.7.html#CONNECTORS"),
-        // a message of a user, with figures of its own
+        // a package, which a host lacks, and not a module of the user's own
+        (
+            "ModuleNotFoundError:+No+module+named+'torch_geometric'",
+            "dgl-tools-trouble.7.html#ModuleNotFoundError:~2",
+        ),
+        // a message of a user, with other figures
         (
             "part-push:+host+7+(gpu7):+no+space+left:+5+GB+are+to+be+sent,+1+GB+are+free",
             "part-push.1.html#part-push:",
