@@ -487,7 +487,7 @@ fn another_machine_type_is_refused_with_the_cure() {
         (
             "Linux",
             "riscv64",
-            "there is no host-agent here for its machine type, riscv64",
+            "this machine has no host-agent for its machine type, riscv64",
             "make agent TARGET=riscv64gc-unknown-linux-gnu, then name its directory in \
              DGL_TOOLS_AGENTS",
         ),

@@ -22,13 +22,13 @@ use support::root;
 const BEGIN: &str = ".\\\" The options, from args.rs: make manual\n";
 const END: &str = ".\\\" The end of the options\n";
 
-/// Stands before the options that all tools which reach hosts have. The page that it names has
-/// them in full, once.
+/// Stands before the options that all tools which reach hosts have. The page that it names
+/// describes them, once.
 const HOSTS: &str = ".Pp
-All tools that reach hosts also have these options:
 .Sx OPTIONS
 in
-.Xr dgl-tools-connect 7 .
+.Xr dgl-tools-connect 7
+describes these options, which all tools that reach hosts have:
 ";
 const PAGE_OF_HOSTS: &str = "dgl-tools-connect.7";
 
@@ -65,7 +65,7 @@ fn options(command: &mut Command) -> String {
         page += HOSTS;
         page += ".Bl -tag -width Ds -compact\n";
         for arg in hosts {
-            page += &Item::new(tool, arg).brief();
+            writeln!(page, ".It {}", Item::new(tool, arg).head()).unwrap();
         }
         page += ".El\n";
     }
@@ -112,13 +112,8 @@ impl Item<'_> {
         }
     }
 
-    /// Without the paragraphs that go on.
-    fn brief(&self) -> String {
-        format!(".It {}\n{}", self.head(), self.text(&self.first_sentence()))
-    }
-
     fn mdoc(&self) -> String {
-        let mut page = self.brief();
+        let mut page = format!(".It {}\n{}", self.head(), self.text(&self.first_sentence()));
         let mut list: Vec<(&str, &str)> = Vec::new();
         for (number, paragraph) in self.paragraphs.iter().enumerate() {
             if let Some(item) = tag(paragraph) {

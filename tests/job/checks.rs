@@ -321,10 +321,7 @@ fn a_port_on_which_a_job_of_another_kind_may_be_about_to_listen_is_not_listened_
     );
     // nobody watches it: it is told, and the one that is watched is not
     let jobs = agent.examine("jobs");
-    let mut left = problem(
-        json!("abandoned"),
-        "job old was left there without a launcher",
-    );
+    let mut left = problem(json!("abandoned"), "job old was left without a launcher");
     left["detail"] = format!("process {}", other.id()).into();
     assert_eq!(jobs, [left]);
     let mut watch = Command::new("sleep")

@@ -81,7 +81,7 @@ fn preflight_reports_all_faults_of_real_hosts() {
         "host 1 (10.77.0.2): no such directory: /srv/job".to_owned(),
         "host 2 (10.77.0.3): no such file: /srv/job/data/g.json".to_owned(),
         format!("host 2 (10.77.0.3): port 30050 is taken by process {server} ("),
-        "host 3 (10.77.0.4): the ip_config there is not that of the records".to_owned(),
+        "host 3 (10.77.0.4): the ip_config differs from the records".to_owned(),
         "nothing was started".to_owned(),
     ] {
         refused.err_has_times(&message, 1);

@@ -122,9 +122,9 @@ fn faults_of_real_hosts_come_in_one_report() {
             "host 1 (10.77.0.2): the partition config differs from the other hosts'",
             "host 1 (10.77.0.2): no such file: /srv/job/data/part1/graph.dgl",
             "host 1 (10.77.0.2): no module named torch",
-            "host 2 (10.77.0.3): the ip_config there is not that of the records",
+            "host 2 (10.77.0.3): the ip_config differs from the records",
             "host 2 (10.77.0.3): port 30051 is taken by process",
-            "host 2 (10.77.0.3): job old was left there without a launcher (process",
+            "host 2 (10.77.0.3): job old was left without a launcher (process",
             "end it by its name: ipconf-check ip_config.txt | dgl-reap --job NAME",
         ],
     );
@@ -163,7 +163,7 @@ fn faults_of_real_hosts_come_in_one_report() {
         &other,
         &[
             "hosts 0-2: no such command: python9",
-            "hosts 0-2: the partition config there is of graph \"g\", not \"h\"",
+            "hosts 0-2: the partition config is for graph \"g\", not \"h\"",
         ],
     );
     refused(
@@ -283,7 +283,7 @@ fn jobs_share_real_hosts_with_a_shm_of_their_own() {
         "grep -q kvdata /proc/$!/maps",
     );
     let used = [
-        "host 1 (10.77.0.2): another job of DGL runs there: 1 file",
+        "host 1 (10.77.0.2): another job of DGL is running: 1 file",
         "mapped by process",
         "--private-shm",
     ];

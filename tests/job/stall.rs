@@ -180,7 +180,7 @@ fn slow_one_long_call_is_told_as_that_and_ends_nothing() {
     let call = "trainer 1 is in load (trainer1.py:3), perhaps in one long call, while trainer 0 \
                 waits in a collective operation for all others";
     assert!(reason.starts_with(call), "{reason}");
-    ran.err_has("it is left as it is, because a process that computes may be in one long call");
+    ran.err_has("the job continues, because a process that computes may be in one long call");
     // nothing is written or moved: only another line shows it
     let resumed = &ran.records("resumed")[0];
     assert_eq!(resumed["sign"], "processor", "{resumed}");
@@ -316,7 +316,7 @@ os._exit(3)";
     ran.out_begins(&format!("status {}\n", first["code"]));
     let verdict = &ran.records("verdict")[0];
     assert_eq!(verdict["culprit"]["rank"], 2, "{verdict}");
-    ran.err_has("\ndgl-spawn: the exit status is that of the first failure that arrived: host 0");
+    ran.err_has("\ndgl-spawn: the exit status comes from the failure that arrived first: host 0");
 }
 
 #[test]

@@ -224,7 +224,7 @@ fn slow_jobs_of_dgl_on_other_ports_are_in_each_others_way_until_they_have_a_shm_
     assert_eq!(ran.out, "a 0\nb 74\n", "{b}");
     assert_has(
         &b,
-        &format!("another job of DGL runs there: job a-{}", name(&folder)),
+        &format!("another job of DGL is running: job a-{}", name(&folder)),
     );
     assert_has(&b, "--private-shm");
     let (ran, a, b) = both(&folder, "0.5", "--private-shm", "<other.jsonl");

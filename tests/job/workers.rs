@@ -152,7 +152,8 @@ fn workers_of_real_hosts_are_examined_before_they_start() {
         .ends(0)
         .out_has_times("went on\n", 6);
     let mistyped = run(with_torch, "code/jbo.py");
-    let report = "hosts 0-2: no such file: /srv/job/code/jbo.py; there is /srv/job/code/job.py";
+    let report =
+        "hosts 0-2: no such file: /srv/job/code/jbo.py; did you mean /srv/job/code/job.py?";
     mistyped.ends(74).err_has(report);
     cluster.assert_clean();
 }

@@ -58,8 +58,8 @@ fn of_real_hosts_those_are_taken_that_are_up_and_free() {
     let message = read(&folder, "said");
     ran.ends(0);
     for words in [
-        "host 1 (10.77.0.2) is left out: ",
-        "host 2 (10.77.0.3) is left out: there is another job: other",
+        "host 1 (10.77.0.2) is skipped: ",
+        "host 2 (10.77.0.3) is skipped: another job is running: other",
         "suitable, but not needed: 10.77.0.5",
     ] {
         assert!(message.contains(words), "{message}");
@@ -107,8 +107,8 @@ fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
         assert_eq!(host[name], value, "{name} of {host}");
     }
     for words in [
-        "host-probe: host 0 (127.0.0.9) is left out: 127.0.0.9 is not the first address",
-        "host-probe: host 2 (127.0.0.8) is left out: 127.0.0.8 is not the first address",
+        "host-probe: host 0 (127.0.0.9) is skipped: 127.0.0.9 is not the first address",
+        "host-probe: host 2 (127.0.0.8) is skipped: 127.0.0.8 is not the first address",
     ] {
         ran.err_has(words);
     }
@@ -122,7 +122,7 @@ fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
         .err_has("host-probe: --need: 1 of 3 hosts are suitable, and 2 are needed")
         .err_has("the previous tool failed");
     for (option, least) in [
-        ("", "is left out"),
+        ("", "is skipped"),
         ("--min memory=900T", "of main memory, less than 900 TB"),
         ("--min shm=900T", "free in /dev/shm, less than 900 TB"),
         (

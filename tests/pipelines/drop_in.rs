@@ -60,7 +60,7 @@ fn copied_and_launched_on_real_hosts() {
         .err_lacks("host-probe");
     let no_python = cluster.sh(&folder, &format!("{launch} '/none/python3 code/job.py'"));
     for words in [
-        "host-probe: warning: host 1 (10.77.0.2): /none/python3 does not run there: ",
+        "host-probe: warning: host 1 (10.77.0.2): /none/python3 does not run: ",
         "host-probe: warning: dgl-launch --print … shows the pipeline into which such options go",
     ] {
         no_python.err_has(words);

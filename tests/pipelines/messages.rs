@@ -93,7 +93,7 @@ fn of_real_hosts() {
             "host-probe --python none --host 1 <hosts",
             0,
             "warning: host 1 (10.77.0.2)",
-            ["none does not run there: "; 2],
+            ["none does not run: "; 2],
         ),
         (
             "host-probe --connect 'false {name}' <hosts",

@@ -139,7 +139,7 @@ fn problem(name: &str, held: &[(Claimed, Holding)]) -> Problem {
     };
     let (about, problem) = match ports[..] {
         [] => {
-            let problem = format!("another job of DGL runs there: {job}");
+            let problem = format!("another job of DGL is running: {job}");
             (Subject::SharedMemory(holder), problem)
         }
         [port] => {
@@ -160,7 +160,7 @@ fn problem(name: &str, held: &[(Claimed, Holding)]) -> Problem {
 pub fn name_in_use(name: &str, user: Option<&str>) -> Problem {
     let of_user = user.map_or(String::new(), |user| format!(", of user {user}"));
     let foreign = user.is_some();
-    let problem = format!("a job named {name} runs there{of_user}");
+    let problem = format!("a job named {name} is running{of_user}");
     Problem::new(Subject::Name { foreign }, problem)
 }
 

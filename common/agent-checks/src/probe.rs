@@ -122,7 +122,7 @@ fn find_python(request: &Probe, probed: &mut Probed) {
         Err(why) => {
             let why = Some(why).filter(|why| !why.is_empty());
             let why = why.map_or(String::new(), |why| format!(": {why}"));
-            let problem = format!("{interpreter} does not run there{why}");
+            let problem = format!("{interpreter} does not run{why}");
             probed.python_failure = Some(Failure::new(problem));
         }
     }

@@ -201,7 +201,8 @@ impl Picked {
                 .map(|member| member.process.pid.to_string());
             let survivors = survivors.collect::<Vec<_>>().join(", ");
             reaped.ok = survivors.is_empty();
-            reaped.error = (!reaped.ok).then(|| format!("could not be ended: process {survivors}"));
+            reaped.error =
+                (!reaped.ok).then(|| format!("could not be stopped: process {survivors}"));
             reaped.shm_files = shm::remove_unmapped(&files);
             output.event(&Event::Reaped(reaped));
         }

@@ -76,7 +76,7 @@ pub fn run<A: Parser + CommandFactory + FromArgMatches>(
     }
     let mut least = Exit::Done;
     if STDOUT_IS_CLOSED.load(Ordering::Relaxed) {
-        let fault = Fault::unreachable("stdout", "it is closed; the work goes on without it");
+        let fault = Fault::unreachable("stdout", "it is closed; the tool continues without it");
         fault
             .fix("give it a file or a pipe, or >/dev/null to discard what is written")
             .report()
@@ -289,7 +289,7 @@ pub struct ConnectArgs {
 
     /// Act on these hosts only
     ///
-    /// The number is the *id* of the *host* record; one that no record has is a usage error.
+    /// The number is the *id* of the *host* record.
     #[arg(long, value_delimiter = ',', value_name = "ID[,ID…]")]
     pub host: Vec<u32>,
 
@@ -315,14 +315,14 @@ pub struct CopyArgs {
 
     /// The highest rate for all hosts together, such as 50MB/s
     ///
-    /// Other examples are `500kB/s` and `1GiB/s`; the minimum is 100kB/s. All connections of this
-    /// machine count, but not what hosts pass on to each other in a push.
+    /// The minimum is 100kB/s. All connections of this machine count, but not what hosts pass on to
+    /// each other in a push.
     #[arg(long, value_parser = rate, value_name = "RATE", hide_short_help = true)]
     pub limit: Option<u64>,
 
     /// Show what would be copied, but copy nothing
     ///
-    /// The hosts are reached nevertheless, to compare their files.
+    /// This compares the files on the hosts.
     #[arg(long)]
     pub dry_run: bool,
 
@@ -339,10 +339,9 @@ pub struct CopyArgs {
 /// The choice of a route for the content of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WireChoice {
-    /// Content of more than 4 MB to or from a host goes directly if a port of the host answers
-    /// within a second. Everything else goes through the login, including what is left when a
-    /// direct connection breaks. If this machine is a host too, its files go through a pipe, unless
-    /// its record has a *login*.
+    /// More than 4 MB to or from a host go directly if a port of the host answers within a second,
+    /// and the rest, also after a break, through the login. If this machine is a host too, its
+    /// files go through a pipe, unless its record has a *login*.
     Auto,
     /// Through the logins, whatever the connector is.
     Ssh,
@@ -415,7 +414,7 @@ impl ConnectArgs {
         let mut report = Report::default();
         for id in &self.host {
             if record::host_of(&hosts, *id).is_none() {
-                let fault = Fault::usage("--host", format!("there is no host {id} in the stream"));
+                let fault = Fault::usage("--host", format!("the stream has no host {id}"));
                 report.push(fault.fix(
                     "hosts have the numbers of their records, from 0 on in the order of ip_config",
                 ));

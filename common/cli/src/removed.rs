@@ -34,7 +34,7 @@ const REMOVED: &[(&str, &str)] = &[
     ),
     (
         "dgl-env --launcher",
-        "leave it out: each process is started by itself; for torchrun, see dgl-tools-jobs(7)",
+        "leave it out: each process is started separately; for torchrun, see dgl-tools-jobs(7)",
     ),
     (
         "dgl-env --launcher-arg",

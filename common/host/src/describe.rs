@@ -42,9 +42,7 @@ pub fn holder(pid: Option<i32>, uid: u32) -> (Holder, String) {
         (Some(_), Some(_)) => Holder::ForeignJob,
     };
     let mut words = match pid {
-        None if user.is_none() => {
-            "a process that cannot be seen there, perhaps in a container".to_owned()
-        }
+        None if user.is_none() => "a hidden process, perhaps in a container".to_owned(),
         None => "a process".to_owned(),
         Some(pid) => format!("process {pid}"),
     };

@@ -74,13 +74,13 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
             None => report.push(
                 Fault::data(
                     location(),
-                    format!("there is no host {} in the stream", process.host),
+                    format!("the stream has no host {}", process.host),
                 )
                 .fix(CREATE_AGAIN),
             ),
             Some(host) if host.ip != process.ip => {
                 let problem = format!(
-                    "says {} for host {}, whose record says {}",
+                    "has {} for host {}, whose record has {}",
                     process.ip, host.id, host.ip
                 );
                 report.push(Fault::data(location(), problem).fix(CREATE_AGAIN));
@@ -105,7 +105,7 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
             if !is_variable_name(name) {
                 report.push(
                     Fault::data(location(), format!("{name:?} is not a variable's name"))
-                        .fix("correct what was edited"),
+                        .fix("correct the edited records"),
                 );
             }
         }

@@ -57,7 +57,7 @@ fn problem_of_array(head: &[u8], bytes: u64, ids: u64) -> Result<(), String> {
         header.check(bytes)
     } else {
         Err(format!(
-            "has {} numbers, but the config says {ids}",
+            "has {} numbers, but the config has {ids}",
             header.count
         ))
     }
@@ -140,7 +140,7 @@ mod tests {
             (
                 header("<i8", "119,"),
                 128 + 952,
-                Some("has 119 numbers, but the config says 120"),
+                Some("has 119 numbers, but the config has 120"),
             ),
             (
                 header("<i8", "120, 1"),

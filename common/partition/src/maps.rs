@@ -193,7 +193,7 @@ fn tile(ranges: &[Ranges<'_>], num_parts: u32, total: u64) -> Result<(), String>
     if next == total {
         Ok(())
     } else {
-        Err(format!("ends at {next}, where there are {total}"))
+        Err(format!("ends at {next} instead of {total}"))
     }
 }
 
@@ -285,7 +285,7 @@ mod tests {
                 "",
                 "node_map: part-1 ends at 1, before it begins at 2",
             ),
-            ("3", "[1,2]", "", "node_map: ends at 2, where there are 3"),
+            ("3", "[1,2]", "", "node_map: ends at 2 instead of 3"),
             ("2", "[1,-1]", "", "node_map: invalid value"),
             (
                 "2",
@@ -343,7 +343,7 @@ mod tests {
                 "",
                 "node_map: has 0 types, and ntypes is missing",
             ),
-            ("3", "{}", "{}", "node_map: ends at 0, where there are 3"),
+            ("3", "{}", "{}", "node_map: ends at 0 instead of 3"),
         ];
         for (total, map, types, problem) in table {
             let got = node_map(total, map, types).expect_err(map);

@@ -51,7 +51,9 @@ impl Header {
         if whole == Some(bytes) {
             Ok(())
         } else {
-            Err(format!("is {bytes} bytes long, unlike its header says"))
+            Err(format!(
+                "has {bytes} bytes, but its header describes another size"
+            ))
         }
     }
 }

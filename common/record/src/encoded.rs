@@ -32,6 +32,8 @@ pub(crate) fn unbase64(record: &str, field: &str, text: &str) -> Result<OsString
 
 /// Tools do not write such a record, so it was edited.
 pub(crate) fn edited(location: impl Into<String>, problem: impl Into<String>) -> Fault {
-    Fault::data(location, problem)
-        .fix("correct what was edited, as dgl-tools-records(5) has it, or create the stream again")
+    Fault::data(location, problem).fix(
+        "correct the edited records as dgl-tools-records(5) describes them, or create the \
+             stream again",
+    )
 }

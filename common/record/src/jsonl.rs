@@ -411,9 +411,10 @@ impl NamedHosts {
             .range(of..)
             .take(MAX_FAULTS)
             .map(|(host, record)| {
-                let problem = format!("names host {host}, and there are {of} hosts");
-                Fault::data(format!("stdin: {record}"), problem)
-                    .fix("hosts count from 0: correct what was edited, or create the stream again")
+                let problem = format!("names host {host}, but the stream has {of}");
+                Fault::data(format!("stdin: {record}"), problem).fix(
+                    "hosts count from 0: correct the edited records, or create the stream again",
+                )
             });
         Report(faults.collect()).check()
     }
@@ -421,7 +422,7 @@ impl NamedHosts {
 
 fn set_fault(name: &str, problem: &str) -> Fault {
     Fault::data("stdin", format!("{name} records: {problem}")).fix(
-        "let only one pipeline's records in: create the stream again, starting with ipconf-check",
+        "use the records of one pipeline only: create the stream again, starting with ipconf-check",
     )
 }
 
@@ -435,7 +436,7 @@ struct Set {
 impl Set {
     fn add(&mut self, id: u32, of: u32, most: u32) -> Option<String> {
         if of != self.of {
-            return Some(format!("one says it is of {}, another of {of}", self.of));
+            return Some(format!("one has \"of\":{}, another {of}", self.of));
         }
         if of > most {
             return Some(format!("of {of} is more than {most}"));
@@ -456,7 +457,7 @@ impl Set {
         self.ids
             .chunk_by(|one, other| one == other)
             .filter(|same| same.len() > 1)
-            .map(|same| format!("id {} is there twice", same[0]))
+            .map(|same| format!("id {} occurs twice", same[0]))
     }
 
     /// What is missing. The ids must be sorted.
@@ -737,7 +738,7 @@ impl Out {
             // a reader that closed the pipe has read what it needed
             self.failed = error.kind() != io::ErrorKind::BrokenPipe;
             stderr::write_line(format_args!(
-                "{}: stdout: {error}; the work goes on without it",
+                "{}: stdout: {error}; the tool continues without it",
                 self.tool
             ));
         }
@@ -825,7 +826,7 @@ mod tests {
                 A.to_owned(),
                 "1 of 2 host records are missing, the first is 1",
             ),
-            (format!("{A}\n{A}\n{B}"), "id 0 is there twice"),
+            (format!("{A}\n{A}\n{B}"), "id 0 occurs twice"),
             (
                 format!("{A}\n{}", &B[..20]),
                 "line 2 breaks off in the middle of a record",
@@ -836,7 +837,7 @@ mod tests {
             ),
             (
                 format!("{A}\n{}", B.replace(":2,\"ip", ":3,\"ip")),
-                "one says it is of 2, another of 3",
+                "one has \"of\":2, another 3",
             ),
             (A.replace(":2,\"ip", ":4000000000,\"ip"), "is more than"),
             (
@@ -884,12 +885,12 @@ mod tests {
                 A.replace(":2,\"ip", ":1048577,\"ip"),
                 "host records: of 1048577 is more than 1048576",
             ),
-            (format!("{A}\n{B}\n{A}\nhello"), "id 0 is there twice"),
-            (format!("{A}\n").repeat(3), "id 0 is there twice"),
+            (format!("{A}\n{B}\n{A}\nhello"), "id 0 occurs twice"),
+            (format!("{A}\n").repeat(3), "id 0 occurs twice"),
             ("{}\n".to_owned(), "missing field `type`"),
             (
                 format!("{}\n{A}\n{B}", FILE.replace("host\":1", "host\":2")),
-                "stdin: file record 0: names host 2, and there are 2 hosts",
+                "stdin: file record 0: names host 2, but the stream has 2",
             ),
         ];
         for (text, problem) in table {

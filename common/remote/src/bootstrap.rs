@@ -227,7 +227,7 @@ pub fn no_agent(machine: &str) -> HostFault {
         "riscv64" => "riscv64gc-unknown-linux-gnu",
         other => &format!("{other}-unknown-linux-gnu"),
     };
-    let problem = format!("there is no host-agent here for its machine type, {machine}");
+    let problem = format!("this machine has no host-agent for its machine type, {machine}");
     HostFault::unreachable(problem).fix(format!(
         "make agent TARGET={target}, then name its directory in {AGENTS_VARIABLE}"
     ))

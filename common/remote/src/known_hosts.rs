@@ -232,7 +232,7 @@ const BY_HAND: &str = "write its key into a known_hosts file by hand";
 /// Writes a new host's key, as OpenSSH's accept-new does.
 pub fn remember(settings: &SshSettings, blob: &[u8]) -> Result<(), HostFault> {
     let file = settings.new_keys.as_ref().ok_or_else(|| {
-        HostFault::unreachable("there is no known_hosts file to write its key to").fix(BY_HAND)
+        HostFault::unreachable("no known_hosts file to write its key to").fix(BY_HAND)
     })?;
     let failed =
         |error| HostFault::unreachable(format!("{}: {error}", file.display())).fix(BY_HAND);

@@ -198,8 +198,10 @@ impl Remote {
                 "`ssh -o BatchMode=yes {}` must work here, and {NEEDS}",
                 openssh::by_hand(host, &self.options)
             )),
-            Connector::Local => fault
-                .fix("check that host-agent, beside the tools or in libexec/dgl-tools, runs here"),
+            Connector::Local => fault.fix(
+                "check that host-agent, in the directory of the tools or in libexec/dgl-tools, \
+                      runs here",
+            ),
             Connector::Command(template) => {
                 let command = program::fill(&self.options, host, template);
                 let command = command.as_deref().unwrap_or(template);
@@ -260,7 +262,7 @@ pub fn threads(count: usize) -> Result<rayon::ThreadPool, Report> {
         .build();
     pool.map_err(|error| {
         Fault::unreachable("threads", error.to_string())
-            .fix("let this user have more processes: ulimit -u")
+            .fix("raise the limit on the processes of this user: ulimit -u")
             .report()
     })
 }

@@ -471,7 +471,7 @@ impl KeyAttempt<'_> {
             None => {
                 let mut tried = format!("tried {}", self.tried.join(", "));
                 if self.tried.is_empty() {
-                    tried = "there is no key to try".to_owned();
+                    tried = "no key to try".to_owned();
                 }
                 if let Some(problem) = ssh_agent::problem().filter(|_| !self.settings.no_agent) {
                     tried += &format!("; {problem}");

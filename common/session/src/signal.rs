@@ -31,7 +31,7 @@ const ONE_REQUEST: Duration = Duration::from_millis(200);
 pub fn stop() -> Result<Arc<AtomicUsize>, Fault> {
     register_stop().map_err(|error| {
         Fault::unreachable("signals", error.to_string())
-            .fix("let this user have more processes: ulimit -u")
+            .fix("raise the limit on the processes of this user: ulimit -u")
     })
 }
 

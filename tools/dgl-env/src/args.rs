@@ -28,22 +28,21 @@ use std::path::PathBuf;
 pub struct Args {
     /// Trainers (or workers) on each host, or N,N,… with one number for each; gpus: one per GPU
     ///
-    /// The numbers of a list are in the order of ip_config. `gpus` takes the number that
-    /// host-probe(1) found on the host, and is an error if it found none. If a host has GPUs, but
-    /// fewer than the number, there is a warning.
+    /// The numbers of a list are in the order of ip_config. `gpus` is the number that host-probe(1)
+    /// found on the host, and an error if it found none. A warning names hosts with some, but too
+    /// few GPUs.
     ///
     /// DGL's `node_split()` assumes equal numbers; with different ones, the script must split its
     /// nodes itself.
     ///
-    /// This option is required, except with `--role worker` and `--program`, where the default is
-    /// 1.
+    /// The default is 1 with `--role worker` and `--program`; otherwise this option is required.
     #[arg(long, visible_alias = "num-workers", value_parser = per_host, value_name = "N|gpus")]
     pub num_trainers: Option<PerHost>,
 
     /// Samplers of each trainer, which starts them itself
     ///
     /// The script must start exactly this number, or the job hangs: a server waits until
-    /// `DGL_NUM_CLIENT` clients have connected. From DGL 0.6.1 on, `initialize()` takes the number
+    /// `DGL_NUM_CLIENT` clients have connected. From DGL 0.6.1 on, `initialize()` reads the number
     /// from the environment; in older versions the script passes it.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024),
         value_name = "N")]
@@ -51,7 +50,7 @@ pub struct Args {
 
     /// Graph servers on each host
     ///
-    /// They listen on the host's port and on those that follow. Give ipconf-check(1) and
+    /// They listen on the host's port and the following ones. Give ipconf-check(1) and
     /// host-probe(1) the same number.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024),
         value_name = "N")]
@@ -59,9 +58,9 @@ pub struct Args {
 
     /// The job's directory on every host: absolute, or '~/…' [default: the record's]
     ///
-    /// Every process is started in it. The record is the *graph* or *workspace* record of
-    /// part-map(1). `~/` is the home directory that host-probe(1) found; it must be the same on all
-    /// hosts.
+    /// It is the working directory of every process. The record is the *graph* or *workspace*
+    /// record of part-map(1). `~/` is the home directory that host-probe(1) found; it must be the
+    /// same on all hosts.
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
 
@@ -71,10 +70,9 @@ pub struct Args {
 
     /// The ip_config, below the workspace or absolute [default: the record's, else ip_config.txt]
     ///
-    /// A *graph* record determines `--workspace`, `--part-config` and `--ip-config`, and a
-    /// *workspace* record determines `--workspace` and `--ip-config`. An option that differs from
-    /// the record is an error. Without these records, servers and trainers need `--workspace` and
-    /// `--part-config`.
+    /// A *graph* record determines `--workspace`, `--part-config` and `--ip-config`, a *workspace*
+    /// record all but `--part-config`. An option that differs from the record is an error. Without
+    /// these records, servers and trainers need `--workspace` and `--part-config`.
     #[arg(long, hide_short_help = true, value_name = "PATH")]
     pub ip_config: Option<PathBuf>,
 
@@ -88,11 +86,10 @@ pub struct Args {
 
     /// OpenMP threads of a trainer or worker [default: by its host's cores]
     ///
-    /// This is its `OMP_NUM_THREADS`. If that variable is set on this machine, its value is the
-    /// default; otherwise half of the host's processors are divided among its trainers or workers,
-    /// at least 1 for each. If host-probe(1) did not count the processors, those of this machine
-    /// are taken, with a warning. A worker gets the variable only with this option or
-    /// `--num-workers`.
+    /// This is its `OMP_NUM_THREADS`. The default is the value on this machine, if it is set;
+    /// otherwise half of the host's processors are divided among its trainers or workers, at least
+    /// 1 for each. If host-probe(1) did not count the processors, this machine's count, with a
+    /// warning. A worker gets the variable only with this option or `--num-workers`.
     #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..),
         value_name = "N")]
     pub num_omp_threads: Option<u32>,
@@ -111,7 +108,7 @@ pub struct Args {
 
     /// Sparse formats that servers make of the graph: csc, coo, csr; link prediction needs csc,coo
     ///
-    /// They are separated by commas. Sampling needs csc.
+    /// Sampling needs csc.
     #[arg(long, hide_short_help = true, default_value = "csc", value_parser = graph_format,
         value_name = "LIST")]
     pub graph_format: String,
@@ -120,20 +117,17 @@ pub struct Args {
     ///
     /// Values are literal except for placeholders. The last value of a name counts.
     ///
-    /// This overrides `OMP_NUM_THREADS`, `PYTHONPATH`, `MASTER_ADDR`, `MASTER_PORT`,
-    /// `DGL_GRAPH_FORMAT`, the variables that end in _IFNAME, and `PATH` and the other variables of
-    /// a conda environment or venv. Variables that count, number or identify processes cannot be
-    /// set: `RANK`,
-    /// `LOCAL_RANK`, `WORLD_SIZE`, `LOCAL_WORLD_SIZE`, `GROUP_RANK`, `DGL_ROLE`, `DGL_SERVER_ID`,
+    /// Variables that count, number or identify processes cannot be set: `RANK`, `LOCAL_RANK`,
+    /// `WORLD_SIZE`, `LOCAL_WORLD_SIZE`, `GROUP_RANK`, `DGL_ROLE`, `DGL_SERVER_ID`,
     /// `DGL_DIST_MODE`, `DGL_NUM_CLIENT`, `DGL_NUM_SERVER`, `DGL_NUM_SAMPLER`, `DGL_CONF_PATH`,
-    /// `DGL_IP_CONFIG`, `DGL_GROUP_ID` and `DGL_KEEP_ALIVE`.
+    /// `DGL_IP_CONFIG`, `DGL_GROUP_ID` and `DGL_KEEP_ALIVE`. This overrides all other variables of
+    /// the plan.
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub env: Vec<OsString>,
 
     /// The same for trainers (or workers)
     ///
-    /// This overrides `--env`. Placeholders in the value are replaced; write `{{` and `}}` for
-    /// braces.
+    /// This overrides `--env`. Write `{{` and `}}` for braces.
     #[arg(
         long,
         hide_short_help = true,
@@ -144,7 +138,7 @@ pub struct Args {
 
     /// The same for graph servers
     ///
-    /// This overrides `--env`. Braces are as in `--trainer-env`.
+    /// This overrides `--env`, with braces as in `--trainer-env`.
     #[arg(long, hide_short_help = true, value_name = "NAME[=VALUE]")]
     pub server_env: Vec<OsString>,
 
@@ -157,18 +151,17 @@ pub struct Args {
 
     /// Pass each script --local-rank=N (or --local_rank=N, as its torch expects), or NAME=N
     ///
-    /// Each trainer or worker then has its `LOCAL_RANK` as an argument too, as torch's launcher
-    /// passes it. Scripts of DGL 0.5 to 1.0 and GraphStorm expect it. The argument is
+    /// Scripts of DGL 0.5 to 1.0 and GraphStorm expect this argument of torch's launcher. It is
     /// `--local-rank=N` if host-probe(1) found torch 2.0 or later on the host, and otherwise
-    /// `--local_rank=N`; GraphStorm ignores the wrong spelling without a message, and then every
-    /// trainer uses the first GPU. `NAME` chooses another argument.
+    /// `--local_rank=N`; with the wrong spelling, every trainer of GraphStorm uses the first GPU.
+    /// `NAME` chooses another argument.
     #[arg(long, hide_short_help = true, num_args = 0..=1, require_equals = true,
         default_missing_value = "", value_parser = rank_option, value_name = "NAME")]
     pub local_rank_arg: Option<RankOption>,
 
     /// The port of torch's rendezvous on the first host of the program [default: a free one]
     ///
-    /// The free port is the one that host-probe(1) found there; without host-probe(1) it is 29500.
+    /// host-probe(1) finds the free port; without it, the port is 29500.
     #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..),
         value_name = "PORT")]
     pub master_port: Option<u16>,
@@ -176,30 +169,30 @@ pub struct Args {
     /// Keep graph servers running when their trainers finish (DGL 0.8 to 1.1)
     ///
     /// They serve one group of trainers after another (`DGL_KEEP_ALIVE`). This needs `--role
-    /// server` and `--server-name`. A host with another version of DGL is refused.
+    /// server` and `--server-name`.
     #[arg(long, hide_short_help = true, requires = "server_name")]
     pub keep_alive: bool,
 
     /// The name of the persistent servers that you plan, or that the trainers use
     ///
-    /// With `--role server --keep-alive` it names the servers that are planned, a job of their own
-    /// with this name; with `--role trainer` it names running servers for the trainers to use.
-    /// dgl-spawn(1) gives each group of trainers its number and, without `--master-port`, its port
-    /// for torch's rendezvous; see [Persistent graph servers] in dgl-tools-jobs(7).
+    /// With `--role server --keep-alive` this plans servers as a separate job with this name; with
+    /// `--role trainer`, trainers that use them. dgl-spawn(1) gives each group of trainers its
+    /// number and, without `--master-port`, its port for torch's rendezvous; see [Persistent graph
+    /// servers] in dgl-tools-jobs(7).
     #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = job_name)]
     pub server_name: Option<String>,
 
     /// Add a program of this name, with its own ranks
     ///
-    /// Its processes are plain ones, like those of `--role worker`, and run beside the programs
-    /// that are in the stream already; see [Several programs]. The name consists of lowercase
-    /// letters, digits, dashes and underscores.
+    /// Its processes are plain ones, as with `--role worker`, and run beside the programs that are
+    /// in the stream already; see [Several programs]. The name consists of lowercase letters,
+    /// digits, dashes and underscores.
     #[arg(long, value_parser = program, conflicts_with = "role", value_name = "NAME")]
     pub program: Option<Role>,
 
     /// Run the program, or the workers, on these hosts only, by their numbers: 0-1,3 [default: all]
     ///
-    /// A list in `--num-workers` has one number for each of these hosts.
+    /// A list in `--num-workers` has a number for each of these hosts.
     #[arg(long, hide_short_help = true, value_delimiter = ',', value_parser = host_range,
         value_name = "HOSTS")]
     pub on: Vec<RangeInclusive<u32>>,
@@ -216,9 +209,8 @@ pub struct Args {
     ///
     /// A `worker` is a plain process without DGL's variables, for a script of torch.distributed or
     /// for a command that prepares or inspects the hosts. It needs no graph and cannot be combined
-    /// with the other roles. Options about graph servers and trainers (`--num-servers`,
-    /// `--num-samplers` and so on) are refused, except `--num-trainers` and `--trainer-env`,
-    /// which for workers may be written `--num-workers` and `--worker-env`.
+    /// with the other roles, or with options about graph servers and trainers, such as
+    /// `--num-servers`.
     #[arg(long, value_parser = role, value_name = "ROLE")]
     pub role: Vec<Role>,
 

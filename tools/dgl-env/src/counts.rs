@@ -27,7 +27,7 @@ impl PerHost {
         }
         let problem = format!("has {} numbers for {} hosts", counts.len(), hosts.len());
         Err(Fault::usage(option, problem)
-            .fix("give one for all, or one a host in the order of ip_config")
+            .fix("give one number for all hosts, or one for each in the order of ip_config")
             .report())
     }
 }

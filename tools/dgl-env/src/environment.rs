@@ -100,7 +100,7 @@ fn variable(
              one process for another"
         );
         return Err(Fault::usage(option, problem)
-            .fix("leave it out: flags of dgl-env make these variables"));
+            .fix("leave it out: options of dgl-env set these variables"));
     }
     let value = match equals {
         Some(equals) if option != ALL => {

@@ -85,7 +85,7 @@ fn check_config_here(plan: &plan::ProgramPlan<'_>) -> Result<(), Report> {
                 "this is not a partition config: num_parts is missing",
             )
             .fix(
-                "--part-config names the JSON file that partition_graph wrote, as it lies in the \
+                "--part-config names the JSON file that partition_graph wrote, as it is in the \
                  workspace",
             ),
         ),

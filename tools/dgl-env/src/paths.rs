@@ -59,7 +59,7 @@ impl JobPaths {
         let needed = [("--workspace", &workspace), ("--part-config", &part_config)];
         for (option, path) in needed {
             if is_known && path.is_none() && args.is_dgl() {
-                let fault = Fault::usage(option, "is missing, and there is no graph in the input");
+                let fault = Fault::usage(option, "is missing, and the input has no graph");
                 report.push(fault.fix(format!(
                     "for a plain torch script add --role worker; for DGL add {option}, or put \
                      part-map --part-config … before dgl-env"

@@ -177,7 +177,7 @@ impl Template {
                 let shown = &rest[..end.map_or(rest.len(), |end| end + 1)];
                 return Err(format!("{} is not {KNOWN}", String::from_utf8_lossy(shown)));
             } else if is_brace {
-                return Err("a } stands alone".to_owned());
+                return Err("a } without a {".to_owned());
             } else {
                 template.push(*byte);
                 rest = behind;

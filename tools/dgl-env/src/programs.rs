@@ -135,7 +135,7 @@ pub fn chosen(on: &[RangeInclusive<u32>], hosts: Vec<Host>) -> Result<Vec<Host>,
     let mut report = Report::default();
     for range in on {
         if let Some(id) = range.clone().find(|id| !ids.contains(id)) {
-            let problem = format!("there is no host {id}: the stream has {}", hosts.len());
+            let problem = format!("no host {id}: the stream has {}", hosts.len());
             report.push(Fault::usage("--on", problem).fix("count from 0, as ipconf-check does"));
         }
     }
@@ -224,7 +224,7 @@ pub fn ports(
     if !portless.is_empty() {
         let problem = format!("no free port is known for {}", portless.join(", "));
         report.push(Fault::data(host.location(), problem).fix(
-            "put host-probe before dgl-env, have the program begin on another host, or use fewer \
+            "put host-probe before dgl-env, start the program on another host, or use fewer \
              names of ports",
         ));
     }
@@ -273,8 +273,8 @@ pub fn faults(
             let name = role.name();
             let problem = format!("the input already has process records of {name}");
             faults.push(Fault::data("stdin", problem).fix(
-                "plan each program once, each further one with --program NAME; jq 'select(.type \
-                 != \"process\")' removes those of another run",
+                "plan each program once, and each further one with --program NAME; jq \
+                 'select(.type != \"process\")' removes those of another run",
             ));
         }
     }
@@ -326,7 +326,7 @@ fn own_fault(fact: &Fact, args: &Args, env: &UserEnv) -> Option<Fault> {
         ),
         Fact::MasterAddr if sets("MASTER_ADDR") => (
             "is not the MASTER_ADDR that is set",
-            "use only one of them; torch meets on the first host",
+            "use only one of them; torch's rendezvous is on the first host",
         ),
         Fact::MasterPort if is_named && args.master_port.is_none() => (
             "is not known yet: with --server-name dgl-spawn chooses it",
@@ -355,7 +355,7 @@ fn fault_of_other(role: Role, fact: &Fact, earlier: &Earlier) -> Option<Fault> {
             ),
         ),
         None => (
-            format!("there is no program {name} before this one in the stream"),
+            format!("the stream has no program {name} before this one"),
             if known.is_empty() {
                 before
             } else {

@@ -81,12 +81,12 @@ fn left_over(hosts: &[Host], result: &Reaped) -> Fault {
         format!(
             "job {}: {}",
             result.job,
-            result.error.as_deref().unwrap_or("some are left")
+            result.error.as_deref().unwrap_or("some still run")
         ),
     );
     fault.fix(
-        "--list shows what is left; what KILL does not stop waits for a disk or a GPU: see ps and \
-         dmesg on the host",
+        "--list shows what still runs; a process that KILL does not stop waits for a disk or a \
+         GPU: see ps and dmesg on the host",
     )
 }
 

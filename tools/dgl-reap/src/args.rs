@@ -29,36 +29,33 @@ pub struct Args {
 
     /// Stop this job
     ///
-    /// All jobs with exactly this name are stopped; persistent graph servers are the job of their
-    /// `--server-name`. Their processes are looked up on all hosts first,
-    /// and then ended everywhere at once; a host that needs more than 15 s for the lookup is
-    /// reported, and left out.
+    /// Persistent graph servers are the job of their `--server-name`. dgl-reap looks up the
+    /// processes on all hosts first, and then stops them everywhere at once; it reports and skips a
+    /// host that needs more than 15 s for the lookup.
     #[arg(long, value_name = "NAME")]
     pub job: Option<String>,
 
     /// Stop all jobs of this user
     ///
-    /// Healthy jobs are stopped too, as with `--job`.
+    /// This includes healthy jobs.
     #[arg(long)]
     pub all: bool,
 
     /// Remove this user's files of DGL in /dev/shm that no process maps
     ///
-    /// Jobs of `launch.py` and killed processes leave such files. They are recognized by the names
-    /// that DGL 0.5 to 2.1 gives them.
+    /// Jobs of `launch.py` and killed processes leave such files, with the names of DGL 0.5 to 2.1.
     #[arg(long)]
     pub stale_shm: bool,
 
     /// Send a signal instead of stopping the job; ABRT makes Python print its stacks
     ///
-    /// The signal is given as ABRT, SIGABRT, abrt or 6. dgl-reap reaches all hosts before it sends
-    /// the first signal. Otherwise dgl-spawn(1) might notice what the signal does on one host, and
-    /// stop the job before the others receive it. Without `--rank`, hosts that have no process to
-    /// signal are named on stderr.
+    /// Write ABRT, SIGABRT, abrt or 6. dgl-reap reaches all hosts before it sends the first signal,
+    /// so that all receive it before dgl-spawn(1) may stop the job because of it. Without `--rank`,
+    /// it names hosts that have no process to signal.
     ///
-    /// If `PYTHONFAULTHANDLER` is set (dgl-env(1) sets it), ABRT makes a Python process print the
-    /// stacks of all threads and end. Such a process has failed, so dgl-spawn(1) stops the job.
-    /// dgl-stacks(1) shows the stacks without ending anything.
+    /// On ABRT a Python process prints the stacks of all threads and fails, if
+    /// `PYTHONFAULTHANDLER` is set (dgl-env(1) sets it). dgl-stacks(1) shows the stacks without
+    /// stopping anything.
     #[arg(long, requires = "job", conflicts_with_all = ["list", "all", "stale_shm"],
         value_name = "NAME", value_parser = signal_number)]
     pub signal: Option<SignalNumber>,

@@ -136,7 +136,7 @@ fn why_ended(summary: Option<&Summary>) -> String {
     let failure = summary.and_then(|summary| summary.first_failure.as_ref());
     match (cause, failure) {
         (Some("stalled"), _) => "ended: the job stalled".to_owned(),
-        (Some("timeout"), _) => "ended: its time was up".to_owned(),
+        (Some("timeout"), _) => "ended: its time limit was reached".to_owned(),
         (Some("signal"), _) => "ended: interrupted".to_owned(),
         (_, Some(failure)) => match (failure.role, failure.rank) {
             (Some(role), Some(rank)) => format!("ended: {} {rank} failed", role.name()),
@@ -426,7 +426,7 @@ mod tests {
             (failure, "ended: trainer 0 failed"),
             (lost, "ended: host 3 was lost"),
             (r#""cause":"stalled""#, "ended: the job stalled"),
-            (r#""cause":"timeout""#, "ended: its time was up"),
+            (r#""cause":"timeout""#, "ended: its time limit was reached"),
             (r#""cause":"signal""#, "ended: interrupted"),
         ];
         for (cause, why) in table {

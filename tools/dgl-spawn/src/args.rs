@@ -24,36 +24,32 @@ use std::time::Duration;
 pub struct Args {
     /// The job's name [default: job- and 8 random characters]
     ///
-    /// Messages and dgl-reap(1) use this name. It consists of at most 64 letters, digits, dots,
-    /// dashes and underscores.
+    /// At most 64 letters, digits, dots, dashes and underscores.
     #[arg(long, value_name = "NAME", value_parser = job_name)]
     pub job: Option<String>,
 
     /// Start nothing; show what each host would run
     ///
-    /// No host is reached. For each process an ssh(1) command is printed that runs it and that can
-    /// be pasted into a shell; for a process that is bound to processors, the command uses
-    /// taskset(1). The command contains the values of `dgl-env --env`, which other users can see in
-    /// the list of processes while it runs.
+    /// For each process this prints an ssh(1) command, with taskset(1) if the process is bound to
+    /// processors, which you can paste into a shell. While it runs, other users can see the values
+    /// of `dgl-env --env` in the list of processes.
     #[arg(long)]
     pub dry_run: bool,
 
     /// Also write each process's output (trainer-3.log) and all records (run.jsonl) to DIR
     ///
-    /// The records are written whether or not they go to stdout, so that dgl-why(1) and
-    /// dgl-report(1) can explain a run that was watched on a terminal. Only the user can read
+    /// dgl-why(1) and dgl-report(1) explain the run from these records. Only you can read
     /// `run.jsonl`, because it has the values of `dgl-env --env`. All records except *output*
     /// records are written immediately. The directory is created if necessary. A log may be a FIFO
-    /// or a symbolic link that you have created there; one of another user is refused. Files of an
-    /// earlier run are first moved to a subdirectory, `run-1` for the first run, `run-2` for the
-    /// next, and so on; nothing is deleted. The directory of a running job is refused.
+    /// or a symbolic link of yours, but not of another user. Files of an earlier run are first
+    /// moved to a subdirectory, `run-1`, `run-2` and so on. The directory of a running job is
+    /// refused.
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
 
     /// Show only the output of these processes, such as trainer:0,server:*
     ///
-    /// The example shows the first trainer and all servers. This option applies on a terminal and
-    /// with `--format human`. Records and log files are not affected.
+    /// The example shows the first trainer and all servers. Records and log files are not affected.
     #[arg(long, hide_short_help = true, value_name = "PROCESSES", value_delimiter = ',',
         value_parser = shown)]
     pub show: Vec<ShownProcesses>,
@@ -64,32 +60,29 @@ pub struct Args {
 
     /// How long a host or dgl-spawn may be silent before it counts as lost
     ///
-    /// If dgl-spawn receives nothing from a host for this time, the host is lost. If a host
-    /// receives nothing from dgl-spawn for this time, the host stops its part of the job. If this
-    /// happens because dgl-spawn was stopped or its machine slept, the message says so, and no host
-    /// counts as lost. The same time applies while a job ends. The minimum is 2s.
+    /// A host that receives nothing from dgl-spawn for this time stops its part of the job. If
+    /// dgl-spawn was stopped or its machine slept, the message says so, and no host counts as lost.
+    /// The same time applies while a job ends. The minimum is 2s.
     #[arg(long, default_value = "30s", value_parser = host_timeout, value_name = "TIME")]
     pub host_timeout: Duration,
 
     /// Stop a job that takes longer; Python prints its stacks first
     ///
-    /// The time is counted from the start of its processes. When it is over, the processes are sent
-    /// ABRT, and TERM a second later. On ABRT Python prints the stacks of its threads if
-    /// `PYTHONFAULTHANDLER` is set (dgl-env(1) sets it).
+    /// The time begins when all processes have started. When it is over, dgl-spawn sends ABRT, on
+    /// which Python prints its stacks, and a second later TERM.
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub timeout: Option<Duration>,
 
     /// Stop a job unless all servers listen within this time; Python prints its stacks first
     ///
-    /// The job ends in the same way as with `--timeout`.
+    /// The job is stopped as with `--timeout`.
     #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME")]
     pub start_timeout: Option<Duration>,
 
     /// Report a job that is inactive for this time; with TIME:end also stop it
     ///
     /// The report shows where all processes are; see [A job that stalls]. The time is 5s or more; 0
-    /// switches the report off.
-    /// If the stall stops the job, the exit status is 124.
+    /// switches the report off. If the stall stops the job, the exit status is 124.
     #[arg(long, default_value = "10m", value_parser = stall_timeout,
         value_name = "TIME", conflicts_with = "dry_run")]
     stall_timeout: StallRule,
@@ -103,11 +96,10 @@ pub struct Args {
     /// Sample stacks for this time, as dgl-stacks --record does; begin a minute after the start, or
     /// after the time that follows @
     ///
-    /// Once in each attempt of the job, the stacks of all its Python processes are sampled ten
-    /// times a second for the given time (1s to 1h); one *profile* record is written per process.
-    /// The time before the sampling is counted from the start of all processes. If the job ends
+    /// Once in each attempt, the stacks of all Python processes are sampled ten times a second for
+    /// the given time (1s to 1h), which yields a *profile* record for each. If the job ends
     /// earlier, the profile covers what was sampled. dgl-why(1) and dgl-report(1) show where the
-    /// time went and for which process the others waited.
+    /// processes spent their time and for which one the others waited.
     #[arg(long, hide_short_help = true, value_name = "TIME[@AFTER]", value_parser = profile_times,
         conflicts_with = "dry_run")]
     pub profile: Option<ProfileTimes>,
@@ -116,28 +108,26 @@ pub struct Args {
     ///
     /// All processes are started again if a process fails, a host is lost, `--start-timeout` is
     /// reached, or the job stalls with `--stall-timeout TIME:end`. The script must continue from a
-    /// checkpoint of its own; `TORCHELASTIC_RESTART_COUNT` and the placeholder `{attempt}` of
-    /// dgl-env(1) say how often the job has been started again. Under torchrun the variable counts
-    /// torchrun's own attempts, so such a script needs the placeholder.
+    /// checkpoint; `TORCHELASTIC_RESTART_COUNT` and the placeholder `{attempt}` of dgl-env(1) count
+    /// the restarts. Under torchrun the variable counts torchrun's attempts, so use the
+    /// placeholder.
     ///
-    /// The hosts are checked again before each attempt; faults that the first check finds end
-    /// dgl-spawn immediately. The next attempt begins after 1 second, or, if a host was lost, after
-    /// the time that this host needs to end its part.
+    /// dgl-spawn checks the hosts again before each attempt; if the first check finds a fault, it
+    /// exits. The next attempt begins after 1 second, or, if a host was lost, after the time in
+    /// which this host stops its part.
     ///
-    /// A job is not started again if `dgl-reap --job` ended it, or after a signal to dgl-spawn,
-    /// even one that comes while an attempt is ending. It is started again if dgl-reap(1) only sent
-    /// a signal to its processes. Between two attempts, Ctrl-C ends dgl-spawn.
+    /// A job is not started again if `dgl-reap --job` stopped it, or after a signal to dgl-spawn,
+    /// but it is after a signal that dgl-reap(1) sent to its processes.
     ///
-    /// `--timeout` applies to each attempt. *started* and *exited* records are written for each
-    /// attempt; the *summary* record and the exit status are those of the last one.
+    /// `--timeout` and *started* and *exited* records apply to each attempt, the *summary* record
+    /// and the exit status to the last one.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub restart: u32,
 
     /// Wait up to this time for jobs that hold what this job needs
     ///
     /// This can be its name, a port or `/dev/shm`. Trainers also wait for persistent graph servers
-    /// that do not listen yet. A message says what the job waits for. Without this option the job
-    /// is refused with status 74.
+    /// that do not listen yet. Without this option the job is refused with status 74.
     #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME",
         conflicts_with = "dry_run")]
     pub wait: Option<Duration>,
@@ -145,8 +135,7 @@ pub struct Args {
     /// Give the job a private /dev/shm on each host, so that two jobs of DGL can share hosts and
     /// leave nothing in it
     ///
-    /// It holds up to half of the host's memory. The graphs and features of such jobs, of one user
-    /// or of several, may have the same names. This needs root on the hosts, or hosts that permit
+    /// It holds up to half of the host's memory. This needs root on the hosts, or hosts that permit
     /// users to create user namespaces.
     #[arg(long)]
     pub private_shm: bool,

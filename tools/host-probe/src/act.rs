@@ -116,9 +116,9 @@ fn not_planned_yet(stream: &Stream) -> Result<(), Report> {
     let Some((name, _)) = planned.into_iter().find(|(_, is_planned)| *is_planned) else {
         return Ok(());
     };
-    let problem = format!("there are {name} records, which were made for the hosts as they are");
+    let problem = format!("the input has {name} records, which fit only these hosts");
     Err(Fault::data("stdin", problem)
-        .fix("put host-probe with --need or --port auto in front of part-map")
+        .fix("put host-probe --need or --port auto before part-map")
         .report())
 }
 
@@ -146,7 +146,7 @@ fn choose(
     for (host_index, why) in &choice.left_out {
         let location = hosts[*host_index].location();
         record::tell!(
-            "host-probe: {} is left out: {}",
+            "host-probe: {} is skipped: {}",
             term::plain(&location),
             term::plain(why)
         );
@@ -156,7 +156,7 @@ fn choose(
         let problem = format!("{suitable} of {all} hosts are suitable, and {count} are needed");
         return Err(Fault::unreachable("--need", problem)
             .fix(
-                "list more hosts in ip_config, fix the hosts that were left out, or wait until \
+                "list more hosts in ip_config, mend the skipped hosts, or wait until \
                  they are free",
             )
             .report());
@@ -238,7 +238,7 @@ fn refuse_other_versions(hosts: &[Host], outcomes: &mut [ProbeOutcome]) {
     for ((host, outcome), differences) in hosts.iter().zip(outcomes).zip(odd) {
         if let Some(differences) = differences {
             let fault = Fault::unreachable(host.location(), format!("has {differences}"));
-            let fix = format!("{ONE_VERSION}; --mixed-versions goes on all the same");
+            let fix = format!("{ONE_VERSION}, or use --mixed-versions");
             *outcome = Err(fault.fix(fix));
         }
     }

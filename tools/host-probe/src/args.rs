@@ -22,22 +22,21 @@ use cli::{ConnectArgs, size};
 pub struct Args {
     /// The directory of the job on every host, to find its free space and file system
     ///
-    /// The fields *free_bytes* and *workspace_fs* show them. If the directory does not exist yet,
-    /// the nearest existing directory above it counts.
+    /// If it does not exist yet, the nearest existing directory above it counts.
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<String>,
 
     /// Graph servers on each host, whose ports torch must not get
     ///
-    /// So *master_port*, which is proposed for torch, is none of them.
+    /// host-probe never proposes one of these as *master_port*.
     #[arg(long, default_value_t = 1, value_name = "N",
         value_parser = clap::value_parser!(u16).range(1..))]
     pub num_servers: u16,
 
     /// The interpreter to examine
     ///
-    /// It is a single word, either a name in the `PATH` of the host or a path. The command of the
-    /// job must name the same interpreter.
+    /// It is a name in the `PATH` of the host or a path. The command of the job must name the same
+    /// interpreter.
     #[arg(long, default_value = "python3", value_name = "CMD")]
     pub python: String,
 
@@ -53,7 +52,7 @@ pub struct Args {
     /// The venv of the job, a directory on every host (an absolute path, or one that begins with
     /// ~/); dgl-env starts its Python
     ///
-    /// Quote a path that begins with `~/`, so that the shell here does not expand it.
+    /// Quote a path that begins with `~/`, so that your shell does not expand it.
     ///
     /// With `--conda` or `--venv`, dgl-env(1) starts the interpreter of the environment if the
     /// command begins with `python`, `python3` or the like, and sets `PATH`, `VIRTUAL_ENV`,
@@ -65,26 +64,23 @@ pub struct Args {
 
     /// Accept hosts whose versions of Python, torch or DGL differ from most hosts
     ///
-    /// Different versions then only cause a warning. Use this, for instance, for a job that does
-    /// not run Python.
+    /// For instance for a job that does not run Python. Differences then only cause a warning.
     #[arg(long)]
     pub mixed_versions: bool,
 
     /// Shell text that runs before the interpreter, by the user's $SHELL
     ///
-    /// It is run by `"${SHELL:-/bin/sh}" -c` on the host, like that of dgl-env(1), but in the home
-    /// directory and not in the workspace, so name files by their whole path. What it prints is
-    /// ignored.
+    /// It runs in the home directory, not in the workspace as in dgl-env(1), so name files by their
+    /// whole path. Its output is ignored.
     #[arg(long, value_name = "SHELL")]
     pub setup: Option<String>,
 
     /// Keep the first N usable and free hosts with the same versions, and number them from 0
     ///
-    /// Later tools see no other hosts. A host is suitable if it is usable, has the versions of dgl,
-    /// torch and Python that most hosts have, runs no job of any user of dgl-tools, and the ports
-    /// of its graph servers are free. host-probe reports on stderr why hosts were left out, and
-    /// which suitable hosts were not needed. If there are too few, it prints nothing on stdout.
-    /// With this option, host-probe must come before part-map(1) in a pipeline.
+    /// Later tools see no other hosts. A suitable host is usable, has the versions of dgl, torch
+    /// and Python that most hosts have, runs no job of any user of dgl-tools, and the ports of its
+    /// graph servers are free. host-probe reports on stderr why it omitted hosts. If too few are
+    /// suitable, it prints nothing on stdout. It must come before part-map(1) in a pipeline.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..),
         conflicts_with_all = ["host", "partial"])]
     pub need: Option<u32>,
@@ -109,7 +105,7 @@ pub struct Args {
 
     /// The ports of the graph servers: those of the host records, or the first free on all hosts
     ///
-    /// With `auto`, host-probe must come before part-map(1) in a pipeline.
+    /// With `auto`, host-probe must come before part-map(1).
     #[arg(long, value_enum, default_value_t = ServerPort::Keep, value_name = "keep|auto",
         hide_possible_values = true, conflicts_with_all = ["host", "partial"])]
     pub port: ServerPort,
@@ -133,8 +129,8 @@ pub enum ServerPort {
     /// Those of the host records.
     Keep,
     /// The first ports from 30050 to 32767 that are free on all hosts and that no other job has
-    /// claimed there, the same ones for all hosts. They are not reserved: another job may take them
-    /// first, which dgl-spawn(1) then reports.
+    /// claimed, the same ones for all hosts. They are not reserved: dgl-spawn(1) reports if another
+    /// job uses them first.
     Auto,
 }
 

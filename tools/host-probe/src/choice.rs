@@ -87,7 +87,7 @@ fn lacks(host: &Host, answer: &ProbeAnswer, need: &Need) -> Option<String> {
     }
     if !answer.occupancy.jobs.is_empty() {
         let jobs = answer.occupancy.jobs.join(", ");
-        return Some(format!("there is another job: {jobs}"));
+        return Some(format!("another job is running: {jobs}"));
     }
     let last = host.port.saturating_add(need.free_ports?.saturating_sub(1));
     let taken = (host.port..=last).find(|port| answer.occupancy.ports.contains(port))?;
@@ -230,7 +230,7 @@ mod tests {
             [
                 (0, format!("it has dgl 2.1.0, {there} 1.0.4").as_str()),
                 (2, "no route"),
-                (3, "there is another job: try7"),
+                (3, "another job is running: try7"),
                 (4, "5 B are free in /dev/shm, less than 8 B"),
                 (
                     5,

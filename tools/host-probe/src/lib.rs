@@ -16,7 +16,7 @@ use record::jsonl::Stream;
 
 pub fn main(args: Args) -> Result<Exit, Report> {
     if args.least("disk").is_some() && args.workspace.is_none() {
-        let problem = "needs --workspace, because it is the space there";
+        let problem = "needs --workspace";
         let fault = Fault::usage("--min disk", problem).fix("add --workspace DIR");
         return Err(fault.report());
     }

@@ -94,7 +94,7 @@ fn not_of_an_interface(host: &Host, probed: &Probed) -> String {
         }
     }
     if shown.is_empty() {
-        shown.push("there is only lo".to_owned());
+        shown.push("only lo".to_owned());
     }
     let (ip, shown) = (host.ip, shown.join(", "));
     format!("{ip} is not the first address of an interface of the host ({shown})")
@@ -214,7 +214,7 @@ mod tests {
     fn answers() {
         let interfaces = [("lo", "127.0.0.1"), ("eth0", "10.77.0.2")];
         let no_python = Probed {
-            python_failure: Some(Failure::new("python3 does not run there: sh: not found")),
+            python_failure: Some(Failure::new("python3 does not run: sh: not found")),
             ..probed(&interfaces)
         };
         let mut no_dgl = probed(&interfaces);
@@ -238,17 +238,13 @@ mod tests {
                      10.77.0.2); DGL",
                 ),
             ),
-            (
-                "10.0.0.5",
-                probed(&interfaces[..1]),
-                Err("(there is only lo)"),
-            ),
+            ("10.0.0.5", probed(&interfaces[..1]), Err("(only lo)")),
             (
                 "10.77.0.2",
                 no_python,
                 Ok((
                     Some("eth0"),
-                    "host 0 (10.77.0.2): python3 does not run there: sh: not found\n  fix: name",
+                    "host 0 (10.77.0.2): python3 does not run: sh: not found\n  fix: name",
                 )),
             ),
             (

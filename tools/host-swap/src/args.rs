@@ -18,25 +18,23 @@ use std::path::PathBuf;
   part-push < next.jsonl | dgl-env … | dgl-spawn"
 )]
 pub struct Args {
-    /// The records of the run that failed, or those of host-probe about its hosts now
+    /// The records of the run that failed, or records of host-probe about its hosts now
     ///
-    /// The output of dgl-spawn(1) in the run that failed has a *summary* record that names the lost
-    /// host if a lost host is the *cause*. If host-probe(1) examines the hosts of the stream after
-    /// the failure, the records of unusable hosts have `"ok":false`. Give the option twice, once
-    /// for each of these outputs, because several hosts may be lost at once, and processes on other
-    /// hosts often fail before the loss of a host is noticed. An empty file is ignored.
+    /// The *summary* record of dgl-spawn(1) names the lost host if this was the *cause*. After a
+    /// failure, host-probe(1) marks unusable hosts with `"ok":false`. Give both outputs, because
+    /// several hosts may be lost at once, and processes on other hosts often fail first. An empty
+    /// file is ignored.
     #[arg(long, value_name = "FILE", required = true)]
     pub run: Vec<PathBuf>,
 
     /// Host records of spares, from host-probe; host-swap skips unusable ones and hosts of the
     /// input
     ///
-    /// The first suitable ones are taken. A spare is also skipped if it has taken the place of
-    /// another lost host, has another home directory or version of Python, dgl or torch than the
-    /// other hosts, has fewer GPUs than the lost host had, or was not probed. If the other hosts
-    /// were probed with `--conda` or `--venv`, the spare must be too. Because all of these are
-    /// skipped, the list may contain all hosts of the cluster. Probe the spares each time, because
-    /// they may be lost too.
+    /// The first suitable ones are used. host-swap also skips a spare that has replaced another
+    /// lost host, has another home directory or version of Python, dgl or torch than the other
+    /// hosts, has fewer GPUs than the lost host had, or was not probed, with `--conda` or `--venv`
+    /// if the other hosts were. So the list may contain all hosts of the cluster. Probe the spares
+    /// each time, because they may be lost too.
     #[arg(long, value_name = "FILE")]
     pub spares: PathBuf,
 }

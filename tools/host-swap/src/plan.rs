@@ -63,7 +63,7 @@ pub fn swap(stream: &Stream, lost: &LostHosts, spares: Option<&Stream>) -> Resul
     let hosts: Vec<Host> = stream.require("ipconf-check")?;
     if lost.0.is_empty() {
         return Err(Fault::data("--run", "no host was lost")
-            .fix("look at why the job failed: dgl-report makes a page of its records")
+            .fix("find out why the job failed: dgl-report makes a page of its records")
             .report());
     }
     let (mut notices, mut chosen) = (Vec::new(), BTreeMap::<u32, Host>::new());

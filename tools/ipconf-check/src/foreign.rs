@@ -13,7 +13,7 @@ pub fn fault(lines: &[HostLine]) -> Option<Fault> {
             |problem: String, fix: String| Some(Fault::data(&line.location, problem).fix(fix));
         let word = line.address.as_str();
         if let Some(words) = expansion(word) {
-            let problem = format!("{word} stands for several hosts, as in pdsh and Slurm");
+            let problem = format!("{word} names several hosts, as in pdsh and Slurm");
             let fix = format!(
                 "write one host per line; bash writes them: printf '%s\\n' {words}; with Slurm: \
                  scontrol show hostnames '{word}'"
@@ -144,17 +144,17 @@ mod tests {
             ),
             (
                 "h[1-4]\n",
-                "f:1: h[1-4] stands for several hosts",
+                "f:1: h[1-4] names several hosts",
                 "printf '%s\\n' h{1..4};",
             ),
             (
                 "a\nh[01-12,20].x.org\n",
-                "f:2: h[01-12,20].x.org stands",
+                "f:2: h[01-12,20].x.org names",
                 "'%s\\n' h{{01..12},20}.x.org;",
             ),
             (
                 "rack2-h[7] 30050\n",
-                "f:1: rack2-h[7] stands",
+                "f:1: rack2-h[7] names",
                 "'%s\\n' rack2-h7;",
             ),
         ];

@@ -178,7 +178,7 @@ pub fn rows(file: &str, text: &str, separator: u8) -> Result<Vec<HostLine>, Repo
         if lines.len() > MAX_LINES {
             report.push(
                 Fault::data(file, format!("more than {MAX_LINES} hosts"))
-                    .fix("leave out what is no host of the job"),
+                    .fix("remove what is not a host of the job"),
             );
             break;
         }

@@ -36,8 +36,7 @@ pub struct Args {
 
     /// How many partitions each host gets: with 2, host 0 has partitions 0 and 1, and so on
     ///
-    /// DGL's graph servers need one partition on each host, so dgl-env(1) refuses more unless the
-    /// processes are workers.
+    /// For workers only, because DGL's graph servers need one partition on each host.
     #[arg(long, hide_short_help = true, default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=4096), value_name = "P")]
     pub parts_per_host: u32,
@@ -45,10 +44,9 @@ pub struct Args {
     /// A file or directory for each host, as in 'shards/{host}.npz'
     ///
     /// `{host}` stands for the number of the host. The path is relative to the directory of the
-    /// config or of `--partitions`, or else to the working directory. On the host the file gets the
-    /// same path below the directory of the partitions; without a config and without
-    /// `--partitions`, below the workspace. There must be a file for each host, and none with
-    /// another number.
+    /// config or of `--partitions`, or else to the working directory. On the host it is relative to
+    /// the directory of the partitions, or else to the workspace. There must be a file for each
+    /// host, and none with another number.
     #[arg(long, value_name = "PATTERN")]
     pub per_host: Vec<String>,
 
@@ -57,9 +55,8 @@ pub struct Args {
     /// It is the working directory of the job's processes. `~/` is the home directory that
     /// host-probe(1) found; it must be the same on all hosts.
     ///
-    /// The other options that name paths on the hosts accept a path relative to the workspace, an
-    /// absolute path, or one that begins with `~/`. No path may contain `..`, and all files must be
-    /// within the workspace, because part-push(1) refuses others.
+    /// Other paths on the hosts are relative to the workspace, absolute, or begin with `~/`. They
+    /// may not contain `..` or lead out of the workspace.
     #[arg(long, value_name = "DIR")]
     pub workspace: PathBuf,
 
@@ -74,8 +71,7 @@ pub struct Args {
     /// Which form of each partition's graph to copy: DGL's, Graphbolt's or both [auto: all that
     /// exist]
     ///
-    /// Every partition must have the form that is chosen. With `dgl` or `graphbolt` the other form
-    /// is removed from the rewritten config.
+    /// Every partition must have this form; the rewritten config names no other.
     #[arg(long, hide_short_help = true, value_enum, default_value_t = GraphForm::Auto,
         value_name = "auto|dgl|graphbolt|both", hide_possible_values = true)]
     pub graph: GraphForm,
@@ -92,7 +88,7 @@ pub struct Args {
     /// The name of ip_config in the workspace, or its absolute path; part-map writes it from the
     /// host records
     ///
-    /// It has a port on every line.
+    /// Every line has a port.
     #[arg(
         long,
         hide_short_help = true,
@@ -104,19 +100,19 @@ pub struct Args {
     /// A directory of scripts that goes into the workspace under its own name
     ///
     /// As with `scp -r`, symbolic links are followed, and permissions and empty directories are
-    /// kept. Sockets, FIFOs, devices and broken links are left out, with a warning, and so are
-    /// Python environments in it, which have `pyvenv.cfg` or `conda-meta`: they work only where
-    /// they were made. Content that has several names in it, by links, is copied once for each; a
-    /// warning names the first if that is more than 10 MB. Files of the graph in this directory are
-    /// left out too, because each host gets only its own partition.
+    /// kept. Sockets, FIFOs, devices and broken links are omitted, with a warning, and so are
+    /// Python environments (with `pyvenv.cfg` or `conda-meta`), which work only where they were
+    /// made. Content with several names, by links, is copied once for each; a warning names the
+    /// first if that is more than 10 MB. Files of the graph are omitted, because each host gets
+    /// only its own partition.
     #[arg(long, value_name = "DIR")]
     pub script_folder: Vec<PathBuf>,
 
     /// Another file or directory for every host; DST is relative to the workspace, or absolute
     ///
-    /// By default, `DST` is the last component of `SRC`. What follows the last colon is `DST`,
-    /// unless there is a file whose name is the whole argument, with the colon. If `DST` ends with
-    /// a slash, or is empty, it is the directory into which a file goes.
+    /// By default, `DST` is the last component of `SRC`. It follows the last colon, unless a file
+    /// has the whole argument as its name. If `DST` is empty or ends with a slash, it is a
+    /// directory for the file.
     #[arg(long, value_name = "SRC[:DST]")]
     pub extra: Vec<String>,
 
@@ -124,8 +120,8 @@ pub struct Args {
     /// them, as in !.git
     ///
     /// The pattern is compared with the path below the directory and with the name alone. `.git`,
-    /// `__pycache__`, `*.pyc`, `.venv` and `.dgl-run` are always left out, except what a pattern
-    /// with ! includes, as in `--exclude '!.git'`.
+    /// `__pycache__`, `*.pyc`, `.venv` and `.dgl-run` are always omitted, unless a pattern with !
+    /// includes them, as in `--exclude '!.git'`.
     #[arg(long, value_name = "[!]GLOB")]
     pub exclude: Vec<String>,
 
@@ -142,10 +138,10 @@ pub struct Args {
 /// relative to the config's directory; all take .npy maps relative to the working directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Paths {
-    /// The config is in the directory of the partitions, and the paths in it are relative to that
-    /// directory. This is for DGL 0.6 and later.
+    /// The config is in the directory of the partitions, with paths relative to that directory, for
+    /// DGL 0.6 and later.
     Config,
-    /// The config is in the workspace, and all paths in it are relative to the workspace.
+    /// The config is in the workspace, with paths relative to it.
     Workspace,
     /// All paths are absolute.
     Absolute,

@@ -84,7 +84,7 @@ impl NumberedNames {
     fn nothing(&self, all: String) -> Fault {
         let first: Vec<String> = self.forms.iter().map(|form| fill(form, 0)).collect();
         let first = first.join(" or ");
-        let problem = format!("has nothing for any host: there is no {first}");
+        let problem = format!("has no file for any host, not even {first}");
         let fault = Fault::data(&self.location, problem);
         if self.forms.iter().any(|form| form.contains(['*', '?'])) {
             fault.fix(

@@ -30,7 +30,7 @@ use wire::files::{FileFault, FileRequest, Give};
 const MAX_NAMES: usize = 3;
 /// Space that a file system needs beside the files.
 const ROOM_TO_SPARE: u64 = 1 << 20;
-const AGAIN: &str = "run this again: what is here already is not fetched again";
+const AGAIN: &str = "run this again; it skips files that have arrived";
 
 struct PullTask<'a> {
     host: &'a Host,
@@ -196,7 +196,7 @@ fn claim(folder: &Path, run: &str, stop: &AtomicUsize) -> Result<Option<LockAtte
     while stop.load(Ordering::Relaxed) == 0 {
         let attempt = local::claim(folder, run).map_err(|problem| {
             Fault::item(folder.display().to_string(), problem)
-                .fix("make room there, or give a directory that you can write to with --to")
+                .fix("make room in it, or give a directory that you can write to with --to")
         })?;
         if let LockAttempt::NoLocks(error) = &attempt {
             record::tell!(
@@ -218,7 +218,7 @@ fn claim(folder: &Path, run: &str, stop: &AtomicUsize) -> Result<Option<LockAtte
         is_announced = true;
         if begun.elapsed() > PATIENCE {
             let minutes = PATIENCE.as_secs() / 60;
-            let why = format!("another part-pull has been at work there for {minutes} minutes");
+            let why = format!("another part-pull has been writing to it for {minutes} minutes");
             return Err(Fault::item(folder.display().to_string(), why)
                 .fix("run it again when the other one has ended"));
         }

@@ -20,13 +20,13 @@ use cli::{ConnectArgs, CopyArgs};
 pub struct Args {
     /// Compare checksums, even of files with the same size and time
     ///
-    /// What differs is sent. For the BLAKE3 checksums every file is read completely on both sides.
+    /// Every file is read completely on both sides.
     #[arg(long)]
     pub verify: bool,
 
     /// Write each file to the disk before it is renamed, and its directory afterwards
     ///
-    /// The file then survives a power failure.
+    /// It then survives a power failure.
     #[arg(long)]
     pub fsync: bool,
 

@@ -45,7 +45,7 @@ pub fn missing(file: &Path) -> Option<Problem> {
     match (file.is_file(), is_readable(file)) {
         (false, _) => {
             let similar = similar::path(file).map_or(String::new(), |similar| {
-                format!("; there is {}", similar.display())
+                format!("; did you mean {}?", similar.display())
             });
             let problem = format!("no such file: {shown}{similar}");
             Some(Problem::new(Subject::File, problem))
@@ -91,7 +91,7 @@ pub fn check_ip_config(file: &Path) -> Option<Finding> {
     let mut lines = String::new();
     for line in text.lines() {
         let Some(line) = read(line) else {
-            let problem = format!("the ip_config there has {line:?} where DGL needs an address");
+            let problem = format!("the ip_config has {line:?} where DGL needs an address");
             return Some(Problem::new(Subject::Copy, problem).into());
         };
         lines += &line;

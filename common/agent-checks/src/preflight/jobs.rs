@@ -74,7 +74,7 @@ fn judge(
                 let pids = members.iter().map(|process| process.pid.to_string());
                 let pids = pids.take(SHOWN_PIDS).collect::<Vec<_>>().join(" ");
                 problems.extend(name.map(|job| {
-                    let problem = format!("job {job} was left there without a launcher");
+                    let problem = format!("job {job} was left without a launcher");
                     Problem::new(Subject::Abandoned, problem).with(format!("process {pids}"))
                 }));
             }
@@ -138,7 +138,7 @@ mod tests {
                 below_agent,
             };
         let left = |job: &str, pids: &str| {
-            let problem = format!("job {job} was left there without a launcher");
+            let problem = format!("job {job} was left without a launcher");
             Problem::new(Subject::Abandoned, problem).with(format!("process {pids}"))
         };
         let table = [

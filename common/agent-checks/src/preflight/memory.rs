@@ -55,7 +55,7 @@ fn problem(uid: u32, pid: Option<i32>, files: &[DglFile]) -> Problem {
     if pid.is_some() {
         let (by, words) = describe::holder(pid, uid);
         let problem =
-            format!("another job of DGL runs there: {amount} in /dev/shm, mapped by {words}");
+            format!("another job of DGL is running: {amount} in /dev/shm, mapped by {words}");
         return Problem::new(Subject::SharedMemory(by), problem);
     }
     if let Some(user) = describe::other_user(uid) {

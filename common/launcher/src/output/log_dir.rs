@@ -151,7 +151,7 @@ fn set_earlier_run_aside(folder: &Folder, mut names: BTreeSet<String>) -> io::Re
     // it may be missing, or something that the user put there
     if let Ok(records) = folder.file(RECORDS) {
         if FileLock::is_taken(&records)? {
-            return Err(io::Error::other("a running job writes its logs there"));
+            return Err(io::Error::other("a running job writes its logs to it"));
         }
         names.extend(logs_of_run(&records)?);
     }

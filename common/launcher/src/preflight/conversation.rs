@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
 /// What to do if a host cannot carry out a request.
-const SEE_HOST: &str = "log in there: the host may be overloaded, or out of memory or descriptors";
+const SEE_HOST: &str = "log in to the host: it may be overloaded, or out of memory or descriptors";
 
 /// Counts the requests that the hosts have not answered.
 pub struct Conversation<'a, 'h> {

@@ -152,7 +152,7 @@ impl<'a> Diagnosis<'a> {
                 let hosts = self.subject.hosts;
                 let wanted = transfer::content::sum(record::ip_config(hosts).as_bytes());
                 if hosts.len() == self.busy[index].of as usize && hash != wanted {
-                    let problem = "the ip_config there is not that of the records";
+                    let problem = "the ip_config differs from the records";
                     self.push(index, Subject::Copy, problem);
                 }
             }
@@ -169,13 +169,12 @@ impl<'a> Diagnosis<'a> {
 
     fn compare_graph(&mut self, index: usize, num_parts: u64, name: &str) {
         if let Some(problem) = unequal_parts(num_parts, self.busy[index].of as usize, 1) {
-            let problem = format!("the partition config there has {problem}");
+            let problem = format!("the partition config has {problem}");
             self.push(index, Subject::Partitions, problem);
         }
         if let Some(graph) = self.subject.graph.filter(|graph| graph.graph_name != name) {
             let wanted = &graph.graph_name;
-            let problem =
-                format!("the partition config there is of graph {name:?}, not {wanted:?}");
+            let problem = format!("the partition config is for graph {name:?}, not {wanted:?}");
             self.push(index, Subject::Copy, problem);
         }
     }
@@ -427,19 +426,19 @@ mod tests {
             ),
             (
                 ip_config("10.0.0.1 30050\n10.0.0.2 30050\n"),
-                Some("the ip_config there is not that of the records"),
+                Some("the ip_config differs from the records"),
             ),
             (config(3, "g"), None),
             (
                 config(2, "g"),
                 Some(
-                    "the partition config there has 2 partitions for 3 hosts; DGL needs as many \
+                    "the partition config has 2 partitions for 3 hosts; DGL needs as many \
                      hosts as partitions",
                 ),
             ),
             (
                 config(3, "h"),
-                Some("the partition config there is of graph \"h\", not \"g\""),
+                Some("the partition config is for graph \"h\", not \"g\""),
             ),
             (
                 problem(Subject::OldPath, "no such file: /w/d/part2/graph.dgl"),
@@ -526,7 +525,7 @@ mod tests {
         let old = problem(Subject::OldPath, "no such file: /w/d/part2/graph.dgl");
         find(&mut diagnosis, 2, old);
         let left = |job: &str, pid: usize| {
-            let mut left = problem(Subject::Abandoned, &format!("job {job} was left there"));
+            let mut left = problem(Subject::Abandoned, &format!("job {job} was left"));
             left["detail"] = format!("process {pid}").into();
             left
         };
@@ -542,9 +541,9 @@ mod tests {
         let odd = "host 1 (10.0.0.2): the partition config differs from the other hosts'";
         let wanted = [
             "hosts 0-2: no such directory: /w",
-            "hosts 0-2: job a was left there",
+            "hosts 0-2: job a was left",
             odd,
-            "host 2 (10.0.0.3): job b was left there (process 7)",
+            "host 2 (10.0.0.3): job b was left (process 7)",
         ];
         assert_eq!(report_lines(diagnosis), wanted);
     }

@@ -45,7 +45,8 @@ fn missing_module(module: Module, environment: bool) -> String {
         format!("install {module} into that environment")
     } else {
         format!(
-            "begin the command with the path of the Python that has {module}, or install it there"
+            "begin the command with the path of the Python that has {module}, or install it on the \
+             host"
         )
     }
 }
@@ -77,30 +78,33 @@ fn constant(about: Subject) -> Option<&'static str> {
              partitions and hosts"
         }
         Subject::PrivateSharedMemory => {
-            "run as root there, or allow users to create namespaces: sysctl \
+            "run as root on the host, or allow users to create namespaces: sysctl \
              kernel.unprivileged_userns_clone=1 (Debian), \
              kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), docker run --cap-add \
              SYS_ADMIN"
         }
         Subject::File => {
-            "correct the command or --workspace, or copy the job there with part-map and part-push"
+            "correct the command or --workspace, or copy the job to the host with part-map and \
+             part-push"
         }
         Subject::OldPath => {
             "DGL looks for it from the directory of the partition config, as part-map writes it: \
              copy it again with part-map and part-push"
         }
-        Subject::Permission => "let this user read it there",
+        Subject::Permission => "give this user permission to read it on the host",
         Subject::Copy => "copy it again, to all hosts, with part-map and part-push",
         Subject::Partitions => "partition again, or correct ip_config.txt",
         Subject::OpenFiles => {
-            "raise the hard limit there: LimitNOFILE= of its sshd, or /etc/security/limits.conf"
+            "raise the hard limit on the host: LimitNOFILE= of its sshd, or \
+             /etc/security/limits.conf"
         }
         Subject::Command { path: true } => {
-            "install it there, or correct its path, which is relative to the workspace unless it \
-             begins with /"
+            "install it on the host, or correct its path, which is relative to the workspace \
+             unless it begins with /"
         }
         Subject::Command { path: false } => {
-            "install it there, give its whole path, or set PATH with --env or --setup in dgl-env"
+            "install it on the host, give its whole path, or set PATH with --env or --setup in \
+             dgl-env"
         }
         Subject::LineEnds => {
             "convert it (sed -i 's/\\r$//' FILE, or git config core.autocrlf input before git \
@@ -125,7 +129,9 @@ fn constant(about: Subject) -> Option<&'static str> {
         Subject::Python => {
             "try it in a shell on that host; --env and --setup of dgl-env are in force"
         }
-        Subject::Answer => "does a file system hang there? --no-preflight skips the checks",
+        Subject::Answer => {
+            "check whether a file system of the host hangs; --no-preflight skips the checks"
+        }
         Subject::Host => "check that the host is up, then run this again",
         _ => return None,
     })

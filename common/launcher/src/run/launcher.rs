@@ -46,10 +46,10 @@ impl NextAttempt {
             return NextAttempt::None;
         }
         if outcome.reaped {
-            return NextAttempt::Refused("dgl-reap has ended it".to_owned());
+            return NextAttempt::Refused("dgl-reap stopped it".to_owned());
         }
         if let Some(signal) = outcome.signalled {
-            return NextAttempt::Refused(format!("SIG{signal} arrived while it ended"));
+            return NextAttempt::Refused(format!("SIG{signal} arrived while it was stopping"));
         }
         // a lost host needs time to detect that and to end its part
         let has_lost_hosts = !outcome.report.0.is_empty()

@@ -282,7 +282,7 @@ fn explain_failure(
         return;
     }
     let first = if is_other {
-        "the exit status is that of the first failure that arrived: "
+        "the exit status comes from the failure that arrived first: "
     } else {
         ""
     };

@@ -243,10 +243,10 @@ fn lines(job: &str, complete: &CompleteStall, why: &Explanation) -> Vec<String> 
     match (complete.stalled.ends, complete.stalled.computing) {
         (true, _) => {}
         (false, Some(Computing::MayWork)) => lines.push(format!(
-            "it is left as it is, because a process that computes may be in one long call; {tools}"
+            "the job continues, because a process that computes may be in one long call; {tools}"
         )),
         (false, _) => lines.push(format!(
-            "it is left as it is; {tools}, --stall-timeout TIME:end does so by itself"
+            "the job continues; {tools}, --stall-timeout TIME:end does so by itself"
         )),
     }
     lines
@@ -579,14 +579,14 @@ mod tests {
                 format!(
                     "trainer 2 is in spin (train.py:12), perhaps in one long call, while {waits}"
                 ),
-                "it is left as it is, because a process that computes may be in one long call; ",
+                "the job continues, because a process that computes may be in one long call; ",
             ),
             // it sleeps, while those that wait spin
             (
                 [REDUCE, REDUCE, LOOP],
                 Computing::Waits,
                 format!("trainer 2 is in spin (train.py:12), while {waits}"),
-                "it is left as it is; ipconf-check ",
+                "the job continues; ipconf-check ",
             ),
             (
                 [LOOP, LOOP, LOOP],
@@ -595,7 +595,7 @@ mod tests {
                     "{still} for 10 min 0 s, although processes compute: trainers 0, 1 and 2 are \
                      in spin (train.py:12)"
                 ),
-                "it is left as it is, because ",
+                "the job continues, because ",
             ),
         ];
         for (trainers, computing, reason, last) in table {
