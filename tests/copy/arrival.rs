@@ -4,6 +4,7 @@ use crate::lab::tree;
 use crate::local::{assert_arrived, busybox, map, ours, plan, push, pushed};
 use std::ffi::OsString;
 use std::fs;
+use std::path::PathBuf;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use support::{Cluster, executable, make_folder, noise, only_root_can, scratch, sh, shells, write};
@@ -180,10 +181,43 @@ fn slow_a_file_that_is_written_on_its_host_while_it_is_compared_fails() {
     assert!(fs::read(&there).unwrap() == second);
 }
 
-/// An NFS client shows some time later what another host has written. Here the second host sees an
-/// empty directory until somebody takes away what is mounted over it there.
+/// An NFS client shows some time later what another host has written, or never, if it has mounted
+/// something else. Here the second host sees an empty directory until somebody takes away what is
+/// mounted over it there, two seconds after the file `there` exists.
 #[test]
 fn slow_a_host_that_shows_late_what_another_one_put_on_shared_storage_has_it() {
+    let Some(folder) = with_a_late_host() else {
+        return support::skipped!("no right to mount");
+    };
+    let push = || push(&folder, "--wire ssh --connect './own {id} env'");
+    let ran = std::thread::scope(|scope| {
+        let ran = scope.spawn(push);
+        sh(
+            &folder,
+            "for try in $(seq 500); do [ -e ws/src/a ] && break; sleep 0.1; done; touch there",
+        );
+        ran.join().unwrap()
+    });
+    ran.ends(0);
+    let took = ran.out.matches("\"skipped\":true").count();
+    assert!(took > 0, "{}", ran.out);
+
+    for file in ["there", "ws/src/a"] {
+        fs::remove_file(folder.join(file)).unwrap();
+    }
+    let variables = "DGL_TOOLS_TEST_SILENCE=3 DGL_TOOLS_CONNECT=";
+    let never = sh(
+        &folder,
+        &format!("{variables} part-push --wire ssh --connect './own {{id}} env' <plan.jsonl"),
+    );
+    write(&folder, "there", "");
+    never
+        .ends(1)
+        .err_has("it does not see the file that host 0 wrote on shared storage")
+        .err_has("  fix: check that both mount the same directory, then push again");
+}
+
+fn with_a_late_host() -> Option<PathBuf> {
     let folder = scratch();
     write(&folder, "ip.txt", "10.77.0.1\n10.77.0.2\n");
     make_folder(&folder, "src");
@@ -208,20 +242,8 @@ fn slow_a_host_that_shows_late_what_another_one_put_on_shared_storage_has_it() {
         "own",
         "#!/bin/sh\n[ \"$1\" = 1 ] && exec unshare -m ./way \"$@\"\nexec ./way \"$@\"\n",
     );
-    if sh(&folder, "unshare -m mount -t tmpfs none ws/src").status != 0 {
-        return support::skipped!("no right to mount");
-    }
-    let ran = std::thread::scope(|scope| {
-        let ran = scope.spawn(|| push(&folder, "--wire ssh --connect './own {id} env'"));
-        sh(
-            &folder,
-            "for try in $(seq 500); do [ -e ws/src/a ] && break; sleep 0.1; done; touch there",
-        );
-        ran.join().unwrap()
-    });
-    ran.ends(0);
-    let took = ran.out.matches("\"skipped\":true").count();
-    assert!(took > 0, "{}", ran.out);
+    let may_mount = sh(&folder, "unshare -m mount -t tmpfs none ws/src").status == 0;
+    may_mount.then_some(folder)
 }
 
 #[test]

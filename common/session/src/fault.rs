@@ -40,13 +40,6 @@ pub struct UnknownKey {
 }
 
 impl HostFault {
-    /// Whether the address did not answer, perhaps because it is on another network.
-    pub fn is_unanswered(&self) -> bool {
-        // messages of the kernel, which `ssh` quotes too
-        let errors = ["Network is unreachable", "No route to host", "timed out"];
-        self.timed_out || errors.iter().any(|error| self.problem.contains(error))
-    }
-
     pub fn unreachable(problem: impl Into<String>) -> HostFault {
         HostFault {
             is_unreachable: true,

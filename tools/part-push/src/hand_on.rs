@@ -390,6 +390,7 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         let member = &self.members[index];
         let outcome = Outcome {
             error,
+            fix: None,
             sent_bytes: if index == 0 { self.sent } else { 0 },
             elapsed: self.begun.elapsed(),
         };

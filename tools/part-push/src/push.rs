@@ -162,6 +162,7 @@ impl<'d> Sending<'_, 'd> {
                 delivery,
                 Outcome {
                     error,
+                    fix: None,
                     sent_bytes: sent,
                     elapsed: begun.elapsed(),
                 },

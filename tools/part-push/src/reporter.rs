@@ -13,6 +13,7 @@ use transfer::fates::Fates;
 pub struct Outcome {
     /// Why the file is not there, if it is not.
     pub error: Option<String>,
+    pub fix: Option<&'static str>,
     /// Over the wire.
     pub sent_bytes: u64,
     /// From the beginning of its sending to the host's confirmation.
@@ -57,7 +58,11 @@ impl Reporter {
         }
         if let Some(why) = outcome.error {
             let location = format!("{}: {}", host.location(), delivery.dst.display());
-            self.copy.fault(Fault::item(location, why));
+            let fault = Fault::item(location, why);
+            self.copy.fault(match outcome.fix {
+                Some(fix) => fault.fix(fix),
+                None => fault,
+            });
         }
     }
 }

@@ -12,9 +12,6 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use transfer::fates::{Fate, Fates};
 
-/// How long a host may take to see what another one wrote to shared storage. An NFS client may
-/// answer from what it knew of files and directories for 60 s: acregmax and acdirmax in nfs(5).
-const SHOWN_AFTER: Duration = Duration::from_secs(60);
 /// The first pause before a host is asked again; each is twice as long as the one before it.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -45,6 +42,7 @@ pub struct TargetState {
 fn unsent(error: Option<String>) -> Outcome {
     Outcome {
         error,
+        fix: None,
         sent_bytes: 0,
         elapsed: Duration::ZERO,
     }
@@ -267,7 +265,9 @@ impl<'a> Target<'a> {
             return;
         }
         let verify = Some(context.args.verify);
-        let until = Instant::now() + SHOWN_AFTER;
+        // an NFS client may answer from what it knew of files and directories for 60 s: acregmax
+        // and acdirmax in nfs(5)
+        let until = Instant::now() + transfer::silence();
         let mut pause = FIRST_PAUSE;
         let mut has_failed = false;
         while !files.is_empty() {
@@ -283,9 +283,12 @@ impl<'a> Target<'a> {
                     continue;
                 }
                 self.fates.report(delivery);
-                let error = (!present).then(|| self.why_not_shared());
-                has_failed |= error.is_some();
-                reporter.report(self.host, delivery, true, unsent(error));
+                let outcome = match present {
+                    true => unsent(None),
+                    false => self.not_shared(other, reporter.has_failed(other, delivery.file)),
+                };
+                has_failed |= outcome.error.is_some();
+                reporter.report(self.host, delivery, true, outcome);
             }
             files = later;
             if !files.is_empty() {
@@ -299,10 +302,21 @@ impl<'a> Target<'a> {
         self.show_end(has_failed, reporter);
     }
 
-    fn why_not_shared(&self) -> String {
+    /// Why this host does not have what `other` put, or was to put, on shared storage.
+    fn not_shared(&self, other: u32, other_failed: bool) -> Outcome {
         let state = self.lock();
-        let other = "the host that shares its directory did not get it";
-        let why = state.broken.as_ref().map(|broken| broken.problem.as_str());
-        why.unwrap_or(other).to_owned()
+        if let Some(broken) = &state.broken {
+            return unsent(Some(broken.problem.clone()));
+        } else if other_failed {
+            return unsent(Some(format!(
+                "host {other}, which shares its directory, did not get it"
+            )));
+        }
+        Outcome {
+            fix: Some("check that both mount the same directory, then push again"),
+            ..unsent(Some(format!(
+                "it does not see the file that host {other} wrote on shared storage"
+            )))
+        }
     }
 }
