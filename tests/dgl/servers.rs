@@ -112,7 +112,7 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
     cluster
         .sh(&folder, &again)
         .ends(74)
-        .err_has("a job named g runs there");
+        .err_has("a job named g is running");
 
     // a server dies: all end, and the trainers that used them too
     let long = train("", "").replace("--num-epochs 1", "--num-epochs 5000");

@@ -334,7 +334,7 @@ fn a_port_on_which_a_job_of_another_kind_may_be_about_to_listen_is_not_listened_
     let name = json!({"name": {"foreign": false}});
     assert_eq!(
         twin.examine("jobs"),
-        [problem(name, "a job named old runs there")]
+        [problem(name, "a job named old is running")]
     );
     for child in [&mut other, &mut watch] {
         child.kill().unwrap();

@@ -326,7 +326,7 @@ fn jobs_share_real_hosts_with_a_shm_of_their_own() {
         text("b.err")
     );
     assert!(
-        text("twin.err").contains("a job named a runs there"),
+        text("twin.err").contains("a job named a is running"),
         "{}",
         text("twin.err")
     );
