@@ -128,7 +128,7 @@ impl Item<'_> {
         }
         page += &self.tags(&list);
         if matches!(self.arg.get_action(), ArgAction::Append) {
-            page += "The option may be given several times.\n";
+            page += "May be repeated.\n";
         }
         page
     }
