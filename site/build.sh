@@ -14,7 +14,7 @@ for program in cmark-gfm mandoc; do
 done
 
 # The tutorials in the order in which they are read, and the guides of the manual.
-TUTORIALS='torch dgl graphstorm slurm hang other'
+TUTORIALS='torch dgl graphstorm slurm hang other compare'
 GUIDES='dgl-tools.7 dgl-tools-jobs.7 dgl-tools-clusters.7 dgl-tools-connect.7 dgl-tools-partition.7 dgl-tools-trouble.7 dgl-tools-stalls.7 dgl-tools-faq.7
   dgl-tools-admin.7 dgl-tools-records.5'
 
@@ -84,7 +84,7 @@ markdown() { # FILE NAME
 flags() {
   sed -E '/<pre>/b
     :flag
-    s/(<code>(([^<]|<\/?span>)*[ (])?)(--[a-z][a-z-]*)/\1<span>\4<\/span>/
+    s/(<code[^>]*>(([^<]|<\/?span>)*[ (])?)(--[a-z][a-z-]*)/\1<span>\4<\/span>/
     t flag'
 }
 
@@ -177,7 +177,7 @@ for manual in man/*; do
   name=${manual##*/}
   # a page that is not in this directory is one of the system
   (cd man && mandoc -T html -O 'fragment,man=%N.%S.html;https://manpages.debian.org/%N.%S' "$name") |
-    of_other_pages >"$out/$name"
+    of_other_pages | flags >"$out/$name"
   {
     contents <"$out/$name"
     printf '<h1 class="title">%s</h1>\n' "$(title_of "$name")"
