@@ -208,7 +208,7 @@ DOC = share/doc/dgl-tools
 EXAMPLES = $(addprefix torch/,Makefile ip_config.txt train.sbatch shared.sbatch code/data.py code/ddp.py) \
 	$(addprefix dgl/,Makefile ip_config.txt train.sbatch partition.py code/train.py) \
 	$(addprefix graphstorm/,Makefile ip_config.txt nc.yaml) $(addprefix glt/,workers.sh servers.sh code/sage.py) \
-	partition/parmetis.sh slurm/epilog.sh prometheus/figures.jq
+	partition/parmetis.sh partition/fits.jq slurm/epilog.sh prometheus/figures.jq
 
 install:
 	install -d $(addprefix $(PLACE)/,bin $(MAN1) share/man/man5 share/man/man7 $(BASH) $(FISH) $(ZSH) include $(AGENTS) $(DATA) $(DOC))

@@ -42,6 +42,11 @@ const PUSHED: &str = r#"map(select(.type == "host").id) as $hosts | .[],
 pub fn prepared() -> PathBuf {
     let folder = scratch();
     partition(&folder, 2);
+    write(
+        &folder,
+        "fits.jq",
+        read(&root(), "examples/partition/fits.jq"),
+    );
     let stand_in = |tool: &str, script: &str| {
         executable(&folder.join("bin"), tool, &format!("#!/bin/sh\n{script}\n"));
     };
