@@ -55,7 +55,8 @@ impl Push {
                 "base is an absolute path, and run a word of letters and digits",
             ));
         }
-        let has_made_base = !receive.dry && !base.exists();
+        let existing = base.ancestors().find(|path| path.exists());
+        let has_made_base = !receive.dry && existing != Some(base);
         let push_folder = match (receive.dry, receive.direct) {
             (true, _) => None,
             (false, false) => {
@@ -63,6 +64,14 @@ impl Push {
                 let failed =
                     |fault: FileFault| Failure::new(format!("{}: {fault}", base.display()));
                 let folder = folder.map_err(failed)?;
+                if receive.fsync
+                    && has_made_base
+                    && let Some(existing) = existing
+                {
+                    let synced = Folder::open(existing)
+                        .and_then(|existing| Ok(folder.sync_up_to(&existing)?));
+                    synced.map_err(failed)?;
+                }
                 let push_folder = Arc::new(PushFolder::new(folder, &receive.run, receive.host));
                 let _ = files.push_folder.set(Arc::downgrade(&push_folder));
                 Some(push_folder)

@@ -5,7 +5,7 @@
 //! followed only if this user, root or the owner of the workspace has made it, and if no others
 //! could have renamed it to this name; so are the links on the path to which it leads.
 
-use crate::simulated::{Call, before};
+use crate::simulated::{Call, before, sync};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlinkat, renameat};
@@ -396,6 +396,19 @@ impl Folder {
     pub fn as_file(&self) -> io::Result<File> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         Ok(File::from(openat(self, ".", flags, Mode::empty())?))
+    }
+
+    /// Writes to the disk what has changed in this directory and in those above it, up to `top`: a
+    /// new directory has its name there.
+    pub fn sync_up_to(&self, top: &Folder) -> io::Result<()> {
+        let (path, top) = (self.real_path()?, top.real_path()?);
+        let below = path.strip_prefix(&top).unwrap_or(Path::new(""));
+        let mut folder = self.clone();
+        for _ in below.components() {
+            sync(&folder.as_file()?)?;
+            folder = folder.folder("..")?;
+        }
+        sync(&folder.as_file()?)
     }
 
     /// Whether this user has made the directory. A file system may show other owners, as NFS does

@@ -10,7 +10,7 @@ use crate::folder::Folder;
 use crate::lock::flock;
 use crate::parts::Parts;
 use crate::room::Room;
-use crate::simulated::{Call, before};
+use crate::simulated::{Call, before, sync};
 use crate::source::{self, FileVersion};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, Flock, FlockArg, OFlag, fallocate};
@@ -513,11 +513,7 @@ fn stamp(file: &File, finish: Finish) -> io::Result<()> {
         before(Call::Change)?;
         futimens(file, &TimeSpec::UTIME_OMIT, &time)?;
     }
-    if finish.fsync {
-        file.sync_all()
-    } else {
-        Ok(())
-    }
+    if finish.fsync { sync(file) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! It decides there which process runs next, and whether the call fails. Programs are built without
 //! the feature `simulated`, and call nothing.
 
+use std::fs::File;
 use std::io;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +13,20 @@ pub enum Call {
     /// Also of an open file: its mode, its time, its length.
     Change,
     Lock,
+    /// Of the file or directory with this inode to the disk.
+    Sync(u64),
+}
+
+/// Calls fsync(2).
+#[cfg(not(feature = "simulated"))]
+pub(crate) fn sync(file: &File) -> io::Result<()> {
+    file.sync_all()
+}
+
+#[cfg(feature = "simulated")]
+pub(crate) fn sync(file: &File) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    before(Call::Sync(file.metadata()?.ino()))
 }
 
 #[cfg(not(feature = "simulated"))]

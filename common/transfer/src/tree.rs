@@ -102,8 +102,8 @@ impl Tree {
         if !self.fsync {
             return Ok(());
         }
-        let sync = |folder: &Folder| Ok(folder.as_file()?.sync_all()?);
-        folders.into_iter().try_for_each(sync)
+        let mut folders = folders.into_iter();
+        folders.try_for_each(|folder| Ok(folder.sync_up_to(&self.folder)?))
     }
 
     /// Closes the directories that were opened: other users may have moved directories or made

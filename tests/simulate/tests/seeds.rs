@@ -25,6 +25,14 @@ fn the_same_seed_gives_the_same_copies() {
     }
 }
 
+/// A push with `--fsync` had written a file and its directory to the disk, but not the directory
+/// above, in which that one was new.
+#[test]
+fn a_new_directory_is_on_the_disk_with_its_files() {
+    copies_keep_all_invariants(4, 4);
+    copies_keep_all_invariants(46, 4);
+}
+
 fn keeps_all_invariants(seed: u64, hosts: usize) {
     let run = run(Schedule::new(seed, hosts), false);
     assert_eq!(run.violations, [""; 0], "seed {seed} of {hosts} hosts");

@@ -82,7 +82,7 @@ impl Agent {
         let serving = self.serving.as_mut().ok_or(Lost)?;
         let step = || serving.step(request, body.to_vec(), &mut Requests::none());
         let is_answered = self.process.run(step).is_ok();
-        if !is_answered || self.process.is_killed.get() {
+        if !is_answered || self.process.is_killed() {
             self.end();
             return Err(Lost);
         }
@@ -100,7 +100,7 @@ impl Agent {
                 _ => return Err(Lost),
             }
         }
-        match self.process.is_killed.get() {
+        match self.process.is_killed() {
             true => Err(Lost),
             false => Ok(events),
         }
@@ -128,7 +128,8 @@ impl Agent {
             return;
         };
         self.process.run(|| drop(serving));
-        if self.process.is_killed.get()
+        if self.process.is_killed()
+            && !self.process.lost_power()
             && let Some(receive) = self.receive.take().filter(|_| self.world.percent(50))
         {
             let watcher = Process::new(&self.world, self.actor, self.world.hosts[self.host]);

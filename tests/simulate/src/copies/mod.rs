@@ -6,7 +6,8 @@
 //! (common/agent-files), sender, receiver, partial files, locks and directories (common/transfer),
 //! part-push's plan and its check of sources, part-pull's files on this machine. A system call of
 //! these may fail, and a process may be killed before any of them, by way of
-//! `transfer::simulated`. What lies between is written again in [`push`] and [`pull`], because it
+//! `transfer::simulated`. A disk may lose its power: its processes end, and what was not written to
+//! the disk itself is cut. What lies between is written again in [`push`] and [`pull`], because it
 //! waits for real connections: in which order a tool asks, what it asks again, and what it counts
 //! as copied. Hosts that hand files on to each other are not simulated, nor is the room that is
 //! reserved for files without holes.
@@ -16,6 +17,7 @@
 //! - What is reported as copied is there, with the bytes and the mode of one moment of its source.
 //! - No copy has more rights than its source. Partial files are in directories that are closed to
 //!   others.
+//! - What a push with `--fsync` reports is on the disk itself, with its name.
 //! - Files of others stay what they are.
 //! - The next push and pull, without faults, copy everything and leave nothing behind.
 

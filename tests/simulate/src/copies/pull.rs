@@ -60,14 +60,14 @@ fn bring(
         let attempt = tool.run(|| local::claim(&folder, run)).ok()?;
         (!matches!(attempt, LockAttempt::Busy(_))).then_some(attempt)
     });
-    if lock.is_none() || tool.is_killed.get() {
+    if lock.is_none() || tool.is_killed() {
         tool.run(|| drop(lock));
         return Err(Lost);
     }
     let mut local = Local::new(folder.clone());
     let mut copied = Vec::new();
     let fetched = fetch(tool, &mut agent, &mut local, (&items, &mut copied));
-    if !tool.is_killed.get() {
+    if !tool.is_killed() {
         for item in copied {
             let source = workspace.join(&item.src);
             if !world.check(&item.dst, &source) {
@@ -100,7 +100,7 @@ fn fetch<'a>(
         let is_here = *landed.as_ref().unwrap_or(&false);
         copied.extend(is_here.then_some(*item));
         is_whole &= is_here;
-        if tool.is_killed.get() || landed.is_err() {
+        if tool.is_killed() || landed.is_err() {
             tool.run(|| drop(pull));
             return Err(Lost);
         }

@@ -22,6 +22,7 @@ const ATTEMPTS: usize = 30;
 /// One push to all hosts; returns whether each file is reported as copied.
 pub fn push(world: &Arc<World>, actor: usize, run: &str) -> bool {
     let plan = deliveries(world, run);
+    let fsync = world.percent(50);
     let tool = Process::new(world, actor, 0);
     let receive = |host: usize| {
         FileRequest::Receive(Receive {
@@ -29,7 +30,7 @@ pub fn push(world: &Arc<World>, actor: usize, run: &str) -> bool {
             run: run.to_owned(),
             host: host as u32,
             dry: false,
-            fsync: false,
+            fsync,
             direct: false,
         })
     };
@@ -67,6 +68,7 @@ pub fn push(world: &Arc<World>, actor: usize, run: &str) -> bool {
             world,
             tool: Rc::clone(&tool),
             agent,
+            fsync,
             partials: BTreeMap::new(),
             under_way: BTreeMap::new(),
             copied: 0,
@@ -80,7 +82,7 @@ pub fn push(world: &Arc<World>, actor: usize, run: &str) -> bool {
                 sending.copied
             )
         });
-        if tool.is_killed.get() {
+        if tool.is_killed() {
             return false;
         }
     }
@@ -101,7 +103,7 @@ fn deliveries(world: &World, run: &str) -> Vec<Delivery> {
     let text: Arc<str> = format!("10.0.0.1 {run}\n").into();
     world.add_moment(
         &world.source("ip"),
-        Moment::new(text.as_bytes().into(), 0o644),
+        Moment::new(text.as_bytes().to_vec(), 0o644),
     );
     let mut all = Vec::new();
     for host in 0..world.hosts.len() {
@@ -145,6 +147,7 @@ struct Sending<'a> {
     world: &'a World,
     tool: Rc<Process>,
     agent: &'a mut Agent,
+    fsync: bool,
     /// What the host has of a file: the parts, their sums, and whether they are of the file that is
     /// to be replaced.
     partials: BTreeMap<u32, (Parts, Vec<Sum>, bool)>,
@@ -189,14 +192,14 @@ impl<'a> Sending<'a> {
     /// Reports those that are there.
     fn lacking(&mut self, deliveries: &[&'a Delivery]) -> Result<Vec<&'a Delivery>, Lost> {
         let mut lacking = Vec::new();
-        for delivery in deliveries {
-            let meta = self.inspect(delivery, false)?;
+        let there = self.inspect(deliveries, false)?;
+        for (delivery, meta) in deliveries.iter().zip(there) {
             let mut is_there = meta.is_some_and(|meta| plan::is_present(delivery, &meta));
             if is_there && !plan::is_sure(delivery) {
                 let DeliverySource::Content(text) = &delivery.source else {
                     continue;
                 };
-                let there = self.inspect(delivery, true)?.and_then(|meta| meta.sum);
+                let there = self.inspect(&[delivery], true)?[0].and_then(|meta| meta.sum);
                 is_there = there == Some(content::sum(text.as_bytes()));
             }
             if is_there {
@@ -208,21 +211,28 @@ impl<'a> Sending<'a> {
         Ok(lacking)
     }
 
-    fn inspect(&mut self, delivery: &Delivery, sums: bool) -> Result<Option<Meta>, Lost> {
-        let names = [delivery.dst.as_os_str().as_bytes(), b"\0"].concat();
-        match first(self.agent.ask(FileRequest::Inspect { sums }, &names)?)? {
-            (FileEvent::Inspected { entries, .. }, _) => Ok(entries[0].map(|meta| {
-                // the host tells that permissions mean nothing there
-                let is_odd = self.world.disk_of(&delivery.dst).ignores_modes;
-                let mode = if is_odd {
-                    0o100_000 | delivery.mode
-                } else {
-                    meta.mode
-                };
-                Meta { mode, ..meta }
-            })),
-            _ => Err(Lost),
+    fn inspect(&mut self, asked: &[&Delivery], sums: bool) -> Result<Vec<Option<Meta>>, Lost> {
+        let names = asked.iter();
+        let names =
+            names.flat_map(|delivery| [delivery.dst.as_os_str().as_bytes(), b"\0"].concat());
+        let names: Vec<u8> = names.collect();
+        let mut found = Vec::new();
+        for (event, _) in self.agent.ask(FileRequest::Inspect { sums }, &names)? {
+            let FileEvent::Inspected { entries, .. } = event else {
+                return Err(Lost);
+            };
+            found.extend(entries);
         }
+        let as_reported = |(delivery, meta): (&&Delivery, Option<Meta>)| {
+            // the host tells that permissions mean nothing there
+            let is_odd = self.world.disk_of(&delivery.dst).ignores_modes;
+            let odd = 0o100_000 | delivery.mode;
+            meta.map(|meta| Meta {
+                mode: if is_odd { odd } else { meta.mode },
+                ..meta
+            })
+        };
+        Ok(asked.iter().zip(found).map(as_reported).collect())
     }
 
     fn report(&mut self, delivery: &Delivery) {
@@ -238,7 +248,7 @@ impl<'a> Sending<'a> {
     }
 
     fn ask(&mut self, step: FileStep, body: &[u8]) -> Result<(), Lost> {
-        if self.tool.is_killed.get() {
+        if self.tool.is_killed() {
             return Err(Lost);
         }
         for (event, _) in self.agent.ask(FileRequest::Step(step), body)? {
@@ -247,6 +257,12 @@ impl<'a> Sending<'a> {
             };
             for id in done {
                 if let Some(delivery) = self.under_way.remove(&id) {
+                    let disk = self.world.disk_of(&delivery.dst);
+                    // without locks, another push may have replaced it
+                    if self.fsync && disk.has_locks && !disk.is_synced(&delivery.dst) {
+                        let what = format!("{} is not synced", delivery.dst.display());
+                        self.world.violation(what);
+                    }
                     self.report(delivery);
                 }
             }

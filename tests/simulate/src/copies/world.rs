@@ -6,11 +6,12 @@ use nix::errno::Errno;
 use parking_lot::Mutex;
 use part_pull::local;
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fmt;
-use std::fs::{self, File, Permissions};
-use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::fs::{self, File, Metadata, Permissions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,12 +26,46 @@ pub struct Disk {
     pub has_locks: bool,
     pub ignores_modes: bool,
     is_full: AtomicBool,
+    /// How often its machines have lost their power.
+    power_cuts: AtomicU64,
+    /// The inodes of files whose content is on the disk itself.
+    synced: Mutex<BTreeSet<u64>>,
+    /// The names that are on the disk itself, each with the inodes of its directory and its file.
+    synced_names: Mutex<BTreeMap<u64, BTreeMap<OsString, u64>>>,
 }
 
 impl Disk {
     /// The directory of the job on the hosts.
     pub fn workspace(&self) -> PathBuf {
         self.path.join("w")
+    }
+
+    fn sync(&self, inode: u64) {
+        for folder in folders(&self.path) {
+            if fs::metadata(&folder).unwrap().ino() == inode {
+                let entries = fs::read_dir(&folder).unwrap().flatten();
+                let names = entries
+                    .map(|entry| (entry.file_name(), entry.ino()))
+                    .collect();
+                self.synced_names.lock().insert(inode, names);
+                return;
+            }
+        }
+        self.synced.lock().insert(inode);
+    }
+
+    /// Whether a file survives a loss of power: its content, its name, and the names of the
+    /// directories in which it is.
+    pub fn is_synced(&self, path: &Path) -> bool {
+        let names = self.synced_names.lock();
+        let inode = |path: &Path| fs::metadata(path).unwrap().ino();
+        let has_name = |path: &Path| {
+            let there = names.get(&inode(path.parent().unwrap()));
+            let synced = there.and_then(|there| there.get(path.file_name().unwrap()));
+            synced == Some(&inode(path))
+        };
+        let mut paths = path.ancestors().take_while(|path| **path != self.path);
+        self.synced.lock().contains(&inode(path)) && paths.all(has_name)
     }
 }
 
@@ -40,7 +75,7 @@ pub const SHOWN: u32 = 0o755;
 /// What a file was at one moment.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Moment {
-    content: Arc<[u8]>,
+    content: Arc<Vec<u8>>,
     mode: u32,
 }
 
@@ -58,15 +93,18 @@ impl fmt::Debug for Moment {
 
 impl Moment {
     pub fn of(path: &Path) -> Option<Moment> {
-        let meta = fs::symlink_metadata(path)
-            .ok()
-            .filter(fs::Metadata::is_file)?;
-        Some(Moment::new(fs::read(path).ok()?.into(), meta.mode()))
+        let mut file = File::open(path).ok()?;
+        let meta = file.metadata().ok().filter(fs::Metadata::is_file)?;
+        let mut content = Vec::with_capacity(meta.len() as usize + 1);
+        file.read_to_end(&mut content).ok()?;
+        Some(Moment::new(content, meta.mode()))
     }
 
-    pub fn new(content: Arc<[u8]>, mode: u32) -> Moment {
-        let mode = mode & 0o7777;
-        Moment { content, mode }
+    pub fn new(content: Vec<u8>, mode: u32) -> Moment {
+        Moment {
+            content: Arc::new(content),
+            mode: mode & 0o7777,
+        }
     }
 }
 
@@ -95,6 +133,9 @@ impl World {
             has_locks: !random.percent(8),
             ignores_modes: number > 0 && random.percent(8),
             is_full: AtomicBool::new(false),
+            power_cuts: AtomicU64::new(0),
+            synced: Mutex::default(),
+            synced_names: Mutex::default(),
         };
         // none, some or all hosts share a disk
         let most = random.pick(&[1, 2, hosts as u64, hosts as u64]);
@@ -228,7 +269,22 @@ impl World {
         file.set_permissions(Permissions::from_mode(mode)).unwrap();
     }
 
+    /// What others write is on the disk at once.
     fn remember(&self, path: &Path) {
+        let disk = self.disk_of(path);
+        for part in path.ancestors().take_while(|part| *part != disk.path) {
+            let folder = part.parent().unwrap();
+            if let Ok(meta) = fs::metadata(part) {
+                if meta.is_file() {
+                    disk.synced.lock().insert(meta.ino());
+                }
+                let mut names = disk.synced_names.lock();
+                let names = names
+                    .entry(fs::metadata(folder).unwrap().ino())
+                    .or_default();
+                names.insert(part.file_name().unwrap().into(), meta.ino());
+            }
+        }
         if let Some(moment) = Moment::of(path) {
             self.add_moment(path, moment);
         }
@@ -284,11 +340,13 @@ impl World {
     }
 
     fn check_all(&self) {
+        for disk in &self.disks[1..] {
+            for name in SOURCES.iter().chain(&["ip"]) {
+                self.check(&disk.workspace().join(name), &self.source(name));
+            }
+        }
         for (host, disk) in self.hosts.iter().enumerate() {
             let workspace = self.disks[*disk].workspace();
-            for name in SOURCES.iter().chain(&["ip"]) {
-                self.check(&workspace.join(name), &self.source(name));
-            }
             let own = workspace.join(format!("own{host}"));
             self.check(&own, &self.source("script.sh"));
             for name in LOGS {
@@ -311,8 +369,9 @@ impl World {
             self.check_all();
         }
         let disk = &self.disks[self.below(self.disks.len() as u64) as usize];
-        match self.below(5) {
-            4 => self.shift_clock(disk),
+        match self.below(6) {
+            5 if self.percent(50) => self.cut_power(disk),
+            4 | 5 => self.shift_clock(disk),
             0 => {
                 let was_full = disk.is_full.fetch_xor(true, Ordering::Relaxed);
                 self.note(|| format!("{} is full: {}", disk.path.display(), !was_full));
@@ -335,12 +394,65 @@ impl World {
         }
     }
 
+    /// All processes on a disk end at once, and files that were not written to the disk itself lose
+    /// their ends. A partial file, whose parts may come in any order, may have zeros in its middle.
+    fn cut_power(&self, disk: &Disk) {
+        self.note(|| format!("{} has no power for a moment", disk.path.display()));
+        disk.power_cuts.fetch_add(1, Ordering::Relaxed);
+        for folder in folders(&disk.path) {
+            for entry in fs::read_dir(folder).unwrap().flatten() {
+                let meta = entry.metadata().unwrap();
+                if meta.is_file() && disk.synced.lock().insert(meta.ino()) {
+                    self.lose(&entry.path(), &meta);
+                }
+            }
+        }
+    }
+
+    fn lose(&self, path: &Path, meta: &Metadata) {
+        fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+        let file = File::options().write(true).open(path).unwrap();
+        let length = self.below(meta.len() + 1);
+        let is_partial = path.to_string_lossy().contains("/.part-pu");
+        if is_partial && meta.len() > GRAIN && self.percent(50) {
+            let end = (length + GRAIN).min(meta.len());
+            file.write_all_at(&vec![0; (end - length) as usize], length)
+                .unwrap();
+        } else {
+            file.set_len(length).unwrap();
+        }
+        file.set_modified(meta.modified().unwrap()).unwrap();
+        file.set_permissions(meta.permissions()).unwrap();
+        if !is_partial {
+            self.add_moment(path, Moment::of(path).unwrap());
+        }
+        // without the time in the name of a new lock
+        let name = path.with_extension("");
+        self.note(|| format!("{} loses what is behind {length}", name.display()));
+    }
+
     pub fn end_faults(&self) {
         self.has_faults.store(false, Ordering::Relaxed);
         for disk in &self.disks {
             disk.is_full.store(false, Ordering::Relaxed);
         }
     }
+}
+
+/// All directories of a tree.
+fn folders(root: &Path) -> Vec<PathBuf> {
+    let mut folders = vec![root.to_owned()];
+    let mut next = 0;
+    while let Some(folder) = folders.get(next) {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let inner: Vec<PathBuf> = entries
+            .filter(|entry| entry.file_type().unwrap().is_dir())
+            .map(|entry| entry.path())
+            .collect();
+        folders.extend(inner);
+        next += 1;
+    }
+    folders
 }
 
 /// A process that can be killed before any of its system calls.
@@ -350,7 +462,9 @@ pub struct Process {
     disk: usize,
     /// How many system calls it has left.
     left: Cell<u64>,
-    pub is_killed: Cell<bool>,
+    /// At its start.
+    power_cuts: u64,
+    is_killed: Cell<bool>,
 }
 
 impl Process {
@@ -365,6 +479,7 @@ impl Process {
             actor,
             disk,
             left: Cell::new(left),
+            power_cuts: world.disks[disk].power_cuts.load(Ordering::Relaxed),
             is_killed: Cell::new(false),
         })
     }
@@ -377,6 +492,17 @@ impl Process {
         result
     }
 
+    pub fn lost_power(&self) -> bool {
+        self.world.disks[self.disk]
+            .power_cuts
+            .load(Ordering::Relaxed)
+            != self.power_cuts
+    }
+
+    pub fn is_killed(&self) -> bool {
+        self.is_killed.get() || self.lost_power()
+    }
+
     fn before(&self, call: Call) -> io::Result<()> {
         self.world.turns.pass(self.actor, 10);
         let disk = &self.world.disks[self.disk];
@@ -384,13 +510,17 @@ impl Process {
             self.world
                 .note(|| format!("actor {}: killed before {call:?}", self.actor));
         }
-        if self.is_killed.get() {
+        if self.is_killed() {
             return Err(Errno::EIO.into());
         }
         self.left.set(self.left.get() - 1);
         match call {
             Call::Write if disk.is_full.load(Ordering::Relaxed) => Err(Errno::ENOSPC.into()),
             Call::Lock if !disk.has_locks => Err(Errno::ENOLCK.into()),
+            Call::Sync(inode) => {
+                disk.sync(inode);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
