@@ -123,10 +123,18 @@ impl Agent {
         }
     }
 
+    /// It has entered the workspace.
+    pub fn hold(&self, run: &str) {
+        if self.serving.is_some() && !self.process.is_killed() {
+            self.world.hold(run, &self.process);
+        }
+    }
+
     fn end(&mut self) {
         let Some(serving) = self.serving.take() else {
             return;
         };
+        self.world.release(&self.process);
         self.process.run(|| drop(serving));
         if self.process.is_killed()
             && !self.process.lost_power()

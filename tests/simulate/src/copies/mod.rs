@@ -19,6 +19,7 @@
 //!   others.
 //! - What a push with `--fsync` reports is on the disk itself, with its name.
 //! - Files of others stay what they are.
+//! - No two pushes hold the lock of a directory at once.
 //! - The next push and pull, without faults, copy everything and leave nothing behind.
 
 pub mod agent;
@@ -32,7 +33,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use world::{LOGS, Moment, SOURCES, World};
+use world::{LOGS, Moment, SOURCES, THEIRS, THEIRS_FOLDER, World};
 
 pub struct CopyRun {
     pub violations: Vec<String>,
@@ -85,9 +86,10 @@ pub fn run(seed: u64, hosts: usize, has_trace: bool) -> CopyRun {
 }
 
 fn theirs(world: &World) -> Vec<(PathBuf, Option<Moment>)> {
+    let names = ["theirs.txt", THEIRS];
     let files = world.disks[1..]
         .iter()
-        .map(|disk| disk.workspace().join("theirs.txt"));
+        .flat_map(|disk| names.map(|name| disk.workspace().join(name)));
     files
         .map(|path| (path.clone(), Moment::of(&path)))
         .collect()
@@ -139,11 +141,9 @@ fn check_host(world: &World, host: usize) {
         if is_open && !disk.ignores_modes {
             world.violation(format!("{} is open to others", path.display()));
         }
-        if disk.has_locks
-            && !path
-                .components()
-                .any(|part| part.as_os_str() == ".part-push.kept")
-        {
+        let mut parts = path.components().map(|part| part.as_os_str());
+        let stays = parts.any(|part| part == ".part-push.kept" || part == THEIRS_FOLDER);
+        if disk.has_locks && !stays {
             world.violation(format!("{} is left", path.display()));
         }
     });

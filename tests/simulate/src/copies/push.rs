@@ -54,6 +54,9 @@ pub fn push(world: &Arc<World>, actor: usize, run: &str) -> bool {
             }
         }
     }
+    for agent in agents.iter().filter(|agent| !busy[agent.host]) {
+        agent.hold(run);
+    }
     let mut is_whole = true;
     // the first host of a directory sends what all hosts get there
     let mut taken: BTreeSet<(usize, &Path)> = BTreeSet::new();
@@ -71,6 +74,7 @@ pub fn push(world: &Arc<World>, actor: usize, run: &str) -> bool {
             fsync,
             partials: BTreeMap::new(),
             under_way: BTreeMap::new(),
+            asked: 0,
             copied: 0,
         };
         let sent = sending.all(&own).and_then(|()| sending.present(&shared));
@@ -152,6 +156,8 @@ struct Sending<'a> {
     /// to be replaced.
     partials: BTreeMap<u32, (Parts, Vec<Sum>, bool)>,
     under_way: BTreeMap<u32, &'a Delivery>,
+    /// In this step, the host was asked for what is reported now.
+    asked: u64,
     copied: usize,
 }
 
@@ -191,6 +197,7 @@ impl<'a> Sending<'a> {
 
     /// Reports those that are there.
     fn lacking(&mut self, deliveries: &[&'a Delivery]) -> Result<Vec<&'a Delivery>, Lost> {
+        self.asked = self.world.turns.steps();
         let mut lacking = Vec::new();
         let there = self.inspect(deliveries, false)?;
         for (delivery, meta) in deliveries.iter().zip(there) {
@@ -241,7 +248,8 @@ impl<'a> Sending<'a> {
             DeliverySource::File(path) => path.to_path_buf(),
             _ => self.world.source("ip"),
         };
-        if !self.world.check(&delivery.dst, &source) {
+        let is_copy = self.world.check(&delivery.dst, &source);
+        if !is_copy && !self.world.has_changed_since(&delivery.dst, self.asked) {
             let what = format!("{} is reported, and not there", delivery.dst.display());
             self.world.violation(what);
         }
@@ -251,6 +259,7 @@ impl<'a> Sending<'a> {
         if self.tool.is_killed() {
             return Err(Lost);
         }
+        self.asked = self.world.turns.steps();
         for (event, _) in self.agent.ask(FileRequest::Step(step), body)? {
             let FileEvent::Landed { done, failed } = event else {
                 return Err(Lost);
@@ -259,7 +268,9 @@ impl<'a> Sending<'a> {
                 if let Some(delivery) = self.under_way.remove(&id) {
                     let disk = self.world.disk_of(&delivery.dst);
                     // without locks, another push may have replaced it
-                    if self.fsync && disk.has_locks && !disk.is_synced(&delivery.dst) {
+                    let is_ours =
+                        disk.has_locks && !self.world.has_changed_since(&delivery.dst, self.asked);
+                    if self.fsync && is_ours && !disk.is_synced(&delivery.dst) {
                         let what = format!("{} is not synced", delivery.dst.display());
                         self.world.violation(what);
                     }

@@ -54,8 +54,8 @@ impl Disk {
         self.synced.lock().insert(inode);
     }
 
-    /// Whether a file survives a loss of power: its content, its name, and the names of the
-    /// directories in which it is.
+    /// Whether a file survives a loss of power: its content, its name, and the names of its
+    /// directories below the workspace.
     pub fn is_synced(&self, path: &Path) -> bool {
         let names = self.synced_names.lock();
         let inode = |path: &Path| fs::metadata(path).unwrap().ino();
@@ -64,7 +64,9 @@ impl Disk {
             let synced = there.and_then(|there| there.get(path.file_name().unwrap()));
             synced == Some(&inode(path))
         };
-        let mut paths = path.ancestors().take_while(|path| **path != self.path);
+        let mut paths = path
+            .ancestors()
+            .take_while(|path| **path != self.workspace());
         self.synced.lock().contains(&inode(path)) && paths.all(has_name)
     }
 }
@@ -116,13 +118,28 @@ pub struct World {
     /// The disk of each host.
     pub hosts: Vec<usize>,
     moments: Mutex<BTreeMap<PathBuf, Vec<Moment>>>,
+    /// The step in which somebody has changed a file last.
+    changed: Mutex<BTreeMap<PathBuf, u64>>,
+    /// The pushes that hold the lock of a disk, each with its run, and the agents that hold it.
+    holders: Mutex<Vec<Holder>>,
     clock: AtomicU64,
     pub has_faults: AtomicBool,
     violations: Mutex<Vec<String>>,
     trace: Option<Mutex<String>>,
 }
 
+/// An agent of a push that holds the lock of its disk.
+struct Holder {
+    disk: usize,
+    run: String,
+    is_killed: Arc<AtomicBool>,
+    power_cuts: u64,
+}
+
 pub const SOURCES: [&str; 5] = ["a", "d/b", "d/c", "big", "script.sh"];
+/// A directory of a user's, and a file in it, that could be part-push's own by their names.
+pub const THEIRS_FOLDER: &str = ".part-push.theirs.0";
+pub const THEIRS: &str = ".part-push.theirs.0/one";
 pub const LOGS: [&str; 3] = ["logs/0.log", "logs/1.log", "logs/deep/model.pt"];
 
 impl World {
@@ -148,6 +165,8 @@ impl World {
             hosts: (0..hosts).map(|host| 1 + host % most as usize).collect(),
             random: Mutex::new(random),
             moments: Mutex::default(),
+            changed: Mutex::default(),
+            holders: Mutex::default(),
             clock: AtomicU64::new(1_700_000_000),
             has_faults: AtomicBool::new(true),
             violations: Mutex::default(),
@@ -161,6 +180,11 @@ impl World {
                 if world.percent(60) {
                     world.change(&disk.workspace().join(name));
                 }
+            }
+            if world.percent(30) {
+                world.change(&disk.workspace().join(THEIRS));
+                let folder = disk.workspace().join(THEIRS_FOLDER);
+                fs::set_permissions(folder, Permissions::from_mode(0o700)).unwrap();
             }
         }
         world
@@ -285,9 +309,18 @@ impl World {
                 names.insert(part.file_name().unwrap().into(), meta.ino());
             }
         }
+        let step = self.turns.steps();
+        self.changed.lock().insert(path.to_owned(), step);
         if let Some(moment) = Moment::of(path) {
             self.add_moment(path, moment);
         }
+    }
+
+    pub fn has_changed_since(&self, path: &Path, step: u64) -> bool {
+        self.changed
+            .lock()
+            .get(path)
+            .is_some_and(|changed| *changed >= step)
     }
 
     pub fn add_moment(&self, path: &Path, moment: Moment) {
@@ -316,12 +349,8 @@ impl World {
             has_content && (disk.ignores_modes || moment.mode & 0o777 & !mask == found.mode)
         };
         let is_before = |moment: &Moment| {
-            let mode = if disk.ignores_modes {
-                SHOWN
-            } else {
-                moment.mode
-            };
-            moment.content == found.content && mode == found.mode
+            let has_mode = disk.ignores_modes || moment.mode == found.mode;
+            moment.content == found.content && has_mode
         };
         let moments = self.moments.lock();
         let any = |path: &Path, is: &dyn Fn(&Moment) -> bool| {
@@ -355,6 +384,39 @@ impl World {
         }
     }
 
+    /// An agent has entered its workspace. It holds the lock if that names its push: without room for
+    /// a lock, it may enter to find that nothing has to be written.
+    pub fn hold(&self, run: &str, process: &Process) {
+        let lock = self.disks[process.disk].workspace().join(".part-push.lock");
+        if fs::read(lock).is_ok_and(|owner| owner == run.as_bytes()) {
+            let mut holders = self.holders.lock();
+            let at_work = |holder: &&Holder| {
+                let cuts = self.disks[process.disk].power_cuts.load(Ordering::Relaxed);
+                let is_alive = !holder.is_killed.load(Ordering::Relaxed);
+                holder.disk == process.disk && is_alive && holder.power_cuts == cuts
+            };
+            if let Some(other) = holders
+                .iter()
+                .filter(at_work)
+                .find(|other| other.run != run)
+            {
+                self.violation(format!("{run} and {} hold one lock", other.run));
+            }
+            holders.push(Holder {
+                disk: process.disk,
+                run: run.to_owned(),
+                is_killed: Arc::clone(&process.is_killed),
+                power_cuts: process.power_cuts,
+            });
+        }
+    }
+
+    /// An agent is about to end.
+    pub fn release(&self, process: &Process) {
+        let mut holders = self.holders.lock();
+        holders.retain(|holder| !Arc::ptr_eq(&holder.is_killed, &process.is_killed));
+    }
+
     pub fn disk_of(&self, path: &Path) -> &Disk {
         self.disks
             .iter()
@@ -378,6 +440,9 @@ impl World {
             }
             1 | 2 => self.change(&self.source(SOURCES[self.below(5) as usize])),
             _ if disk.path == self.disks[0].path => {}
+            _ if self.percent(30) => {
+                self.change(&disk.workspace().join(SOURCES[self.below(4) as usize]));
+            }
             _ => self.change(&disk.workspace().join(LOGS[self.below(3) as usize])),
         }
     }
@@ -464,7 +529,7 @@ pub struct Process {
     left: Cell<u64>,
     /// At its start.
     power_cuts: u64,
-    is_killed: Cell<bool>,
+    is_killed: Arc<AtomicBool>,
 }
 
 impl Process {
@@ -480,7 +545,7 @@ impl Process {
             disk,
             left: Cell::new(left),
             power_cuts: world.disks[disk].power_cuts.load(Ordering::Relaxed),
-            is_killed: Cell::new(false),
+            is_killed: Arc::default(),
         })
     }
 
@@ -500,13 +565,13 @@ impl Process {
     }
 
     pub fn is_killed(&self) -> bool {
-        self.is_killed.get() || self.lost_power()
+        self.is_killed.load(Ordering::Relaxed) || self.lost_power()
     }
 
     fn before(&self, call: Call) -> io::Result<()> {
         self.world.turns.pass(self.actor, 10);
         let disk = &self.world.disks[self.disk];
-        if self.left.get() == 0 && !self.is_killed.replace(true) {
+        if self.left.get() == 0 && !self.is_killed.swap(true, Ordering::Relaxed) {
             self.world
                 .note(|| format!("actor {}: killed before {call:?}", self.actor));
         }
