@@ -573,6 +573,7 @@ fn slow_a_host_that_floods_stops_half_way_or_only_beats_is_lost() {
         "step",
         r#","step":"open","id":0,"dst":"a","size":5,"mode":0,"key":"k""#,
     );
+    let read = file("read", "");
     let started = "{\"event\":\"started\",\"index\":0,\"pid\":1}\n";
     let push = "part-push <plan";
     let pull = "part-pull --workspace /w --to got '*' <hosts";
@@ -595,6 +596,7 @@ fn slow_a_host_that_floods_stops_half_way_or_only_beats_is_lost() {
         (push, "batch", "floods", &landed, surplus),
         (push, "batch", "floods", &late, surplus),
         (push, "batch", "floods", &arrived, surplus),
+        (push, "inspect", "floods", &read, surplus),
         (push, "receive", "beats", "", idle),
         (push, "inspect", "beats", "", idle),
         (push, "batch", "beats", "", idle),

@@ -103,7 +103,7 @@ fn slow_a_push_that_was_stopped_for_long_has_lost_its_hosts() {
 
 /// Loaded before the C library. A call takes 20 s, as where memory is short or a file server does
 /// not answer, if the path contains what the environment has: the third read, the third write, or
-/// the setting of a time. Or each read takes 100 ms.
+/// the setting of a time. Or each read takes 100 ms, or as many as are given.
 const SLOW_DISK: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -126,8 +126,9 @@ static const char *path_of(int fd) {
 }
 static void before_read(int fd) {
     const char *path = path_of(fd);
+    const char *ms = getenv("SLOW_READS_MS");
     if (is_meant(path, "SLOW_READS"))
-        usleep(100000);
+        usleep(1000 * (ms ? atoi(ms) : 100));
     if (is_meant(path, "HANGING_READ") && __sync_add_and_fetch(&reads, 1) == 3)
         sleep(20);
 }
@@ -213,6 +214,29 @@ fn slow_a_disk_that_hangs_for_longer_than_the_silence_loses_no_host() {
             });
         }
     });
+}
+
+/// The host reads a large file for longer than a host may send nothing but heartbeats, which are 180
+/// s here, but each GB of it takes less.
+#[test]
+fn slow_a_host_that_reads_a_large_file_makes_progress() {
+    let folder = plan(&[("large", noise(1, 1 << 20))]);
+    slow_disk(&folder);
+    sh(
+        &folder,
+        "mkdir -p ws/src && truncate -s 3G src/large ws/src/large && touch -d 2001-01-01 \
+         ws/src/large",
+    )
+    .ends(0);
+    crate::local::map(&folder);
+    // with one processor, one thread reads
+    let script = "export DGL_TOOLS_TEST_SILENCE=3 LD_PRELOAD=$PWD/slow.so SLOW_READS=$PWD/ws/
+        export SLOW_READS_MS=16
+        taskset -c 0 part-push --connect local <plan.jsonl";
+    let begun = Instant::now();
+    sh(&folder, script).ends(0);
+    let took = begun.elapsed().as_secs();
+    assert!(took > 180, "{took} s show nothing");
 }
 
 /// The host is kept busy meanwhile, so that nothing but the interrupt ends it.

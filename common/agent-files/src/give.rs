@@ -1,5 +1,6 @@
 //! A pull from this host: lists files and sends them. Nothing is written here.
 
+use super::progress::ReadBytes;
 use super::push_folder;
 use super::serve::Serve;
 use agent::output::EventOutput;
@@ -15,7 +16,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use transfer::folder::{Folder, Links};
 use transfer::parts::Parts;
 use transfer::sender::{self, Outlet, SourceFile};
@@ -176,14 +176,16 @@ impl Giver {
 
     /// Leaves out what the tool has of a single file.
     fn send(&mut self, wanted: &FilesToSend, their_sums: &[u8], requests: &mut Requests) {
+        let output = Arc::clone(&self.output);
         let file = |wanted| GivenFile {
             wanted,
             place: self.source(wanted.path.path()),
+            output: &output,
         };
         let files: Vec<GivenFile<'_>> = wanted.files.iter().map(file).collect();
         let files: Vec<&GivenFile<'_>> = files.iter().collect();
         let mut outlet = ToolOutlet {
-            output: &self.output,
+            output: &output,
             requests,
             kept: Parts::of(&wanted.kept),
             sums: Sum::list(their_sums).unwrap_or_default(),
@@ -195,6 +197,7 @@ impl Giver {
 struct GivenFile<'w> {
     wanted: &'w FileToSend,
     place: Result<(Folder, OsString), FileFault>,
+    output: &'w EventOutput,
 }
 
 /// A file or directory on this host.
@@ -280,7 +283,9 @@ impl SourceFile for &GivenFile<'_> {
         if !now.iter().all(has_grown) {
             return Err(FileFault::Changed);
         }
-        let sum = sums::of_beginning(source, listed.bytes);
+        let read = ReadBytes::default();
+        let watch = |bytes| read.add(bytes, self.output);
+        let sum = sums::of_beginning(&watch, source, listed.bytes);
         sum.map(Some).map_err(|error| fault(&error))
     }
 }
@@ -296,7 +301,9 @@ struct ToolOutlet<'a> {
 impl ToolOutlet<'_> {
     /// The parts that are the same here.
     fn same(&self, source: &File, bytes: u64) -> Parts {
-        let ours = sums::of(&AtomicBool::new(false), source, &self.kept, bytes);
+        let read = ReadBytes::default();
+        let watch = |bytes| read.add(bytes, self.output);
+        let ours = sums::of(&watch, source, &self.kept, bytes);
         sums::same(&self.kept, bytes, &ours.unwrap_or_default(), &self.sums)
     }
 }

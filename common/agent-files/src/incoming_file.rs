@@ -221,7 +221,7 @@ mod tests {
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir(&folder).unwrap();
         let names = PartialNames::new(Folder::open(&folder).unwrap(), "part");
-        let partial = Partial::begin(names, SIZE, Parts::default(), None, true).unwrap();
+        let partial = Partial::begin(names, SIZE, Parts::default(), None, true, &|_| true).unwrap();
         std::fs::remove_dir_all(folder).unwrap();
         let request = Open {
             file: FileAttributes {

@@ -14,6 +14,7 @@ mod forward;
 mod give;
 mod incoming_file;
 mod inspect;
+mod progress;
 mod push_folder;
 mod receive;
 mod serve;

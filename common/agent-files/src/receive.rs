@@ -2,6 +2,7 @@
 //! not at all. A file that hosts pass on is an [`IncomingFile`] beside that.
 
 use super::incoming_file::{IncomingFile, IncomingFiles};
+use super::progress::ReadBytes;
 use super::push_folder::{self, PushFolder};
 use super::serve::Serve;
 use super::{forward, inspect};
@@ -11,7 +12,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use tls::PublicKey;
 use transfer::folder::{Folder, Links, writable_by_others};
@@ -90,6 +90,8 @@ impl Push {
             let destination = PushDestination {
                 push_folder: push_folder.clone(),
                 incoming: Arc::clone(files),
+                read: ReadBytes::default(),
+                output: Arc::clone(&output),
             };
             Receiver::new(Tree::new(folder, base, receive.fsync), destination)
         });
@@ -223,7 +225,9 @@ impl Push {
         });
         let replaced = || self.file_to_replace(dst?);
         let kept = KeptPartial::find(part.as_ref(), bytes, replaced).and_then(|kept| {
-            let sums = sums::of(&AtomicBool::new(false), &kept.file, &kept.parts, bytes).ok()?;
+            let read = ReadBytes::default();
+            let watch = |bytes| read.add(bytes, &self.output);
+            let sums = sums::of(&watch, &kept.file, &kept.parts, bytes).ok()?;
             Some((kept, sums))
         });
         let (mut parts, mut body, mut from_replaced_file) = (Vec::new(), Vec::new(), false);
@@ -249,6 +253,9 @@ struct PushDestination {
     /// `None` if nothing is written.
     push_folder: Option<Arc<PushFolder>>,
     incoming: Arc<IncomingFiles>,
+    /// Of the file that is to be replaced.
+    read: ReadBytes,
+    output: Arc<EventOutput>,
 }
 
 impl PushDestination {
@@ -268,6 +275,7 @@ impl Destination for PushDestination {
     }
 
     fn partial(&mut self, tree: &mut Tree, open: &Open) -> Result<Beginning, FileFault> {
+        self.read = ReadBytes::default();
         let key = &open.partial_key;
         let names = part(self.push_folder()?, key)?;
         let replaced = if open.from_replaced_file {
@@ -284,6 +292,10 @@ impl Destination for PushDestination {
             keep: Parts::of(&open.keep).whole_grains(open.file.bytes),
             replaced,
         })
+    }
+
+    fn has_read(&self, bytes: u64) -> bool {
+        self.read.add(bytes, &self.output)
     }
 
     fn landed(&mut self, open: &Open) {

@@ -188,6 +188,8 @@ impl FileSession {
                     if !self.was_asked_for(&event) {
                         let problem = "protocol error: more answers than requests";
                         self.end_at_once(HostFault::reported(problem));
+                    } else if event == FileEvent::Read {
+                        self.expects_nothing();
                     } else if !self.is_late(&event) {
                         self.expects_nothing();
                         self.events.push_back((event, body));

@@ -12,6 +12,7 @@ use crate::parts::Parts;
 use crate::room::Room;
 use crate::simulated::{Call, before, sync};
 use crate::source::{self, FileVersion};
+use crate::sums::{self, Watch};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, Flock, FlockArg, OFlag, fallocate};
 use nix::sys::stat::futimens;
@@ -26,6 +27,9 @@ use wire::files::FileFault;
 /// Parts that arrive in any order are noted after this many bytes, which is also the most that is
 /// sent again after a loss of power.
 const NOTED: u64 = 4 << 20;
+
+/// How much of a replaced file is copied by one system call, where the kernel can do that.
+const COPIED_AT_ONCE: u64 = 64 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finish {
@@ -193,6 +197,7 @@ impl Partial {
         keep: Parts,
         replaced: Option<(&File, FileVersion)>,
         is_sparse: bool,
+        watch: Watch<'_>,
     ) -> Result<Partial, FileFault> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT;
         let file = names.folder.open_file(&names.file, flags)?;
@@ -205,7 +210,10 @@ impl Partial {
         names.folder.remove(&names.notes)?;
         if let Some((replaced, version)) = replaced {
             let mut parts = keep.list().iter();
-            let copied = parts.try_for_each(|(begin, end)| copy(replaced, &file, *begin, *end));
+            let copied = parts.try_for_each(|(begin, end)| {
+                let range = (*begin, *end);
+                copy(watch, replaced, &file, range)
+            });
             // checked after the copy, so that no write before or during it is missed
             if FileVersion::of(replaced).ok() != Some(version) {
                 names.remove()?;
@@ -434,15 +442,17 @@ fn number(bytes: u64) -> i64 {
 }
 
 /// Holes stay holes where this file is empty, and file systems that share blocks take no space.
-fn copy(from: &File, to: &File, begin: u64, end: u64) -> io::Result<()> {
+fn copy(watch: Watch<'_>, from: &File, to: &File, (begin, end): (u64, u64)) -> io::Result<()> {
     let mut offset = begin;
     while offset < end {
         if let Some(data) = source::hole_until(from, offset) {
             offset = data;
             continue;
         }
-        let hole = source::data_until(from, offset).map_or(end, |hole| hole.min(end));
+        let most = end.min(offset + COPIED_AT_ONCE);
+        let hole = source::data_until(from, offset).map_or(most, |hole| hole.min(most));
         copy_data(from, to, offset, hole)?;
+        sums::check(watch, hole - offset)?;
         offset = hole;
     }
     Ok(())
@@ -557,14 +567,28 @@ mod tests {
         let opened = Folder::open(&folder).unwrap();
         let dst = (&opened, OsStr::new("dst"));
         let from = File::open(folder.join("dst")).unwrap();
-        let partial =
-            Partial::begin(names(&folder), 3 * GRAIN, keep, as_it_is(&from), false).unwrap();
+        let partial = Partial::begin(
+            names(&folder),
+            3 * GRAIN,
+            keep,
+            as_it_is(&from),
+            false,
+            &|_| true,
+        )
+        .unwrap();
         assert_eq!(partial.finish(dst, FINISH), Err(FileFault::NotWhole));
         assert_eq!(fs::read(folder.join("dst")).unwrap(), replaced);
 
         let keep = Parts::of(&[(0, begin), (end, 3 * GRAIN)]);
-        let partial =
-            Partial::begin(names(&folder), 3 * GRAIN, keep, as_it_is(&from), false).unwrap();
+        let partial = Partial::begin(
+            names(&folder),
+            3 * GRAIN,
+            keep,
+            as_it_is(&from),
+            false,
+            &|_| true,
+        )
+        .unwrap();
         partial.write(begin, &vec![2; grain]).unwrap();
         partial.finish(dst, FINISH).unwrap();
         let expected = [vec![1; grain], vec![2; grain], vec![1; grain]].concat();
@@ -576,7 +600,7 @@ mod tests {
         let now = File::open(folder.join("dst")).unwrap();
         let changed = compared.map(|(_, version)| (&now, version));
         let keep = Parts::beginning(begin);
-        let begun = Partial::begin(names(&folder), 3 * GRAIN, keep, changed, false);
+        let begun = Partial::begin(names(&folder), 3 * GRAIN, keep, changed, false, &|_| true);
         assert_eq!(begun.err(), Some(FileFault::EarlierChanged));
         assert!(!folder.join("part").exists());
         fs::remove_dir_all(folder).unwrap();
@@ -585,7 +609,8 @@ mod tests {
     #[test]
     fn nothing_is_written_once_it_is_closed() {
         let folder = folder("closed");
-        let partial = Partial::begin(names(&folder), 10, Parts::default(), None, false).unwrap();
+        let partial =
+            Partial::begin(names(&folder), 10, Parts::default(), None, false, &|_| true).unwrap();
         partial.write(0, b"01234").unwrap();
         partial.close().unwrap();
         assert_eq!(partial.write(5, b"56789"), Err(FileFault::OutOfOrder));
@@ -607,7 +632,8 @@ mod tests {
             let keep = replaced.map_or_else(Parts::default, |_| Parts::beginning(GRAIN));
             let length = keep.bytes();
             let partial =
-                Partial::begin(names(&folder), 16 * GRAIN, keep, replaced, false).unwrap();
+                Partial::begin(names(&folder), 16 * GRAIN, keep, replaced, false, &|_| true)
+                    .unwrap();
             let meta = fs::metadata(folder.join("part")).unwrap();
             let occupied = meta.blocks() * 512;
             let reserves = *reserves.get_or_insert(occupied > 0);
@@ -628,8 +654,15 @@ mod tests {
             );
             names(&folder).remove().unwrap();
         }
-        let error =
-            Partial::begin(names(&folder), 1 << 60, Parts::default(), None, false).unwrap_err();
+        let error = Partial::begin(
+            names(&folder),
+            1 << 60,
+            Parts::default(),
+            None,
+            false,
+            &|_| true,
+        )
+        .unwrap_err();
         assert_eq!(error, FileFault::System(nix::libc::ENOSPC));
         fs::remove_dir_all(folder).unwrap();
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use wire::files::{Batch, Block, FileAttributes, FileFault, FileStep, Open, Sum};
 
 /// Where the files go, on a host or on the machine of the tool.
-pub trait Destination {
+pub trait Destination: Sync {
     /// Fails if the file is not wanted.
     fn attributes(&self, sent: FileAttributes) -> Result<FileAttributes, FileFault>;
 
@@ -22,6 +22,12 @@ pub trait Destination {
     fn passing(&self, file: &FileAttributes) -> Result<(Option<Folder>, OsString), FileFault>;
 
     fn partial(&mut self, tree: &mut Tree, open: &Open) -> Result<Beginning, FileFault>;
+
+    /// Is told how many bytes were just read of a file that is to be replaced; returns whether to go
+    /// on.
+    fn has_read(&self, _bytes: u64) -> bool {
+        true
+    }
 
     /// Called when a file is whole.
     fn landed(&mut self, _open: &Open) {}
@@ -142,7 +148,9 @@ impl<D: Destination> Receiver<D> {
             replaced,
         } = self.destination.partial(&mut self.tree, &open)?;
         let replaced = replaced.as_ref().map(|(file, version)| (file, *version));
-        let partial = Partial::begin(names, open.file.bytes, keep, replaced, open.sparse)?;
+        let watch = |bytes| self.destination.has_read(bytes);
+        let bytes = open.file.bytes;
+        let partial = Partial::begin(names, bytes, keep, replaced, open.sparse, &watch)?;
         let partial = Arc::new(partial);
         self.files
             .insert(open.file.id, (open, Arc::clone(&partial)));
@@ -162,7 +170,8 @@ impl<D: Destination> Receiver<D> {
     fn commit(&mut self, id: u32, sum: Option<Sum>) -> Option<Result<(), FileFault>> {
         let (open, partial) = self.files.remove(&id)?;
         let file = &open.file;
-        let has_sum = |sum| sums::of_beginning(partial.file(), file.bytes).ok() == Some(sum);
+        let has_sum =
+            |sum| sums::of_beginning(&|_| true, partial.file(), file.bytes).ok() == Some(sum);
         let landed = if sum.is_none_or(has_sum) {
             self.tree.commit(&partial, file.dst.path(), finish_of(file))
         } else {

@@ -26,6 +26,14 @@ fn piece(bytes: u64) -> u64 {
         .next_power_of_two()
 }
 
+/// Is told how many bytes were just read, and returns whether the result is still needed.
+pub type Watch<'a> = &'a (dyn Fn(u64) -> bool + Sync);
+
+/// For work that stops when a flag is set.
+pub fn until(stop: &AtomicBool) -> impl Fn(u64) -> bool + Sync {
+    move |_| !stop.load(Ordering::Relaxed)
+}
+
 /// Cuts the parts at multiples of a size, whatever the parts are.
 fn cut(parts: &Parts, size: u64) -> Vec<(u64, u64)> {
     let mut pieces = Vec::new();
@@ -45,8 +53,8 @@ fn pieces(parts: &Parts, bytes: u64) -> Vec<(u64, u64)> {
     cut(parts, piece(bytes))
 }
 
-/// Fails if a piece cannot be read completely, and soon after `stop` is set.
-pub fn of(stop: &AtomicBool, file: &File, parts: &Parts, bytes: u64) -> io::Result<Vec<Sum>> {
+/// Fails if a piece cannot be read completely, or if the result is no longer needed.
+pub fn of(watch: Watch<'_>, file: &File, parts: &Parts, bytes: u64) -> io::Result<Vec<Sum>> {
     let pieces = pieces(parts, bytes);
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if parts.bytes() > MUCH {
@@ -57,12 +65,9 @@ pub fn of(stop: &AtomicBool, file: &File, parts: &Parts, bytes: u64) -> io::Resu
     let each = pieces.len().div_ceil(threads).max(1);
     let sum_all = |pieces: &[(u64, u64)]| {
         let mut buffer = vec![0; 256 << 10];
-        let sums = pieces.iter().map(|(begin, end)| {
-            if stop.load(Ordering::Relaxed) {
-                return Err(io::Error::other("nobody needs it any longer"));
-            }
-            sum_of(file, *begin, *end, &mut buffer)
-        });
+        let sums = pieces
+            .iter()
+            .map(|(begin, end)| sum_of(watch, file, *begin, *end, &mut buffer));
         sums.collect::<io::Result<Vec<Sum>>>()
     };
     std::thread::scope(|scope| {
@@ -89,7 +94,13 @@ pub fn of(stop: &AtomicBool, file: &File, parts: &Parts, bytes: u64) -> io::Resu
     })
 }
 
-fn sum_of(file: &File, begin: u64, end: u64, buffer: &mut [u8]) -> io::Result<Sum> {
+fn sum_of(
+    watch: Watch<'_>,
+    file: &File,
+    begin: u64,
+    end: u64,
+    buffer: &mut [u8],
+) -> io::Result<Sum> {
     let mut hasher = blake3::Hasher::new();
     let mut offset = begin;
     while offset < end {
@@ -101,6 +112,7 @@ fn sum_of(file: &File, begin: u64, end: u64, buffer: &mut [u8]) -> io::Result<Su
             Ok(count) => {
                 hasher.update(&buffer[..count]);
                 offset += count as u64;
+                check(watch, count as u64)?;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
@@ -109,12 +121,22 @@ fn sum_of(file: &File, begin: u64, end: u64, buffer: &mut [u8]) -> io::Result<Su
     Ok(Hex(*hasher.finalize().as_bytes()))
 }
 
-pub fn of_whole(file: &File) -> io::Result<Sum> {
-    of_beginning(file, file.metadata()?.len())
+/// Fails if the result is no longer needed.
+pub(crate) fn check(watch: Watch<'_>, bytes: u64) -> io::Result<()> {
+    if watch(bytes) {
+        Ok(())
+    } else {
+        Err(io::Error::other("nobody needs it any longer"))
+    }
 }
 
-pub fn of_beginning(file: &File, bytes: u64) -> io::Result<Sum> {
-    sum_of(file, 0, bytes, &mut vec![0; 256 << 10])
+pub fn of_whole(file: &File) -> io::Result<Sum> {
+    of_beginning(&|_| true, file, file.metadata()?.len())
+}
+
+/// Fails if it cannot be read completely, or if the result is no longer needed.
+pub fn of_beginning(watch: Watch<'_>, file: &File, bytes: u64) -> io::Result<Sum> {
+    sum_of(watch, file, 0, bytes, &mut vec![0; 256 << 10])
 }
 
 /// The parts with equal checksums at both ends.
@@ -129,6 +151,7 @@ pub fn same(parts: &Parts, bytes: u64, ours: &[Sum], theirs: &[Sum]) -> Parts {
 mod tests {
     use super::*;
     use crate::content;
+    use std::sync::atomic::AtomicU64;
     use wire::files::BLOCK;
 
     #[test]
@@ -182,12 +205,17 @@ mod tests {
         let file = File::open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         let (bytes, mut buffer) = (MUCH + 5, vec![0; 4096]);
-        let stop = AtomicBool::new(false);
-        let sums = of(&stop, &file, &Parts::beginning(bytes), bytes).unwrap();
+        let read = AtomicU64::new(0);
+        let watch = |bytes| read.fetch_add(bytes, Ordering::Relaxed) < u64::MAX;
+        let sums = of(&watch, &file, &Parts::beginning(bytes), bytes).unwrap();
+        assert_eq!(read.into_inner(), bytes);
         let pieces = cut(&Parts::beginning(bytes), piece(bytes));
         assert_eq!(sums.len(), pieces.len());
         for ((begin, end), sum) in pieces.into_iter().zip(sums) {
-            assert_eq!(sum_of(&file, begin, end, &mut buffer).unwrap(), sum);
+            assert_eq!(
+                sum_of(&|_| true, &file, begin, end, &mut buffer).unwrap(),
+                sum
+            );
         }
     }
 }

@@ -21,6 +21,8 @@ use std::net::Ipv4Addr;
 pub const BLOCK: u64 = crate::codec::MAX_BODY as u64;
 /// Pieces of a file are at least this long, except its last one.
 const SHORTEST_PIECE: u64 = 64 << 10;
+/// A host reports that it makes progress each time that it has read so many bytes of a file.
+pub const READ_AT_ONCE: u64 = 1 << 30;
 /// The most files in one message, which keep its line well below [`crate::codec::MAX_LINE`]: a path
 /// has at most 4096 bytes.
 pub const FILES_AT_ONCE: usize = 128;
@@ -332,6 +334,9 @@ pub enum FileEvent {
         key: String,
         problem: Option<String>,
     },
+    /// Another [`READ_AT_ONCE`] bytes of a large file were read: for its checksums, or to copy what
+    /// need not be sent.
+    Read,
     /// Everything before this [`FileRequest::Sync`] has been handled.
     Synced { number: u64 },
     /// The tool sent nothing for too long, and counts as lost.
@@ -353,8 +358,11 @@ impl FileRequest {
     /// How many events an honest host sends at most because of this request, which has a body of
     /// this length. The length of a list is unknown; it has a last event.
     pub fn most_events(&self, body_bytes: u64) -> u64 {
-        let pieces = |bytes: u64| bytes / SHORTEST_PIECE + 4;
+        let reads = |bytes: u64| bytes / READ_AT_ONCE;
+        // a file that is sent may be read before and afterwards, too
+        let pieces = |bytes: u64| bytes / SHORTEST_PIECE + 4 + 2 * reads(bytes);
         match self {
+            FileRequest::Claim { bytes, .. } => 1 + reads(*bytes),
             // each name has at least a letter and its end
             FileRequest::Inspect { .. } => body_bytes / 2,
             FileRequest::Send(wanted) => {
@@ -364,6 +372,7 @@ impl FileRequest {
             FileRequest::Step(FileStep::Open(open)) if open.chained.is_some() => {
                 pieces(open.file.bytes)
             }
+            FileRequest::Step(FileStep::Open(open)) => 1 + reads(open.file.bytes),
             FileRequest::Find { .. } | FileRequest::Leave | FileRequest::EndDirect => 0,
             _ => 1,
         }

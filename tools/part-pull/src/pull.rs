@@ -123,7 +123,7 @@ impl<'a> Pull<'_, 'a> {
         };
         if let Some(known) = &kept {
             let bytes = files[0].there.bytes;
-            let sum = |stop: &_| sums::of(stop, &known.file, &known.parts, bytes);
+            let sum = |stop: &_| sums::of(&sums::until(stop), &known.file, &known.parts, bytes);
             match self.link.keep_alive_during(sum)? {
                 Ok(sums) => {
                     wanted.kept = known.parts.list().to_vec();

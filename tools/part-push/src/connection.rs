@@ -302,7 +302,9 @@ impl PushConnection {
         if let Some(theirs) = present.sums.take() {
             let (link, parts) = (&mut self.link, &present.parts);
             let ours = link
-                .keep_alive_during(|stop| sums::of(stop, source, parts, delivery.bytes))?
+                .keep_alive_during(|stop| {
+                    sums::of(&sums::until(stop), source, parts, delivery.bytes)
+                })?
                 .unwrap_or_default();
             present.parts = sums::same(parts, delivery.bytes, &ours, &theirs);
             present.from_replaced_file &= !present.parts.list().is_empty();

@@ -6,7 +6,6 @@ use part_pull::local::{self, Expected, Local, PullDestination};
 use part_pull::plan::PulledFile;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use transfer::lock::LockAttempt;
 use transfer::receiver::Receiver;
 use transfer::{SMALL, sums};
@@ -128,7 +127,7 @@ impl<'a> Pull<'_, 'a> {
         let kept = self.tool.run(|| local.kept(item)).filter(|_| bytes > SMALL);
         let sums = kept
             .as_ref()
-            .map(|kept| sums::of(&AtomicBool::new(false), &kept.file, &kept.parts, bytes));
+            .map(|kept| sums::of(&|_| true, &kept.file, &kept.parts, bytes));
         let sums = sums.transpose().ok().flatten();
         let kept = kept.filter(|_| sums.is_some());
         let wanted = FilesToSend {

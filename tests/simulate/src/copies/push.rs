@@ -10,7 +10,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use transfer::parts::Parts;
 use transfer::sender::{self, Outlet, SourceFile};
 use transfer::{content, source, sums};
@@ -316,7 +315,7 @@ impl<'a> Outlet<&'a Delivery> for Sending<'a> {
     fn open(&mut self, delivery: &'a Delivery, source: &File) -> Result<Parts, Lost> {
         self.under_way.insert(delivery.id, delivery);
         let (parts, theirs, of_replaced) = self.partials.remove(&delivery.id).unwrap_or_default();
-        let ours = sums::of(&AtomicBool::new(false), source, &parts, delivery.bytes);
+        let ours = sums::of(&|_| true, source, &parts, delivery.bytes);
         let kept = sums::same(&parts, delivery.bytes, &ours.unwrap_or_default(), &theirs);
         let open = FileStep::Open(Open {
             file: delivery.attributes(),
