@@ -3,6 +3,7 @@
 use crate::claim::{self, HeldName};
 use crate::environment::{self, Environment};
 use crate::python::{self, PythonFacts};
+use agent_supervise::shell::ASK_LIMIT;
 use host::{job_processes, netlink, nvidia, open_files, procfs};
 use nix::ifaddrs::getifaddrs;
 use record::python::activation;
@@ -13,6 +14,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::thread;
+use std::time::Instant;
 use transfer::room::free_bytes;
 use wire::probe::{Interface, Occupancy, Probe, Probed, Python, SERVER_PORTS};
 use wire::{Failure, Text};
@@ -140,7 +142,8 @@ fn ask_python(
     setup: Option<&str>,
 ) -> Result<PythonFacts, String> {
     let invocation = python::asked_in_shell(interpreter, variables, setup);
-    python::ask(invocation, Path::new("."), None)
+    let until = Instant::now() + ASK_LIMIT;
+    python::ask(invocation, Path::new("."), None, until)
 }
 
 /// Those that dgl-env sets for the processes of the job.

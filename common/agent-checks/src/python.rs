@@ -4,6 +4,7 @@ use agent_supervise::shell::{self, ASK_LIMIT, Invocation};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
+use std::time::Instant;
 use wire::Text;
 use wire::preflight::Module;
 
@@ -46,11 +47,14 @@ pub fn ask(
     mut invocation: Invocation,
     folder: &Path,
     script: Option<&Text>,
+    until: Instant,
 ) -> Result<PythonFacts, String> {
     let script = script.map(|script| (SCRIPT_VARIABLE.to_owned(), script.clone()));
     let question = (QUESTION_VARIABLE.to_owned(), QUESTION.into());
     invocation.env.extend(script.into_iter().chain([question]));
-    let answer = invocation.ask(folder).map_err(|error| error.to_string())?;
+    let answer = invocation
+        .ask(folder, until)
+        .map_err(|error| error.to_string())?;
     match answer.status {
         Some(_) => parse(&answer.text()),
         None => Err(format!("no answer within {} s", ASK_LIMIT.as_secs())),

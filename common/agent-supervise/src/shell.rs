@@ -16,7 +16,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::Text;
 
 pub fn user_shell() -> OsString {
@@ -58,7 +58,7 @@ pub fn replaced_by() -> Option<String> {
     names.iter().find_map(found)
 }
 
-/// How long to wait for a setup and a Python: activating conda takes seconds; after this time it
+/// How long to wait for a setup and a Python, together with the shell that starts them: activating conda takes seconds; after this time it
 /// hangs. The tool that asks waits a little longer.
 pub const ASK_LIMIT: Duration = Duration::from_secs(50);
 /// How much output of a setup and a Python is kept.
@@ -76,15 +76,16 @@ pub struct Invocation {
 }
 
 impl Invocation {
-    /// Returns its output.
-    pub fn ask(self, folder: &Path) -> io::Result<Answer> {
+    /// Returns its output; kills it at that time.
+    pub fn ask(self, folder: &Path, until: Instant) -> io::Result<Answer> {
         let [program, arguments @ ..] = &self.words[..] else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let mut command = process::Command::new(program);
         ranks::remove(&mut command);
         command.args(arguments).envs(self.env).current_dir(folder);
-        command::ask(command, ASK_LIMIT, MAX_OUTPUT)
+        let left = until.saturating_duration_since(Instant::now());
+        command::ask(command, left, MAX_OUTPUT)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::needs;
 use crate::python::{self, PythonFacts};
 use agent::job::HostProcess;
-use agent_supervise::shell::{self, Invocation};
+use agent_supervise::shell::{self, ASK_LIMIT, Invocation};
 use agent_supervise::start;
 use host::executable;
 use nix::unistd::{AccessFlags, access};
@@ -11,7 +11,10 @@ use record::{Command, term};
 use std::env;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::panic::resume_unwind;
 use std::path::Path;
+use std::thread;
+use std::time::Instant;
 use wire::Text;
 use wire::job::Job;
 use wire::preflight::{Finding, Module, Problem, Subject};
@@ -43,11 +46,11 @@ impl PythonQuestion<'_> {
     }
 }
 
-/// Checks each command once. Also returns whether their Pythons use or may use torch; `None` if
+/// Checks each command once, all at the same time, because a tool waits for the answer only a
+/// little longer than for one. Also returns whether their Pythons use or may use torch; `None` if
 /// none has answered.
 pub fn check(processes: &[HostProcess]) -> (Vec<Finding>, Option<bool>) {
-    let mut checked = Vec::new();
-    let (mut findings, mut may_use_torch) = (Vec::new(), None);
+    let mut commands = Vec::new();
     for process in processes {
         let first = match &process.command {
             Command::Words(words) => words.first(),
@@ -56,10 +59,27 @@ pub fn check(processes: &[HostProcess]) -> (Vec<Finding>, Option<bool>) {
         };
         let question = PythonQuestion::of(process);
         let key = (first, question, &process.record.setup);
-        if checked.contains(&key) {
-            continue;
+        if commands.iter().all(|(_, other)| *other != key) {
+            commands.push((process, key));
         }
-        match check_command(process, key.1.as_ref()) {
+    }
+    let until = Instant::now() + ASK_LIMIT;
+    let checked = thread::scope(|scope| {
+        let begun = commands.iter().map(|(process, (_, question, _))| {
+            let check = move || check_command(process, question.as_ref(), until);
+            let thread = thread::Builder::new().spawn_scoped(scope, check);
+            thread.map_err(|_| check())
+        });
+        let begun: Vec<_> = begun.collect();
+        let checked = begun.into_iter().map(|check| match check {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            Err(checked_here) => checked_here,
+        });
+        checked.collect::<Vec<_>>()
+    });
+    let (mut findings, mut may_use_torch) = (Vec::new(), None);
+    for result in checked {
+        match result {
             Ok(None) => {}
             Ok(Some((facts, modules))) => {
                 let imports = facts.imports.as_ref();
@@ -70,7 +90,6 @@ pub fn check(processes: &[HostProcess]) -> (Vec<Finding>, Option<bool>) {
             }
             Err(problem) => findings.push(problem.into()),
         }
-        checked.push(key);
     }
     (findings, may_use_torch)
 }
@@ -80,6 +99,7 @@ pub fn check(processes: &[HostProcess]) -> (Vec<Finding>, Option<bool>) {
 fn check_command(
     process: &HostProcess,
     question: Option<&PythonQuestion<'_>>,
+    until: Instant,
 ) -> Result<Option<(PythonFacts, &'static [Module])>, Problem> {
     let setup = &process.record.setup;
     if !process.folder().is_dir() {
@@ -91,20 +111,23 @@ fn check_command(
     if let Command::Words(words) = &process.command
         && let Some(first) = words.first()
         && (setup.is_none() || question.is_none())
-        && !is_there(process, first)
+        && !is_there(process, first, until)
     {
         let problem = format!("no such command: {}", first.to_string_lossy());
         let path = first.as_bytes().contains(&b'/');
         return Err(Problem::new(Subject::Command { path }, problem));
     }
     let runs_in_shell = setup.is_some() || matches!(process.command, Command::Shell(_));
-    if let Some(problem) = runs_in_shell.then(|| shell_problem(process)).flatten() {
+    if let Some(problem) = runs_in_shell
+        .then(|| shell_problem(process, until))
+        .flatten()
+    {
         return Err(Problem::new(Subject::Shell, problem));
     }
     let Some(question) = question else {
         return Ok(None);
     };
-    let facts = ask_python(process, question).map_err(|why| {
+    let facts = ask_python(process, question, until).map_err(|why| {
         let problem = format!("its Python does not run: {why}");
         Problem::new(Subject::Python, problem)
     })?;
@@ -135,10 +158,10 @@ const SHELL_RUNS: &str = "dgl-tools: this shell runs text";
 
 /// The problem of a shell that succeeds without running anything, because a start-up file executes
 /// another program. Other failures appear when the shell runs the command.
-fn shell_problem(process: &HostProcess) -> Option<String> {
+fn shell_problem(process: &HostProcess, until: Instant) -> Option<String> {
     let text = format!("echo '{SHELL_RUNS}'");
     let invocation = shell::in_shell(&process.env, None, text.as_bytes());
-    let answer = invocation.ask(process.folder()).ok()?;
+    let answer = invocation.ask(process.folder(), until).ok()?;
     let ends_well = answer.status.is_some_and(|status| status.success());
     if !ends_well || answer.text().contains(SHELL_RUNS) {
         return None;
@@ -182,7 +205,7 @@ fn parts(process: &HostProcess) -> Vec<(usize, String)> {
     variables.chain(words).collect()
 }
 
-fn is_there(process: &HostProcess, word: &OsStr) -> bool {
+fn is_there(process: &HostProcess, word: &OsStr, until: Instant) -> bool {
     let Some(setup) = process.record.setup.as_deref() else {
         let planned = process.variable("PATH").map(OsStr::to_owned);
         let path = planned.or_else(|| env::var_os("PATH")).unwrap_or_default();
@@ -194,7 +217,7 @@ fn is_there(process: &HostProcess, word: &OsStr) -> bool {
     }
     let text = [b"command -v -- ", &*shell::quoted(word)].concat();
     let invocation = shell::in_shell(&process.env, Some(setup), &text);
-    let answer = invocation.ask(process.folder());
+    let answer = invocation.ask(process.folder(), until);
     answer.is_ok_and(|answer| answer.status.is_some_and(|status| status.success()))
 }
 
@@ -208,7 +231,11 @@ fn is_in_path(word: &OsStr, path: &OsStr, folder: &Path) -> bool {
         && env::split_paths(path).any(|location| runs(&folder.join(location).join(word)))
 }
 
-fn ask_python(process: &HostProcess, question: &PythonQuestion<'_>) -> Result<PythonFacts, String> {
+fn ask_python(
+    process: &HostProcess,
+    question: &PythonQuestion<'_>,
+    until: Instant,
+) -> Result<PythonFacts, String> {
     let interpreter = OsStr::new(question.interpreter);
     let invocation = match (&process.command, &process.record.setup) {
         (Command::Words(_), None) => Invocation {
@@ -218,7 +245,7 @@ fn ask_python(process: &HostProcess, question: &PythonQuestion<'_>) -> Result<Py
         (_, setup) => python::asked_in_shell(interpreter, &process.env, setup.as_deref()),
     };
     let script = Text::from(question.script.unwrap_or_default());
-    python::ask(invocation, process.folder(), Some(&script))
+    python::ask(invocation, process.folder(), Some(&script), until)
 }
 
 /// Those of these modules, and of the imports of its script, that a Python does not find.
@@ -263,6 +290,16 @@ mod tests {
     }
 
     #[test]
+    fn slow_commands_are_checked_at_the_same_time() {
+        let slow = |setup: &str| process(Command::Words(vec!["sh".into()]), Some(setup), &[]);
+        let begun = Instant::now();
+        let processes = ["sleep 4", "sleep 4.1", "sleep 4.2", "sleep 4.3"].map(slow);
+        assert_eq!(check(&processes).0, []);
+        let took = begun.elapsed().as_secs();
+        assert!((4..12).contains(&took), "{took} s");
+    }
+
+    #[test]
     fn commands_are_looked_for_as_they_will_be_started() {
         let words = |word: &str| Command::Words(vec![word.into()]);
         let nowhere = [("PATH", "/nowhere")];
@@ -283,7 +320,7 @@ mod tests {
         ];
         for (process, is_there) in table {
             assert_eq!(
-                check_command(&process, None).is_ok(),
+                check_command(&process, None, Instant::now() + ASK_LIMIT).is_ok(),
                 is_there,
                 "{process:?}"
             );

@@ -48,7 +48,7 @@ impl<'a, 'h> Conversation<'a, 'h> {
     }
 
     /// Receives until all hosts have answered; returns the hosts that have not. Each answer may
-    /// take [`ANSWER_LIMIT`], because one may start several Pythons from a slow disk. `received`
+    /// take [`ANSWER_LIMIT`], because one may start Pythons from a slow disk. `received`
     /// gets all events except [`Event::Done`].
     pub fn listen(
         &mut self,
