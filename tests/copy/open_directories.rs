@@ -214,6 +214,99 @@ fn slow_a_directory_that_another_user_swaps_in_loses_nothing() {
     }
 }
 
+/// The other user puts something of the user's into the place of everything that a tool makes in
+/// the directory: a directory, a link to one, another name of a file, a link to it.
+#[test]
+fn slow_what_another_user_swaps_in_stays_as_it_is() {
+    const JOB: &str = "ipconf-check ip.txt | dgl-env --role worker -- true |";
+    if only_root_can("act as another user") {
+        return;
+    }
+    let table = [
+        ("open/ws", "part-push --connect local <plan.jsonl"),
+        (
+            "open/to",
+            "part-pull --connect local --workspace \"$PWD/src\" --to open/to '**' <hosts.jsonl",
+        ),
+        (
+            "open/logs",
+            "dgl-spawn --connect local --log-dir open/logs <job.jsonl",
+        ),
+    ];
+    let calls = [
+        "mkdirat",
+        "renameat,renameat2",
+        "linkat",
+        "unlinkat",
+        "fchmod",
+    ];
+    for (written, tool) in table {
+        for call in calls {
+            let folder = lab();
+            write(&folder, "swap.py", SWAP_ALL);
+            let prepare = format!(
+                "ipconf-check ip.txt >hosts.jsonl; {JOB} cat >job.jsonl
+                 mkdir -p {written}/results home/real && chmod 777 {written}
+                 for name in run.jsonl worker-0.log one small large thesis.txt; do
+                     echo mine >{written}/results/$name; echo mine >home/real/$name
+                 done
+                 chmod 600 {written}/results/* home/real/*
+                 ln home/secret {written}/hard; ln -s ../../home/secret {written}/link
+                 ln -s ../../home/real {written}/to-real; chmod a+r swap.py; cp swap.py open
+                 {tool} >out 2>err; rm -rf {written}/src {written}/large {written}/small"
+            );
+            sh(&folder, &prepare).ends(0);
+            let before = sh(&folder, "stat -c '%a %s %n' home home/* home/real/*").out;
+            // each window between two system calls is wider
+            let widened = format!(
+                "strace -f -qq -o /dev/null -e trace={call} -e inject={call}:delay_enter=5000:delay_exit=50000"
+            );
+            sh(
+                &folder,
+                &format!(
+                    "({OTHER} timeout 60 python3 open/swap.py {written} & wait) &
+                     until [ -e open/ready ]; do sleep 0.1; done
+                     timeout 60 {widened} {tool} >out 2>err; touch open/stop; wait"
+                ),
+            );
+            let after = sh(&folder, "stat -c '%a %s %n' home home/* home/real/*").out;
+            assert_eq!(after, before, "{tool}, {call}");
+            assert_eq!(read(&folder, "home/secret"), "secret", "{tool}, {call}");
+            let mine = sh(&folder, "grep -rlx mine open home | wc -l").out;
+            let results = sh(
+                &folder,
+                "find open home -size 5c -perm 600 -name '*.*' | wc -l",
+            )
+            .out;
+            assert_eq!(mine, "12\n", "{tool}, {call}: {}", read(&folder, "err"));
+            assert_eq!(results, "6\n", "{tool}, {call}");
+        }
+    }
+}
+
+/// Puts what is the user's own into the place of each new name.
+const SWAP_ALL: &str = r#"
+import os, sys
+os.chdir(sys.argv[1])
+folders, files, number = ["results", "to-real"], ["hard", "link"], 0
+seen = set(os.listdir("."))
+open("../ready", "w")
+while not os.path.exists("../stop"):
+    for name in os.listdir("."):
+        if name in seen or name in folders + files or name.startswith("aside"):
+            continue
+        number += 1
+        items = folders if os.path.isdir(name) else files
+        item = items.pop(0)
+        try:
+            os.rename(name, f"aside{number}")
+            os.rename(item, name)
+            item = name
+        except OSError:
+            pass
+        items.append(item)
+"#;
+
 /// Swaps `results` in for each directory of part-push that appears, under all its later names.
 const SWAP: &str = r#"
 import os, sys

@@ -180,6 +180,10 @@ fn set_earlier_run_aside(folder: &Folder, mut names: BTreeSet<String>) -> io::Re
             made => Some(made.and_then(|()| folder.folder(&aside))),
         })
         .unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into()))?;
+    // another user may have put another directory in its place, whose files would be replaced
+    if !aside.names()?.is_empty() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
     for name in files {
         match folder.rename(&name, &aside, &name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -234,7 +234,7 @@ impl World {
     pub fn change(&self, path: &Path) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         let before = fs::metadata(path).ok();
-        let how = self.below(if before.is_some() { 10 } else { 4 });
+        let how = self.below(if before.is_some() { 12 } else { 4 });
         match how {
             // one in ten is large, and has holes
             0..4 => {
@@ -255,12 +255,19 @@ impl World {
                 file.set_len(self.below(length + 1)).unwrap();
             }
             8 => fs::remove_file(path).unwrap(),
+            // in the middle, and it grows
+            9 | 10 => {
+                let file = File::options().write(true).open(path).unwrap();
+                let length = file.metadata().unwrap().len();
+                file.write_all_at(b"other", self.below(length + 1)).unwrap();
+                file.write_all_at(b"more", length).unwrap();
+            }
             _ => {
                 let mode = fs::metadata(path).unwrap().mode() ^ 0o055;
                 fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
             }
         }
-        if (4..8).contains(&how) {
+        if (4..8).contains(&how) || (9..11).contains(&how) {
             self.finish(path);
         }
         if self.disk_of(path).ignores_modes && how != 8 {
@@ -289,7 +296,7 @@ impl World {
         let time = Duration::new(self.clock.fetch_add(1, Ordering::Relaxed), 123_456_789);
         let file = File::options().write(true).open(path).unwrap();
         file.set_modified(UNIX_EPOCH + time).unwrap();
-        let mode = if self.percent(50) { 0o640 } else { 0o755 };
+        let mode = [0o640, 0o755, 0o666][self.below(3) as usize];
         file.set_permissions(Permissions::from_mode(mode)).unwrap();
     }
 
