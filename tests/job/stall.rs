@@ -316,7 +316,30 @@ os._exit(3)";
     ran.out_begins(&format!("status {}\n", first["code"]));
     let verdict = &ran.records("verdict")[0];
     assert_eq!(verdict["culprit"]["rank"], 2, "{verdict}");
-    ran.err_has("\ndgl-spawn: the exit status comes from the failure that arrived first: host 0");
+    let lines = ran
+        .err
+        .split_once("\ndgl-spawn: host 0 (127.0.0.1): worker 2 wrote last:\n");
+    let (lines, status) = lines.unwrap().1.split_once("dgl-spawn: ").unwrap();
+    assert!(
+        lines.contains("could not convert string to float: 'oops'"),
+        "{}",
+        ran.err
+    );
+    assert!(
+        lines.lines().all(|line| line.starts_with("    ")),
+        "{}",
+        ran.err
+    );
+    let first = format!(
+        "the exit status comes from the failure that arrived first: host 0 (127.0.0.1): worker {} ",
+        first["rank"]
+    );
+    assert!(status.starts_with(&first), "{status}");
+    assert_eq!(
+        status.lines().count(),
+        1,
+        "the last lines of the other process: {status}"
+    );
 }
 
 #[test]

@@ -250,7 +250,7 @@ fn explain_verdict(job: &str, verdict: &Conclusion, sink: &OutputSink) {
 }
 
 /// Shows which host or process failed first, how, and its last lines, unless the verdict has all of
-/// it. The verdict may name another process, whose end arrived later.
+/// it. If the verdict names another process, whose end arrived later, shows its last lines instead.
 fn explain_failure(
     hosts: &[Host],
     failure: &FirstFailure,
@@ -259,13 +259,24 @@ fn explain_failure(
     sink: &OutputSink,
 ) {
     let notice = |text: String| sink.notice(&format!("dgl-spawn: {}", term::plain(&text)));
-    let host = record::location_of(hosts, failure.host);
-    let who = match (failure.role, failure.rank) {
-        (Some(role), Some(rank)) => format!("{host}: {} {rank}", role.name()),
-        (Some(Role::Server), None) => format!("{host}: graph server"),
-        _ => host,
-    };
+    let who = process_or_host(hosts, failure.host, failure.role, failure.rank);
     let how = how_it_failed(failure, cause);
+    let culprit = verdict.culprit.as_ref();
+    if let Some(culprit) = culprit
+        && let (Some(id), Some(failed)) = (culprit.id, failure.id)
+        && id != failed
+    {
+        let last_lines = sink.last_lines(id);
+        let lines = telling(&last_lines);
+        if !is_quoted(&lines, verdict) {
+            let who = process_or_host(hosts, culprit.host, culprit.role, culprit.rank);
+            notice(format!("{who} wrote last:"));
+            show(&lines, sink);
+        }
+        return notice(format!(
+            "the exit status comes from the failure that arrived first: {who} {how}"
+        ));
+    }
     let lines = telling(&failure.last_lines);
     let last = match (failure.id, lines.is_empty()) {
         (None, _) => "",
@@ -274,19 +285,28 @@ fn explain_failure(
     };
     let has_output = match lines[..] {
         [] => verdict.text.contains(last),
-        _ => lines.iter().all(|line| verdict.text.contains(line.trim())),
+        _ => is_quoted(&lines, verdict),
     };
-    let culprit = verdict.culprit.as_ref().and_then(|culprit| culprit.id);
-    let is_other = failure.id.is_some() && culprit.is_some_and(|id| failure.id != Some(id));
-    if has_output && verdict.text.contains(&how) && !is_other {
-        return;
+    if !has_output || !verdict.text.contains(&how) {
+        notice(format!("{who} {how}{last}"));
+        show(&lines, sink);
     }
-    let first = if is_other {
-        "the exit status comes from the failure that arrived first: "
-    } else {
-        ""
-    };
-    notice(format!("{first}{who} {how}{last}"));
+}
+
+fn process_or_host(hosts: &[Host], host: u32, role: Option<Role>, rank: Option<u32>) -> String {
+    let host = record::location_of(hosts, host);
+    match (role, rank) {
+        (Some(role), Some(rank)) => format!("{host}: {} {rank}", role.name()),
+        (Some(Role::Server), None) => format!("{host}: graph server"),
+        _ => host,
+    }
+}
+
+fn is_quoted(lines: &[&str], verdict: &JobFinding) -> bool {
+    lines.iter().all(|line| verdict.text.contains(line.trim()))
+}
+
+fn show(lines: &[&str], sink: &OutputSink) {
     for line in lines {
         let shown = printable_line(line.as_bytes(), false);
         sink.notice(&format!("    {}", String::from_utf8_lossy(&shown)));
