@@ -2,10 +2,13 @@
 
 use crate::lab::tree;
 use crate::local::{begin, begin_with, map, ours, plan, push, pushed, signal, slow_way};
+use serde_json::json;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
-use support::{executable, make_folder, noise, ran, sh, soon, write};
+use support::{
+    command, executable, host_record, make_folder, noise, ran, sh, soon, write, write_records,
+};
 
 #[test]
 fn slow_two_pushes_into_one_workspace_do_not_mix() {
@@ -66,6 +69,53 @@ fn slow_two_pushes_into_one_workspace_do_not_mix() {
     );
     // what had arrived, for the next push of that file
     assert_eq!(ours(&ws), [".part-push.kept"]);
+}
+
+#[test]
+fn a_push_that_replaces_files_below_a_running_job_names_it() {
+    let folder = plan(&[("a", noise(1, 1000)), ("b", noise(2, 1000))]);
+    push(&folder, "").ends(0);
+    let job = format!("runs-{}", std::process::id());
+    let start = |role: &str, cwd: &Path| {
+        let process = json!({"type": "process", "id": 0, "of": 1, "host": 0, "ip": "127.0.0.1",
+            "role": role, "rank": 0, "cwd": cwd, "env": {"DGL_ROLE": role},
+            "argv": ["sh", "-c", format!(": >{}/up; sleep 60", folder.display())]});
+        let records = [host_record(0, 1, "127.0.0.1"), process];
+        write_records(&folder, "job.jsonl", &records);
+        let spawn = format!("exec dgl-spawn --connect local --job {job} <job.jsonl >run 2>&1");
+        let spawn = command("sh")
+            .current_dir(&folder)
+            .args(["-c", &spawn])
+            .spawn()
+            .unwrap();
+        soon("the job runs", || {
+            fs::remove_file(folder.join("up")).is_ok()
+        });
+        spawn
+    };
+    let push_again = |options: &str| {
+        map(&folder);
+        push(&folder, options)
+    };
+    let ws = folder.join("ws");
+    for (role, cwd, warnings) in [
+        ("worker", &ws.join("src"), 1),
+        ("server", &ws, 0),
+        ("worker", &folder, 0),
+    ] {
+        let mut spawn = start(role, cwd);
+        let warning = format!(
+            "job {job} runs in {}, where files are replaced now\n",
+            ws.display()
+        );
+        push_again("").ends(0).err_has_times(&warning, 0);
+        write(&folder, format!("src/new-{role}-{warnings}"), "new");
+        push_again("").ends(0).err_has_times(&warning, 0);
+        write(&folder, "src/a", format!("{role} {}", cwd.display()));
+        push_again("").ends(0).err_has_times(&warning, warnings);
+        signal(&spawn, "-TERM");
+        spawn.wait().unwrap();
+    }
 }
 
 /// On a host whose file system has no locks, a push is at work all the same, and says so.

@@ -8,6 +8,7 @@ use super::serve::Serve;
 use super::{forward, inspect};
 use agent::output::EventOutput;
 use agent::requests::Requests;
+use agent::supervisors;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -118,7 +119,10 @@ impl Push {
             .as_ref()
             .map(|push_folder| push_folder.enter());
         let entered = entered.transpose().map_err(failed)?.unwrap_or_default();
+        let is_begun = entered.busy.is_some() || self.is_direct;
+        let jobs = (!is_begun).then(|| supervisors::jobs_in(&self.base));
         self.output.send(FileEvent::Ready(FolderReport {
+            jobs: jobs.unwrap_or_default(),
             busy: entered.busy,
             unlocked: entered.unlocked,
             free_bytes: room::free_bytes(&self.base),

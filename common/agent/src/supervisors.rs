@@ -1,14 +1,17 @@
 //! Finds and asks the supervisors of this user's jobs on this host. Each listens on an abstract
 //! Unix socket (socket.rs of common/agent-supervise), whose name has the job.
 
+use host::job_processes::{JobProcess, job_processes};
 use host::{abstract_socket, procfs};
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{UnixCredentials, getsockopt};
 use nix::unistd::geteuid;
-use record::is_job_name;
+use record::{Role, is_job_name};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 use wire::codec::{self, Decoder};
@@ -149,6 +152,22 @@ pub fn all() -> Vec<SupervisorSocket> {
     all.sort_unstable();
     all.dedup();
     all
+}
+
+/// The jobs of this user on this host with a process in or below this directory. Graph servers do
+/// not count: they serve one training after another, and loaded their files when they started.
+pub fn jobs_in(folder: &Path) -> BTreeSet<String> {
+    let folder = match folder.canonicalize() {
+        Ok(folder) if !all().is_empty() => folder,
+        _ => return BTreeSet::new(),
+    };
+    let runs_in = |process: &JobProcess| {
+        let directory = procfs::working_directory(process.member.process.pid);
+        process.role != Some(Role::Server)
+            && directory.is_some_and(|directory| directory.starts_with(&folder))
+    };
+    let processes = job_processes().into_iter().filter(runs_in);
+    processes.map(|process| process.job).collect()
 }
 
 /// Asks these supervisors at the same time; returns their answers in the same order.

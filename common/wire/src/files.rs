@@ -14,6 +14,7 @@ use crate::text::message;
 use crate::{Text, cut};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_with::skip_serializing_none;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::Ipv4Addr;
 
@@ -422,6 +423,9 @@ pub struct FolderReport {
     /// may write to it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub open_to_group: bool,
+    /// The user's jobs that run in the directory, once no other push is at work there.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub jobs: BTreeSet<String>,
 }
 
 #[skip_serializing_none]

@@ -16,7 +16,7 @@ use record::error::{Fault, Report};
 use record::exit::{Exit, SignalNumber};
 use record::jsonl::{Out, Stream};
 use record::term::{self, plain};
-use record::{Host, Pushed, Record};
+use record::{Host, Pushed, Record, is_job_name};
 use remote::HostFault;
 use remote::{self, Remote, Session};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -198,6 +198,34 @@ fn warn(context: &PushContext<'_>, targets: &[Target<'_>]) {
     }
 }
 
+/// Warns about jobs whose files this push replaces: a data loader, a late import or a restart would
+/// load the new ones.
+fn warn_of_jobs(context: &PushContext<'_>, targets: &[Target<'_>]) {
+    let mut jobs: BTreeMap<String, Vec<&Host>> = BTreeMap::new();
+    for target in targets {
+        if !target.replaces_files() {
+            continue;
+        }
+        let mut state = target.lock();
+        let ready = state
+            .connection
+            .as_mut()
+            .map(|connection| &mut connection.ready);
+        let names = ready.map(|ready| std::mem::take(&mut ready.jobs));
+        for name in names.into_iter().flatten().filter(|name| is_job_name(name)) {
+            jobs.entry(name).or_default().push(target.host);
+        }
+    }
+    for (name, hosts) in jobs {
+        record::tell!(
+            "part-push: {}: job {name} runs in {}, where files are replaced now\n  fix: give the \
+             next job another --workspace, or copy again when that one has finished",
+            name_first(&hosts),
+            plain(&context.base.to_string_lossy())
+        );
+    }
+}
+
 fn name_first(hosts: &[&Host]) -> String {
     let others = match hosts.len() {
         1 => String::new(),
@@ -250,6 +278,7 @@ fn carry_out(
     }
     let reporter = new_reporter(context, stream, targets, deliveries.len());
     if unfit.is_empty() {
+        warn_of_jobs(context, targets);
         send(context, targets, &reporter);
     } else {
         send_nothing(targets, &reporter);

@@ -84,6 +84,14 @@ impl<'a> Target<'a> {
         self.fates.with(&Fate::Lacks, &self.deliveries)
     }
 
+    pub fn replaces_files(&self) -> bool {
+        let shared = self.fates.shared(&self.deliveries).into_iter();
+        let mut sent = shared.map(|(delivery, _)| delivery).chain(self.lacking());
+        let state = self.lock();
+        let connection = state.connection.as_ref();
+        connection.is_some_and(|connection| sent.any(|delivery| connection.is_occupied(delivery)))
+    }
+
     pub fn inspect(&self, context: &PushContext<'_>) {
         if self.deliveries.is_empty() {
             return;

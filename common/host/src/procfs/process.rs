@@ -173,6 +173,10 @@ pub fn network_namespace(pid: i32) -> Option<PathBuf> {
     fs::read_link(path(pid, "ns/net")).ok()
 }
 
+pub fn working_directory(pid: i32) -> Option<PathBuf> {
+    fs::read_link(path(pid, "cwd")).ok()
+}
+
 /// The kernel function in which the main thread sleeps. Unlike the system call, it may be read
 /// without the right to read the memory of the process.
 pub fn kernel_function(pid: i32) -> Option<String> {
