@@ -46,6 +46,20 @@ fn a_command_template_carries_the_whole_path() {
     );
 }
 
+#[test]
+fn a_lack_of_descriptors_here_is_not_blamed_on_the_hosts() {
+    let folder = scratch();
+    let hosts: String = (1..=20).map(|host| format!("10.77.0.{host}\n")).collect();
+    write(&folder, "ip.txt", hosts);
+    let script = "ipconf-check ip.txt >hosts
+        (ulimit -n 12; exec dgl-reap --list --connect local <hosts)";
+    sh(&folder, script)
+        .ends(74)
+        .err_has("Too many open files (os error 24)")
+        .err_has_times("  fix: ", 1)
+        .err_has("  fix: raise the limit of open files on this machine: ulimit -n\n");
+}
+
 /// What a connector warns of again and again says nothing about the host, however much it is.
 #[test]
 fn slow_what_a_connector_says_is_no_sign_of_life_of_its_host() {

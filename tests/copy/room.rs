@@ -166,7 +166,7 @@ fn files_of_a_single_host_that_make_way_are_named() {
     write(&folder, "ws/src/a", "another");
     pull(all, "--host 1")
         .ends(0)
-        .err_has("1 file will be replaced, got/src/a first; the files of a single host go to --to");
+        .err_has("1 file will be replaced, got/src/a first\n  fix: to keep what is there");
     assert_eq!(read(&folder, "got/src/a"), "another");
     // the one host that is left of two keeps its place
     pull("ipconf-check ip.txt | grep -v '\"id\":0'", "--partial").ends(0);

@@ -248,6 +248,12 @@ fn real_hosts_of_an_installed_host_lab() {
     for line in ["worker 0] run on h1\n", "worker 1] run on h2\n"] {
         ran.out_has(line);
     }
+    // a host sees the files of all, but not their processes
+    for command in ["left", "down", "up"] {
+        call(&["exec", "1", script.to_str().unwrap(), command])
+            .ends(2)
+            .err_has("host-lab: this shell is on a host of host-lab");
+    }
     cluster.assert_clean();
     call(&["--version"]).out_begins("dgl-spawn ");
 }

@@ -292,7 +292,9 @@ fn the_log_dir_of_a_running_job_is_refused() {
         dgl-spawn --connect local --log-dir logs </dev/null; echo $?
         : >go; wait $p; echo $?; ls logs; cmp out logs/run.jsonl";
     let ran = sh(&folder, script);
-    ran.err_has("--log-dir: a running job writes its logs to it");
+    ran.err_has(
+        "--log-dir: a running job writes its logs there\n  fix: name another directory, or wait",
+    );
     assert_eq!(
         ran.out, "74\n65\n0\nrun.jsonl\ntrainer-0.log\n",
         "{}",

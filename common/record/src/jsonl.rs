@@ -95,6 +95,10 @@ impl Stream {
             hosts.add(head);
             stream.push(head, text);
         })?;
+        if stream.lines.is_empty() {
+            let problem = "nothing to do: the previous tool failed (see its message above)";
+            return Err(Fault::data("stdin", problem).report());
+        }
         hosts.check().map(|()| stream)
     }
 
@@ -106,7 +110,6 @@ impl Stream {
         mut take: impl FnMut(&Head, &[u8]),
     ) -> Result<(), Report> {
         let mut input = BufReader::with_capacity(1 << 16, input);
-        let mut is_empty = true;
         let mut rules = StreamRules {
             partial,
             report: Report::default(),
@@ -123,11 +126,6 @@ impl Stream {
             let head = Head::parse(&text).map_err(|error| not_a_record(begun, &text, &error))?;
             rules.follow(&head, &text)?;
             take(&head, &text);
-            is_empty = false;
-        }
-        if is_empty {
-            let problem = "nothing to do: the previous tool failed (see its message above)";
-            return Err(Fault::data("stdin", problem).report());
         }
         rules.finish()
     }

@@ -6,6 +6,8 @@ use crate::stderr;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
+const RECORDS: &str = "name dgl-spawn's --log-dir, or the run.jsonl in it";
+
 /// Reads stdin if `file` is absent or `-`. A directory, such as that of dgl-spawn's `--log-dir`,
 /// stands for its run.jsonl. Sets may have holes. An incomplete last line is left out, with a
 /// message by `tool`.
@@ -14,22 +16,31 @@ pub fn read(tool: &str, file: Option<&Path>, take: impl FnMut(&Head, &[u8])) -> 
         .filter(|file| *file != "-" && file.is_dir())
         .map(|directory| directory.join("run.jsonl"));
     let file = in_directory.as_deref().or(file);
-    read_input(tool, &name_of(file), open(file)?, take)
+    read_input(tool, &name_of(file), open(file, RECORDS)?, take)
 }
 
 pub fn read_input(
     tool: &str,
     name: &str,
     input: impl Read,
-    take: impl FnMut(&Head, &[u8]),
+    mut take: impl FnMut(&Head, &[u8]),
 ) -> Result<(), Report> {
+    let mut is_empty = true;
     let leave_out = |number: u64| {
         stderr::write_line(format_args!(
             "{tool}: {name}: line {number} breaks off; the records before it are read"
         ));
         Ok(())
     };
-    Stream::read_lines(input, true, &leave_out, take).map_err(|report| report.in_file(name))
+    let take = |head: &Head, text: &[u8]| {
+        is_empty = false;
+        take(head, text);
+    };
+    Stream::read_lines(input, true, &leave_out, take).map_err(|report| report.in_file(name))?;
+    if is_empty {
+        return Err(Fault::data(name, "it has no records").fix(RECORDS).report());
+    }
+    Ok(())
 }
 
 pub fn name_of(file: Option<&Path>) -> String {
@@ -37,14 +48,13 @@ pub fn name_of(file: Option<&Path>) -> String {
         .map_or("stdin".to_owned(), |file| file.display().to_string())
 }
 
-/// Stdin if `file` is absent or `-`.
-pub fn open(file: Option<&Path>) -> Result<Box<dyn BufRead>, Report> {
+/// Stdin if `file` is absent or `-`. `fix` is for a file that cannot be opened.
+pub fn open(file: Option<&Path>, fix: &str) -> Result<Box<dyn BufRead>, Report> {
     let Some(file) = file.filter(|file| *file != "-") else {
         return Ok(Box::new(jsonl::stdin()?));
     };
     let opened = std::fs::File::open(file).map_err(|error| {
-        Fault::unreachable(file.display().to_string(), error.to_string())
-            .fix("name the file that has dgl-spawn's records")
+        Fault::unreachable(file.display().to_string(), error.to_string()).fix(fix)
     })?;
     Ok(Box::new(BufReader::new(opened)))
 }

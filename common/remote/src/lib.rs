@@ -42,12 +42,14 @@ pub use session::{random_token, report};
 pub use ssh_config::{printed_settings, ssh_options};
 
 use choice::{LoginChoice, Logins};
+use nix::errno::Errno;
 use rayon::prelude::*;
 use record::Connect;
 use record::Host;
 use record::error::{Fault, Report};
 use session::reasons;
 use std::collections::HashSet;
+use std::io;
 use std::net::Ipv4Addr;
 use std::sync::OnceLock;
 use wire::{Event, Request};
@@ -181,6 +183,10 @@ impl Remote {
     /// For a fault that only quotes a connector: how to run that by hand.
     fn with_fix(&self, host: &Host, fault: HostFault) -> HostFault {
         const NEEDS: &str = "the host needs a POSIX sh with head, chmod and mv";
+        let out_of_descriptors = io::Error::from(Errno::EMFILE).to_string();
+        if fault.problem.ends_with(&out_of_descriptors) {
+            return fault.fix("raise the limit of open files on this machine: ulimit -n");
+        }
         if fault.fix.is_some() || fault.unknown_key.is_some() {
             return fault;
         }

@@ -124,7 +124,13 @@ fn nothing_found(args: &Args, what: &What<'_>, all_reached: bool) -> Option<Faul
             Some(fault.fix("--list shows the processes that run"))
         }
         _ => {
-            record::tell!("dgl-reap: no process of {of} on {hosts}");
+            let others = match what {
+                What::List if args.job.is_none() => {
+                    "; dgl-stacks --any finds jobs that dgl-spawn did not start"
+                }
+                _ => "",
+            };
+            record::tell!("dgl-reap: no process of {of} on {hosts}{others}");
             None
         }
     }

@@ -34,12 +34,7 @@ pub fn open(
     };
     let is_human = args.connect.format.human();
     let tags = is_human.then(|| processes.iter().filter(is_shown).map(tag).collect());
-    let sink = OutputSink::new(tags, args.log_dir.as_deref(), processes);
-    let mut sink = sink.map_err(|error| {
-        let fix = "name a directory of your own; raise the limit of open files (ulimit -n) if it \
-            is too low";
-        Fault::unreachable("--log-dir", error).fix(fix)
-    })?;
+    let mut sink = OutputSink::new(tags, args.log_dir.as_deref(), processes)?;
     sink.pass_input(stream);
     Ok(sink)
 }

@@ -16,6 +16,8 @@ const MAX_FIRST_LINE: u64 = 64 << 10;
 /// Deeper directories have no logs, but perhaps checkpoints.
 const MAX_DEPTH: usize = 6;
 
+const INPUT: &str = "name a log, a directory of logs, or dgl-spawn's run.jsonl";
+
 /// From the job's records, which are one file, or else from its logs.
 pub fn history(paths: &[PathBuf]) -> Result<JobHistory, Report> {
     if let [path] = paths
@@ -31,28 +33,38 @@ pub fn history(paths: &[PathBuf]) -> Result<JobHistory, Report> {
         None => files.push("-".into()),
         Some(path) if files.is_empty() => {
             let fault = Fault::data(path.display().to_string(), "this directory has no files");
-            return Err(fault.report());
+            return Err(fault.fix(INPUT).report());
         }
         Some(_) => {}
     }
     let is_alone = files.len() == 1;
     let mut logs = Logs::default();
+    let mut is_empty = true;
     for (path, file) in LogFile::of(&files) {
-        let mut input = run::open(Some(&path))?;
+        let mut input = run::open(Some(&path), INPUT)?;
         let mut first = Vec::new();
         (&mut input)
             .take(MAX_FIRST_LINE)
             .read_until(b'\n', &mut first)
             .map_err(|error| unreadable(&path, &error))?;
+        is_empty &= first.is_empty();
         let is_record = Head::parse(&first).is_ok() || matches!(first.trim_ascii(), b"{" | b"");
         let is_text = is_alone || !first.contains(&0);
         let input = io::Cursor::new(first).chain(input);
-        if is_alone && is_record {
+        if is_alone && is_record && !is_empty {
             return JobHistory::of(&Run::read_input("dgl-why", &file.name, input, 0)?);
         } else if is_text {
             logs.read(&file, input)
                 .map_err(|error| unreadable(&path, &error))?;
         }
+    }
+    if is_empty {
+        let problem = match is_alone {
+            true => "it is empty",
+            false => "it is empty, and so are the others",
+        };
+        let first = run::name_of(files.first().map(PathBuf::as_path));
+        return Err(Fault::data(first, problem).fix(INPUT).report());
     }
     Ok(logs.history())
 }
@@ -92,5 +104,7 @@ fn add_files(
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Report {
-    Fault::unreachable(run::name_of(Some(path)), error.to_string()).report()
+    Fault::unreachable(run::name_of(Some(path)), error.to_string())
+        .fix(INPUT)
+        .report()
 }

@@ -453,7 +453,8 @@ impl<'a> PullTask<'a> {
         }
     }
 
-    /// Tells which files make way for those of this host, which may be those of another one.
+    /// Tells which files this host's replace. Those may be of another host, because the files of a
+    /// single one go to --to itself.
     fn tell_replaced(&mut self) {
         let all: Vec<&PulledFile> = self.items.iter().collect();
         let lacking = self.fates.with(&Fate::Lacks, &all).into_iter();
@@ -461,8 +462,8 @@ impl<'a> PullTask<'a> {
             lacking.filter(|item| self.local.has_other(item)).collect();
         if let Some(first) = replaced.first() {
             record::tell!(
-                "part-pull: {} will be replaced, {} first; the files of a single host go to --to \
-                 itself, so they may be those of another host\n  fix: give each host its own --to",
+                "part-pull: {} will be replaced, {} first\n  fix: to keep what is there, such as \
+                 another host's files, give another --to",
                 term::count(replaced.len() as u64, "file"),
                 term::plain(&first.dst.to_string_lossy())
             );

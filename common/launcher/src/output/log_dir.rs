@@ -2,6 +2,7 @@
 //! which dgl-why and dgl-report can explain a run that was watched on a terminal.
 
 use record::Process;
+use record::error::Fault;
 use record::jsonl::Head;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -38,25 +39,34 @@ pub struct LogDir {
 impl LogDir {
     /// Creates the directory if necessary, moves away an earlier run's files, and opens this run's.
     /// If they cannot all be open at once, nothing is moved.
-    pub fn open(folder: Option<&Path>, processes: &[Process]) -> Result<LogDir, String> {
+    pub fn open(folder: Option<&Path>, processes: &[Process]) -> Result<LogDir, Fault> {
         let Some(folder) = folder else {
             return Ok(LogDir::default());
         };
         let count = processes.len() + 1;
-        reserve_descriptors(count)
-            .map_err(|error| format!("{count} files cannot be open at once: {error}"))?;
-        let folder = Folder::open_or_make(folder).map_err(|fault| fault.here())?;
+        let fault = |problem: String| Fault::unreachable("--log-dir", problem);
+        let unusable =
+            |problem: String| fault(problem).fix("name a directory in which you can write");
+        reserve_descriptors(count).map_err(|error| {
+            fault(format!("{count} files cannot be open at once: {error}"))
+                .fix("raise the limit of open files on this machine: ulimit -n")
+        })?;
+        let folder = Folder::open_or_make(folder).map_err(|fault| unusable(fault.here()))?;
+        if is_in_use(&folder).map_err(|error| unusable(error.to_string()))? {
+            return Err(fault("a running job writes its logs there".to_owned())
+                .fix("name another directory, or wait until that job has finished"));
+        }
         let names = processes.iter().map(log_name).collect();
-        set_earlier_run_aside(&folder, names).map_err(|error| error.to_string())?;
+        set_earlier_run_aside(&folder, names).map_err(|error| unusable(error.to_string()))?;
         let open = |name: String, mode: u32| match folder.open_log(&name, mode) {
             Ok(file) => Ok(Some((name, BufWriter::new(file)))),
-            Err(error) => Err(format!("{name}: {error}")),
+            Err(error) => Err(unusable(format!("{name}: {error}"))),
         };
         let records = open(RECORDS.to_owned(), RECORDS_MODE)?;
         let lock = |(_, file): &(String, BufWriter<File>)| FileLock::take(file.get_ref());
         let log = |process: &Process| Ok((process.id, open(log_name(process), LOG_MODE)?));
         Ok(LogDir {
-            logs: processes.iter().map(log).collect::<Result<_, String>>()?,
+            logs: processes.iter().map(log).collect::<Result<_, Fault>>()?,
             _lock: records.as_ref().and_then(lock),
             records,
             reports: BTreeMap::new(),
@@ -144,15 +154,18 @@ fn log_name(process: &Process) -> String {
     record::log_name(process.role, process.rank)
 }
 
+fn is_in_use(folder: &Folder) -> io::Result<bool> {
+    // it may be missing, or something that the user put there
+    folder
+        .file(RECORDS)
+        .map_or(Ok(false), |records| FileLock::is_taken(&records))
+}
+
 /// Moves an earlier run's files, and those named like this run's logs, to a new directory, run-1,
 /// run-2 and so on, so that all logs beside it belong to this run. Anything but regular files, such
 /// as a FIFO that the user made, is left alone.
 fn set_earlier_run_aside(folder: &Folder, mut names: BTreeSet<String>) -> io::Result<()> {
-    // it may be missing, or something that the user put there
     if let Ok(records) = folder.file(RECORDS) {
-        if FileLock::is_taken(&records)? {
-            return Err(io::Error::other("a running job writes its logs to it"));
-        }
         names.extend(logs_of_run(&records)?);
     }
     names.insert(RECORDS.to_owned());

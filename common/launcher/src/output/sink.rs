@@ -4,6 +4,8 @@
 use crate::output::fold::is_folded;
 use crate::output::log_dir::LogDir;
 use crate::output::queue::{OutputLines, Queue, QueueItem};
+use crate::run::launcher::own_fault;
+use record::error::Report;
 use record::jsonl::{self, Head, Stream};
 use record::term;
 use record::{Dropped, Output, Process, Record, Stack, Stalled, Summary};
@@ -55,7 +57,7 @@ impl Writer {
     fn start(
         name: &str,
         write: impl FnOnce(&Queue) -> bool + Send + 'static,
-    ) -> Result<Writer, String> {
+    ) -> Result<Writer, Report> {
         let queue = Arc::new(Queue::default());
         let thread = std::thread::Builder::new().name(name.to_owned());
         let thread = thread.spawn({
@@ -64,7 +66,7 @@ impl Writer {
         });
         Ok(Writer {
             queue,
-            thread: Some(thread.map_err(|error| error.to_string())?),
+            thread: Some(thread.map_err(|error| own_fault(&error))?),
         })
     }
 
@@ -81,7 +83,7 @@ impl OutputSink {
         tags: Option<BTreeMap<u32, String>>,
         log_dir: Option<&Path>,
         processes: &[Process],
-    ) -> Result<OutputSink, String> {
+    ) -> Result<OutputSink, Report> {
         let has_logs = log_dir.is_some();
         let log_dir = LogDir::open(log_dir, processes)?;
         let human = tags.is_some();
