@@ -119,8 +119,8 @@ impl Push {
             .as_ref()
             .map(|push_folder| push_folder.enter());
         let entered = entered.transpose().map_err(failed)?.unwrap_or_default();
-        let is_begun = entered.busy.is_some() || self.is_direct;
-        let jobs = (!is_begun).then(|| supervisors::jobs_in(&self.base));
+        let may_write = entered.busy.is_none() && !self.is_direct;
+        let jobs = may_write.then(|| supervisors::jobs_in(&self.base));
         self.output.send(FileEvent::Ready(FolderReport {
             jobs: jobs.unwrap_or_default(),
             busy: entered.busy,

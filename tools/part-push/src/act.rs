@@ -28,6 +28,8 @@ use transfer::{case, source};
 
 /// Space that a file system needs beside the files.
 const ROOM_TO_SPARE: u64 = 1 << 20;
+/// More jobs of a user hardly run in one directory of a host, which may claim any number.
+const JOBS_NAMED: usize = 10;
 /// For directories and for the push itself.
 const INODES_TO_SPARE: u64 = 16;
 
@@ -212,7 +214,8 @@ fn warn_of_jobs(context: &PushContext<'_>, targets: &[Target<'_>]) {
             .as_mut()
             .map(|connection| &mut connection.ready);
         let names = ready.map(|ready| std::mem::take(&mut ready.jobs));
-        for name in names.into_iter().flatten().filter(|name| is_job_name(name)) {
+        let names = names.into_iter().flatten();
+        for name in names.filter(|name| is_job_name(name)).take(JOBS_NAMED) {
             jobs.entry(name).or_default().push(target.host);
         }
     }
