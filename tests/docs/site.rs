@@ -222,7 +222,7 @@ fn blocks(tutorial: &str) -> Vec<Block> {
     let path = root().join(format!("site/tutorials/{tutorial}.md"));
     let text = fs::read_to_string(path).unwrap();
     let fenced = text.split("```").skip(1).step_by(2);
-    let installed = "~/.local/share/dgl-tools/examples";
+    let installed = r#"$(dirname "$(command -v dgl-env)")/../share/dgl-tools/examples"#;
     let examples = root().join("examples").display().to_string();
     let blocks: Vec<Block> = fenced
         .map(|block| {
