@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 use support::{
-    command, executable, host_record, make_folder, noise, ran, sh, soon, write, write_records,
+    command, executable, host_record, make_folder, noise, path, ran, sh, soon, write, write_records,
 };
 
 #[test]
@@ -85,6 +85,7 @@ fn a_push_that_replaces_files_below_a_running_job_names_it() {
         let spawn = format!("exec dgl-spawn --connect local --job {job} <job.jsonl >run 2>&1");
         let spawn = command("sh")
             .current_dir(&folder)
+            .env("PATH", path())
             .args(["-c", &spawn])
             .spawn()
             .unwrap();
@@ -93,9 +94,9 @@ fn a_push_that_replaces_files_below_a_running_job_names_it() {
         });
         spawn
     };
-    let push_again = |options: &str| {
+    let push_again = || {
         map(&folder);
-        push(&folder, options)
+        push(&folder, "")
     };
     let ws = folder.join("ws");
     for (role, cwd, warnings) in [
@@ -108,11 +109,11 @@ fn a_push_that_replaces_files_below_a_running_job_names_it() {
             "job {job} runs in {}, where files are replaced now\n",
             ws.display()
         );
-        push_again("").ends(0).err_has_times(&warning, 0);
+        push_again().ends(0).err_has_times(&warning, 0);
         write(&folder, format!("src/new-{role}-{warnings}"), "new");
-        push_again("").ends(0).err_has_times(&warning, 0);
+        push_again().ends(0).err_has_times(&warning, 0);
         write(&folder, "src/a", format!("{role} {}", cwd.display()));
-        push_again("").ends(0).err_has_times(&warning, warnings);
+        push_again().ends(0).err_has_times(&warning, warnings);
         signal(&spawn, "-TERM");
         spawn.wait().unwrap();
     }
