@@ -68,12 +68,12 @@ pub fn check(processes: &[HostProcess]) -> (Vec<Finding>, Option<bool>) {
         let begun = commands.iter().map(|(process, (_, question, _))| {
             let check = move || check_command(process, question.as_ref(), until);
             let thread = thread::Builder::new().spawn_scoped(scope, check);
-            thread.map_err(|_| check())
+            (thread.ok(), check)
         });
         let begun: Vec<_> = begun.collect();
-        let checked = begun.into_iter().map(|check| match check {
-            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            Err(checked_here) => checked_here,
+        let checked = begun.into_iter().map(|(thread, check)| match thread {
+            Some(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            None => check(),
         });
         checked.collect::<Vec<_>>()
     });
