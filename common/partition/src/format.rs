@@ -136,7 +136,7 @@ mod tests {
             (header("<i8", "120,"), 128 + 960, None),
             (header("<i4", "120,"), 128 + 480, None),
             (header("|u1", "120,"), 128 + 120, None),
-            (header("<i8", "120,"), 128 + 959, Some("is 1087 bytes long")),
+            (header("<i8", "120,"), 128 + 959, Some("has 1087 bytes")),
             (
                 header("<i8", "119,"),
                 128 + 952,
