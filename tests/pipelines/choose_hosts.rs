@@ -155,6 +155,6 @@ fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
     });
     probe("--need 1 --num-servers 2 --port keep <hosts")
         .ends(74)
-        .err_has("left out: port 30951 is in use");
+        .err_has("is skipped: port 30951 is in use");
     probe("--need 1 --num-servers 2 --port auto <hosts").ends(0);
 }

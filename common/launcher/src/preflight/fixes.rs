@@ -84,8 +84,7 @@ fn constant(about: Subject) -> Option<&'static str> {
              SYS_ADMIN"
         }
         Subject::File => {
-            "correct the command or --workspace, or copy the job to the host with part-map and \
-             part-push"
+            "correct the command or --workspace, or copy the job with part-map and part-push"
         }
         Subject::OldPath => {
             "DGL looks for it from the directory of the partition config, as part-map writes it: \
