@@ -308,24 +308,8 @@ ctypes.CDLL(None).prctl(0x59616d61, ctypes.c_ulong(-1), 0, 0, 0)
 open(sys.argv[1], 'w').write('x'); time.sleep(300)
 ";
 
-/// Logs in where the memory of others cannot be read, as Yama's ptrace_scope 1 has it for whoever
-/// has not started a process: process_vm_readv is refused, and so is the way to a place in
-/// /proc/PID/mem.
-pub const FORBIDDEN_PY: &str = "
-import ctypes, os, platform, struct, sys
-read, seek = {'x86_64': (310, 8), 'aarch64': (270, 62)}[platform.machine()]
-# load the number of the call; these two: EPERM; all others: allowed
-code = [(0x20, 0, 0, 0), (0x15, 1, 0, read), (0x15, 0, 1, seek), (0x06, 0, 0, 0x50001),
-        (0x06, 0, 0, 0x7fff0000)]
-filters = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *one) for one in code))
-class Program(ctypes.Structure):
-    _fields_ = [('length', ctypes.c_ushort), ('filter', ctypes.c_void_p)]
-program = Program(len(code), ctypes.addressof(filters))
-libc = ctypes.CDLL(None, use_errno=True)
-assert libc.prctl(38, 1, 0, 0, 0) == 0
-assert libc.prctl(22, 2, ctypes.byref(program), 0, 0) == 0, os.strerror(ctypes.get_errno())
-os.execvp(sys.argv[1], sys.argv[1:])
-";
+/// Logs in where the memory of others cannot be read.
+pub const FORBIDDEN_PY: &str = include_str!("../silence/unread.py");
 
 #[test]
 fn slow_where_a_login_may_not_read_the_supervisor_of_the_job_does() {

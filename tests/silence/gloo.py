@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A rank of torch.distributed over gloo that goes through trials; see trial.py."""
 
+import os
 import sys
 import time
 
@@ -38,7 +39,19 @@ def repeat(operation, elements, rank, size):
         sys.exit(f"no operation {operation}")
 
 
+def take_rank():
+    """From mpirun or srun, if no launcher of torch has set it."""
+    for rank, size in [("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")]:
+        if rank in os.environ:
+            os.environ.setdefault("RANK", os.environ[rank])
+            os.environ.setdefault("WORLD_SIZE", os.environ[size])
+    if os.environ["RANK"] == os.environ.get("MISSING"):
+        sys.exit()
+    trial.write(f"begun-{os.environ['RANK']}")
+
+
 def main():
+    take_rank()
     distributed.init_process_group("gloo")
     rank, size = distributed.get_rank(), distributed.get_world_size()
     torch.set_num_threads(1)

@@ -7,16 +7,18 @@ the server that a request is to keep busy, or -1. When it goes wrong, the rank w
 goes on when release-N is there. Each rank writes done-N-RANK at the end of a trial. The word `end`
 ends the program."""
 
+import fcntl
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 
 FOLDER = os.environ["TRIALS"]
 # These go wrong outside the program: trials.py does it, or nothing at all. They take longer.
-OUTSIDE = ["none", "cut", "lossy", "stop_server"]
+OUTSIDE = ["none", "slower", "pauses", "cut", "lossy", "stop_server"]
 # All others would go on for longer: what they do not wait for, they must not seem to wait for.
 MORE_STEPS = 20
 
@@ -50,6 +52,33 @@ def save_until(released, rank):
         time.sleep(0.05)
 
 
+HOLDER = """import fcntl, os, sys, time
+file = open(sys.argv[1], "w")
+fcntl.flock(file, fcntl.LOCK_EX)
+print("held", flush=True)
+while not os.path.exists(sys.argv[2]):
+    time.sleep(0.1)"""
+
+
+def wait_for_lock(released):
+    """A process outside the job holds the lock of a file."""
+    lock = path("lock-" + released)
+    command = [sys.executable, "-c", HOLDER, lock, path(released)]
+    holder = subprocess.Popen(command, stdout=subprocess.PIPE, env={}, start_new_session=True)
+    holder.stdout.readline()
+    with open(lock, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    holder.wait()
+
+
+def wait_for_thread(released):
+    """A thread of this process holds a lock."""
+    lock = threading.Lock()
+    lock.acquire()
+    threading.Thread(target=lambda: (wait_for(released), lock.release()), daemon=True).start()
+    lock.acquire()
+
+
 def go_wrong(fault, number, rank):
     released = f"release-{number}"
     if fault == "stop_sampler":
@@ -66,6 +95,10 @@ def go_wrong(fault, number, rank):
         os._exit(0)
     elif fault == "sleep":
         wait_for(released)
+    elif fault == "lock":
+        wait_for_lock(released)
+    elif fault == "mutex":
+        wait_for_thread(released)
     elif fault in ("spin", "evaluate"):
         while not os.path.exists(path(released)):
             sum(range(10000))
@@ -107,7 +140,10 @@ def steps(rank, barrier=None, hold=None):
         is_faulty = fault not in OUTSIDE and int(faulty) in (rank, -1)
         for step in range(int(count) + MORE_STEPS):
             # each has a little else to do, and not all the same
-            time.sleep(float(step_s) * (0.8 + 0.4 * ((rank * 7 + step * 3) % 10) / 10))
+            slower = 1.2 if fault == "slower" and int(faulty) == rank else 1
+            time.sleep(float(step_s) * slower * (0.8 + 0.4 * ((rank * 7 + step * 3) % 10) / 10))
+            if fault == "pauses" and int(faulty) == rank and step % 5 == 0:
+                time.sleep(6)
             if step == 0 and fault in OUTSIDE and rank == 0:
                 write(f"faulty-{number}")
             is_last = step + 1 == int(count)

@@ -4,14 +4,18 @@ loses data, or nothing is wrong. README.md describes the programs, the faults an
 
 Usage: trials.py OUT [--program gloo|dgl|glt|glt_servers|mpi|perl] [--hosts N] [--per-host N] [--trials N] [--seed N] [--delay MS]
                      [--operations LIST] [--faults LIST] [--elements N] [--python PYTHON]
+                     [--launcher torchrun|accelerate|mpirun|srun]
 
-Each trial becomes a line of OUT, as common/verdict/tests/silence.rs reads it."""
+Each trial becomes a line of OUT, as common/verdict/tests/silence.rs reads it. With --launcher, dgl-stacks --any looks at a job that
+this program has started, and OUT has what dgl-why says."""
 
 import argparse
+import glob
 import itertools
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -33,13 +37,13 @@ OPERATIONS = {
 # In rank 0, which the others wait for as for any other: it evaluates the model or saves it.
 OF_RANK_0 = ["evaluate", "save"]
 # All do it, or nothing goes wrong: nobody is waited for.
-HEALTHY = ["all_sleep", "all_evaluate", "all_save", "all_load", "none"]
+HEALTHY = ["all_sleep", "all_evaluate", "all_save", "all_load", "slower", "pauses", "none"]
 OF_SERVERS = ["stop_server", "hold"]
 # The roles of ranks and of servers, other than worker.
 ROLES = {"dgl": ("trainer", "server"), "glt_servers": ("train", "store")}
 OF_NETWORK = ["cut", "lossy", "lossy_to"]
 # After these, the job is ended.
-FINAL = ["cut", "lossy", "lossy_to", "other", "leave", "stop_server"]
+FINAL = ["cut", "lossy", "lossy_to", "other", "leave", "missing", "stop_server"]
 
 OWN_FILES = os.listdir(HERE)
 
@@ -67,6 +71,7 @@ def options():
     parser.add_argument("--faults", default="sleep,spin,stop")
     parser.add_argument("--elements", type=int, help="the size of the data, instead of one by chance")
     parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--launcher", choices=["torchrun", "accelerate", "mpirun", "srun"])
     return parser.parse_args()
 
 
@@ -148,8 +153,10 @@ class Job:
     """A job of a program on the hosts of the lab."""
 
     numbers = itertools.count()
+    # How long a fault lasts before anybody looks.
+    WAITS_S = (1.5, 3)
 
-    def __init__(self, options, lab_dir):
+    def __init__(self, options, lab_dir, missing=None):
         self.options, self.work = options, os.path.join(lab_dir, f"job-{next(self.numbers)}")
         self.name = f"silence-{os.path.basename(lab_dir)[-4:]}"
         self.trials = os.path.join(self.work, "trials")
@@ -161,18 +168,23 @@ class Job:
         self.addresses = [f"10.77.0.{k + 1}" for k in range(options.hosts)]
         with open(os.path.join(self.work, "ip_config.txt"), "w") as file:
             file.write("".join(f"{address}\n" for address in self.addresses))
-        command = f"""cd {self.work} && {getattr(self, options.program)()} | dgl-spawn --job {self.name} --host-timeout 10m"""
-        self.process = subprocess.Popen([LAB, "exec", "1", "sh", "-c", command], stdout=open(self.work + "/run.jsonl", "w"),
-                                        stderr=open(self.work + "/run.err", "w"))
+        self.start(missing)
+        ready = "ready" if missing is None else "begun"
         try:
             for rank in range(self.size):
-                wait_for(os.path.join(self.trials, f"ready-{rank}"), 1500, self.process)
+                if rank != missing:
+                    wait_for(os.path.join(self.trials, f"{ready}-{rank}"), 1500, self.process)
         except TimeoutError:
             self.tell()
             raise
 
+    def start(self, _missing):
+        command = f"""cd {self.work} && {getattr(self, self.options.program)()} | dgl-spawn --job {self.name} --host-timeout 10m"""
+        self.process = subprocess.Popen([LAB, "exec", "1", "sh", "-c", command], stdout=open(self.work + "/run.jsonl", "w"),
+                                        stderr=open(self.work + "/run.err", "w"))
+
     def tell(self):
-        subprocess.run(["tail", "-n", "20", self.work + "/run.err", self.work + "/run.jsonl"], check=False)
+        subprocess.run(["tail", "-n", "20", *glob.glob(self.work + "/run*")], check=False)
 
     def workers(self, command):
         python = self.options.python
@@ -235,6 +247,13 @@ class Job:
         with open(self.path(name)) as file:
             return file.read()
 
+    def look(self, trial):
+        """What is recorded of a trial."""
+        stacks, is_whole = self.stacks()
+        return {"program": self.options.program, "operation": trial["operation"], "fault": trial["fault"], "culprit": trial["culprit"],
+                "size": self.size, "delay_ms": self.options.delay, "load": round(os.getloadavg()[0], 1), "is_whole": is_whole,
+                "processes": Recording(stacks).processes}
+
     def stacks(self):
         """The stacks, and whether all hosts answered."""
         command = f"cd {self.work} && ipconf-check ip_config.txt | dgl-stacks --job {self.name} --connections --format jsonl"
@@ -249,8 +268,11 @@ class Job:
         os.rename(self.path("new"), self.path(f"trial-{self.number}"))
 
     def run(self, trial, wait_s):
-        """Returns the stacks of a trial."""
+        """Returns what is recorded of a trial."""
         number, fault = self.number, trial["fault"]
+        if fault == "missing":
+            time.sleep(wait_s)
+            return self.look(trial)
         words = ["operation", "fault", "rank", "elements", "steps", "step_s", "server"]
         told = {**trial, "fault": "lossy" if fault == "lossy_to" else fault}
         self.write_trial([told[word] for word in words])
@@ -269,7 +291,7 @@ class Job:
         if fault in OF_NETWORK + ["stop_server"]:
             # what is lost is certain after some seconds
             time.sleep(6 + wait_s)
-        stacks = self.stacks()
+        row = self.look(trial)
         open(self.path(f"release-{number}"), "w").close()
         if fault in ("stop", "stop_inside", "stop_sampler"):
             self.on(self.first_host + trial["rank"] // self.options.per_host, f"kill -CONT {self.pid('faulty-%d' % number)}")
@@ -284,7 +306,7 @@ class Job:
             except TimeoutError:
                 self.tell()
                 raise
-        return stacks
+        return row
 
     def end(self):
         self.write_trial(["end"])
@@ -299,6 +321,97 @@ class Job:
         self.process.wait(60)
 
 
+class LaunchedJob(Job):
+    """A job of an ordinary user that a launcher has started on the hosts, without these tools."""
+
+    WAITS_S = (12, 15)
+    # The user nobody. Root looks by ssh; the user, and one that may not read stacks, by a program that becomes that user.
+    USER = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "env", "HOME=/tmp"]
+    LOOKS = {"root": [], "user": USER, "unread": [*USER, "python3", f"{HERE}/unread.py"]}
+
+    def start(self, missing):
+        for folder in (self.work, self.trials):
+            os.chmod(folder, 0o777)
+        variables = {"TRIALS": self.trials, "OMP_NUM_THREADS": 1, "MASTER_ADDR": self.addresses[0], "MASTER_PORT": 29500,
+                     "GLOO_SOCKET_IFNAME": "eth0", "PYTHONDONTWRITEBYTECODE": 1, "MISSING": "" if missing is None else missing}
+        environment = [f"{name}={value}" for name, value in variables.items()]
+        if self.options.launcher == "srun":
+            subprocess.run([f"{ROOT}/tests/cluster/slurm.sh", "up"], check=True)
+        commands = getattr(self, self.options.launcher)()
+        self.launchers = []
+        for number, command in enumerate(commands):
+            with open(f"{self.work}/run-{number}", "w") as output:
+                command = [LAB, "exec", str(number + 1), *self.USER, *environment, *map(str, command)]
+                self.launchers.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/"))
+        self.process = self.launchers[0]
+
+    def ranks(self):
+        if self.options.program == "gloo":
+            return [self.options.python, "-u", f"{HERE}/gloo.py"]
+        subprocess.run(["mpicc", "-O1", "-o", self.work + "/ranks", HERE + "/ranks.c"], check=True)
+        return [self.work + "/ranks"]
+
+    def torchrun(self):
+        nodes = ["--nnodes", len(self.addresses), "--nproc_per_node", self.options.per_host, "--master_addr", self.addresses[0],
+                 "--master_port", 29500, "--redirects", 1, "--tee", 1]
+        script = self.ranks()[-1]
+        return [[self.options.python, "-m", "torch.distributed.run", *nodes, "--node_rank", host, script]
+                for host in range(len(self.addresses))]
+
+    def accelerate(self):
+        nodes = ["--multi_gpu", "--num_machines", len(self.addresses), "--num_processes", self.size, "--mixed_precision", "no",
+                 "--dynamo_backend", "no", "--main_process_ip", self.addresses[0], "--main_process_port", 29500]
+        script = self.ranks()[-1]
+        return [[self.options.python, "-m", "accelerate.commands.launch", *nodes, "--machine_rank", host, script]
+                for host in range(len(self.addresses))]
+
+    def mpirun(self):
+        hosts = ",".join(f"{address}:{self.options.per_host}" for address in self.addresses)
+        return [["env", f"RANK={host}", f"{HERE}/mpi.sh", hosts, *self.ranks()] for host in range(len(self.addresses))]
+
+    def srun(self):
+        return [["srun", f"-N{len(self.addresses)}", f"--ntasks-per-node={self.options.per_host}", *self.ranks()]]
+
+    def look(self, trial):
+        """What dgl-why says of what root, the user, and a user without the right to read stacks see."""
+        looking = {}
+        for who, words in self.LOOKS.items():
+            connect = f"--connect '{LAB} exec {{login}} {' '.join(words)}'" if words else ""
+            seen = f"{who}-{self.number}.jsonl"
+            command = f"ipconf-check ip_config.txt | dgl-stacks --any --format jsonl {connect} >{seen}; dgl-why {seen}"
+            # a host of the lab enters the others by their addresses outside of it
+            place = [] if words else [LAB, "exec", "1"]
+            with open(f"{self.work}/{who}-{self.number}.err", "w") as errors:
+                looking[who] = subprocess.Popen([*place, "sh", "-c", command], cwd=self.work, stdout=subprocess.PIPE, stderr=errors)
+        row = {"launcher": self.options.launcher, "python": self.options.python, "program": self.options.program,
+               "operation": trial["operation"], "fault": trial["fault"], "culprit": trial["culprit"], "looks": {}, "verdicts": []}
+        for who, look in looking.items():
+            verdict = look.communicate()[0].decode().partition("\n")[0]
+            row["looks"][who] = self.answer(trial, verdict)
+            row["verdicts"].append(f"{who}: {row['looks'][who]}: {verdict}")
+        return row
+
+    def answer(self, trial, verdict):
+        """Whether the first line names the culprit, another rank or nobody."""
+        found = re.match(r"The job waits: (worker \d+)( on host|: | of \d+ was not found)", verdict)
+        named = found and found.group(1)
+        return "named" if named and named == trial["culprit"] else "wrong" if named else "nobody"
+
+    def on(self, host, command):
+        subprocess.run([LAB, "exec", str(host + 1), *self.USER, "sh", "-c", command], check=True)
+
+    def reap(self):
+        """The user's processes, each of which is of this job."""
+        for host in range(len(self.addresses)):
+            subprocess.run([LAB, "exec", str(host + 1), *self.USER, "sh", "-c", "kill -s KILL -- -1"], check=False)
+        if self.options.launcher == "srun":
+            subprocess.run([f"{ROOT}/tests/cluster/slurm.sh", "down"], check=True)
+        for launcher in self.launchers:
+            launcher.wait(60)
+
+    end = reap
+
+
 def trial_of(chosen, fault, chance, size):
     operations = chosen.operations.split(",") if chosen.operations else OPERATIONS[chosen.program]
     trial = {
@@ -307,7 +420,7 @@ def trial_of(chosen, fault, chance, size):
         "rank": chance.randrange(size),
         "elements": chance.choice([1, 1000, 30_000] if chosen.program in ("perl", "dgl") else [1, 1000, 300_000]),
         "steps": chance.randrange(5, 15),
-        "step_s": chance.choice([0.02, 0.05]),
+        "step_s": 0.05 if chosen.launcher else chance.choice([0.02, 0.05]),
         "server": chance.randrange(min(size, chosen.hosts)),
         # the first one asks, and a delayed link cannot be cut
         "host": chance.randrange(2, chosen.hosts) if chosen.hosts > 2 else 1,
@@ -316,10 +429,13 @@ def trial_of(chosen, fault, chance, size):
     role, server_role = ROLES.get(chosen.program, ("worker", ""))
     if fault in OF_RANK_0:
         trial["rank"] = 0
-    elif fault in HEALTHY + OF_NETWORK + ["stop_server"]:
+    elif fault not in ("slower", "pauses") and fault in HEALTHY + OF_NETWORK + ["stop_server"]:
         trial["rank"] = -1
-    if fault in ["none", "stop_server"] + OF_NETWORK:
-        trial["steps"] = 100 if chosen.program.startswith("glt") or chosen.delay else 400
+    if fault in ("slower", "pauses"):
+        trial["step_s"] = chance.choice([0.5, 2, 8])
+        trial["steps"] = int(60 / trial["step_s"])
+    elif fault in ["none", "stop_server"] + OF_NETWORK:
+        trial["steps"] = 1000 if chosen.launcher else 100 if chosen.program.startswith("glt") or chosen.delay else 400
     if fault in OF_NETWORK:
         trial["elements"] = max(trial["elements"], 1000)
         trial["host"] = trial["host"] if fault == "cut" else 1
@@ -334,20 +450,21 @@ def trial_of(chosen, fault, chance, size):
 
 
 def trials(chosen, lab_dir):
+    kind = LaunchedJob if chosen.launcher else Job
     chance = random.Random(chosen.seed)
     faults = chosen.faults.split(",")
     job = None
     for number in range(chosen.trials):
         size = chosen.hosts // 2 if chosen.program == "glt_servers" else chosen.hosts * chosen.per_host
         trial = trial_of(chosen, faults[number % len(faults)], chance, size)
-        job = job or Job(chosen, lab_dir)
-        stacks, is_whole = job.run(trial, chance.uniform(1.5, 3))
-        row = {"program": chosen.program, "operation": trial["operation"], "fault": trial["fault"], "culprit": trial["culprit"],
-               "size": job.size, "delay_ms": chosen.delay, "load": round(os.getloadavg()[0], 1), "is_whole": is_whole,
-               "processes": Recording(stacks).processes}
+        if job and trial["fault"] == "missing":
+            job.end()
+            job = None
+        job = job or kind(chosen, lab_dir, trial["rank"] if trial["fault"] == "missing" else None)
+        row = job.run(trial, chance.uniform(*job.WAITS_S))
         with open(chosen.out, "a") as file:
             file.write(json.dumps(row, separators=(",", ":")) + "\n")
-        print(trial, len(stacks), flush=True)
+        print(trial, *row.get("verdicts", []), sep="\n    ", flush=True)
         if trial["fault"] in FINAL:
             job.reap()
             job = None
@@ -358,6 +475,7 @@ def trials(chosen, lab_dir):
 def main():
     chosen = options()
     lab_dir = tempfile.mkdtemp(prefix="dgl-tools-silence-", dir="/var/tmp")
+    os.chmod(lab_dir, 0o755)
     os.environ["LAB"] = os.path.join(lab_dir, "lab")
     os.environ["PATH"] = os.environ.get("BIN", os.path.join(ROOT, "target/debug")) + ":" + os.environ["PATH"]
     delayer = None
@@ -376,7 +494,7 @@ def main():
         if delayer:
             delayer.terminate()
         subprocess.run([LAB, "down"], check=False, stdout=subprocess.DEVNULL)
-        shutil.rmtree(lab_dir, ignore_errors=True)
+        os.environ.get("KEEP") or shutil.rmtree(lab_dir, ignore_errors=True)
 
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

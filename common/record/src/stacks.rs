@@ -129,6 +129,8 @@ impl ProcessState {
             "poll",
             "select",
             "sk_wait_data",
+            // Linux 6 shows this one in its place
+            "wait_woken",
             "_recvmsg",
             "unix_stream_read",
         ])

@@ -99,25 +99,20 @@ struct Exchanges {
 }
 
 impl Silence {
-    /// Concludes from the connections of these stacks. If a job has been inactive for `idle`,
-    /// connections that carried data within that time are left out: torch's store and NCCL's
-    /// watchdog, for instance, only poll.
-    pub fn of(stacks: &[Stack], idle: Option<Duration>) -> Silence {
+    /// Concludes from the connections of these stacks. If they are not of the whole job, no process
+    /// is named, because the others may wait for one that is unknown. If a job has been inactive
+    /// for `idle`, connections that carried data within that time are left out: torch's store and
+    /// NCCL's watchdog, for instance, only poll.
+    pub fn of(stacks: &[Stack], is_whole: bool, idle: Option<Duration>) -> Silence {
         let idle_ms = idle.map_or(0, term::millis);
         let all = Exchanges::of(stacks, u32::try_from(idle_ms).unwrap_or(u32::MAX));
         let mut silence = all.silence();
-        if silence.sentences.is_empty() && !all.is_moving() {
+        if is_whole && silence.sentences.is_empty() && !all.is_moving() {
             silence.culprit = all.culprit(stacks);
         }
         let sentence = silence.culprit.map(|member| all.sentence(member));
         silence.sentences.extend(sentence);
         silence
-    }
-
-    /// Concludes from the connections of some processes of a job. None is named, because the others
-    /// may wait for one that is unknown.
-    pub fn of_some(stacks: &[Stack]) -> Silence {
-        Exchanges::of(stacks, 0).silence()
     }
 }
 
@@ -338,8 +333,9 @@ impl Exchanges {
     }
 
     /// If no stack is known and all processes may wait: the only one that has received data and
-    /// sent none since. All others must be in a lock of the kernel, as in gloo: a Python up to 3.10
-    /// sleeps as if it waited for data.
+    /// sent none since, if all others are in a lock of the kernel, as in gloo, and it is not: a
+    /// Python up to 3.10 sleeps as if it waited for data. In a lock too, it may have been sent data
+    /// by those who came later, and wait for one that called another operation.
     fn last_receiver(&self, stacks: &[Stack]) -> Option<Member> {
         let waits = self.waits();
         let silent = waits.iter().map(|wait| wait.silent);
@@ -349,13 +345,11 @@ impl Exchanges {
         let [silent] = silent[..] else {
             return None;
         };
-        let may_differ = |stack: &Stack| {
-            let state = stack.state.as_ref();
-            stack.member() == Some(silent) || state.is_some_and(ProcessState::is_locked)
+        let is_clear = |stack: &Stack| {
+            let is_locked = stack.state.as_ref().is_some_and(ProcessState::is_locked);
+            let is_silent = stack.member() == Some(silent);
+            stack.threads.is_empty() && is_locked != is_silent && stack.role != Some(Role::Server)
         };
-        let serves = |stack: &Stack| stack.role == Some(Role::Server);
-        let is_clear =
-            |stack: &Stack| stack.threads.is_empty() && may_differ(stack) && !serves(stack);
         let mut members = stacks.iter().filter(|stack| stack.member().is_some());
         members.all(is_clear).then_some(silent)
     }
@@ -594,7 +588,7 @@ mod tests {
 
     /// The process that is named if that one is at work.
     fn culprit(stacks: &[Stack], busy: u32) -> Option<u32> {
-        let silence = Silence::of(&with_stacks(stacks, busy), None);
+        let silence = Silence::of(&with_stacks(stacks, busy), true, None);
         silence.culprit.map(|(_, rank)| rank)
     }
 
@@ -610,7 +604,7 @@ mod tests {
         assert_eq!(culprit(&all_reduce, 1), Some(1));
         // it has answered all that it was sent
         assert_eq!(culprit(&all_reduce, 3), None);
-        let silence = Silence::of(&with_stacks(&all_reduce, 1), None);
+        let silence = Silence::of(&with_stacks(&all_reduce, 1), true, None);
         let sentence = "data came in at worker 1 10.9 s ago, and it has sent none since";
         assert_eq!(silence.sentences, [sentence]);
         let words: Vec<String> = silence.waits.iter().map(Awaited::words).collect();
@@ -640,11 +634,11 @@ mod tests {
         ]);
         let mut stacks = with_stacks(&ring, 0);
         stacks[3].threads = stacks[0].threads.clone();
-        let silence = Silence::of(&stacks, None);
+        let silence = Silence::of(&stacks, true, None);
         assert_eq!(silence.culprit, Some((Role::Worker, 0)));
         // worker 2 may be at work too
         stacks[2].threads = stacks[0].threads.clone();
-        assert_eq!(Silence::of(&stacks, None).culprit, None);
+        assert_eq!(Silence::of(&stacks, true, None).culprit, None);
     }
 
     #[test]
@@ -667,7 +661,7 @@ mod tests {
         ]);
         let mut both_busy = with_stacks(&two, 0);
         both_busy[1].threads = both_busy[0].threads.clone();
-        assert_eq!(Silence::of(&both_busy, None).culprit, None);
+        assert_eq!(Silence::of(&both_busy, true, None).culprit, None);
         // unless one of them waits itself
         assert_eq!(culprit(&two, 1), Some(1));
     }
@@ -678,16 +672,19 @@ mod tests {
         assert_eq!(culprit(&workers(&known), 0), Some(0));
         // one without a connection waits, if its stack shows that
         let mut three = with_stacks(&workers(&[known[0], known[1], &[]]), 0);
-        assert_eq!(Silence::of(&three, None).culprit, Some((Role::Worker, 0)));
+        assert_eq!(
+            Silence::of(&three, true, None).culprit,
+            Some((Role::Worker, 0))
+        );
         three[2].threads.clear();
-        assert_eq!(Silence::of(&three, None).culprit, None);
+        assert_eq!(Silence::of(&three, true, None).culprit, None);
         // a source only sends
         let source: [&[_]; 2] = [&[(1, (Some(900), None))], &[(0, (None, Some(800)))]];
         assert_eq!(culprit(&workers(&source), 0), None);
         // all are at work
         let mut all = with_stacks(&workers(&known), 0);
         all[1].threads = all[0].threads.clone();
-        assert_eq!(Silence::of(&all, None).culprit, None);
+        assert_eq!(Silence::of(&all, true, None).culprit, None);
     }
 
     #[test]
@@ -707,11 +704,14 @@ mod tests {
         sampler.connections[0].local.set_port(6000);
         all.push(sampler);
         // it has no connection to another process
-        assert_eq!(Silence::of(&all, None).culprit, Some((Role::Worker, 0)));
+        assert_eq!(
+            Silence::of(&all, true, None).culprit,
+            Some((Role::Worker, 0))
+        );
         let mut peers = all[2].connections[0].clone();
         std::mem::swap(&mut peers.local, &mut peers.peer);
         all[1].connections.push(peers);
-        assert_eq!(Silence::of(&all, None).culprit, None);
+        assert_eq!(Silence::of(&all, true, None).culprit, None);
     }
 
     #[test]
@@ -726,13 +726,13 @@ mod tests {
         // it waits for requests, so it keeps the answer until trainer 2 has come too
         let mut holds = with_stacks(&job, 2);
         holds[0].threads[0].frames = vec!["recv_request (dgl/distributed/rpc.py:781)".to_owned()];
-        let silence = Silence::of(&holds, None);
+        let silence = Silence::of(&holds, true, None);
         assert_eq!(silence.culprit, Some((Role::Trainer, 2)));
         let sentence = "all others wait, and trainer 2 last sent data 2.9 s ago";
         assert_eq!(silence.sentences, [sentence]);
         // no trainer waits
         holds[1].threads = holds[2].threads.clone();
-        assert_eq!(Silence::of(&holds, None).culprit, None);
+        assert_eq!(Silence::of(&holds, true, None).culprit, None);
         // all of its answers have come in
         job[0].connections[0].since_sent_ms = Some(2500);
         job[1].connections[0].since_received_ms = Some(2500);
@@ -772,7 +772,7 @@ mod tests {
         }
         assert_eq!(culprit(&polls, 0), None);
         let polls = with_stacks(&polls, 0);
-        let silence = Silence::of(&polls, Some(Duration::from_secs(5)));
+        let silence = Silence::of(&polls, true, Some(Duration::from_secs(5)));
         assert_eq!(silence.culprit, Some((Role::Worker, 0)));
     }
 
@@ -780,7 +780,7 @@ mod tests {
     fn who_does_not_read_is_named_and_who_does_not_acknowledge_is_told() {
         let mut job = workers(&[&[(1, both(9000, 9000))], &[(0, both(9000, 9000))]]);
         job[1].connections[0].unread_bytes = 1_200_000;
-        let silence = Silence::of(&job, None);
+        let silence = Silence::of(&job, true, None);
         assert_eq!(silence.culprit, Some((Role::Worker, 1)));
         assert_eq!(
             silence.sentences,
@@ -793,11 +793,49 @@ mod tests {
         // retransmissions count as sent data
         job[0].connections[0].since_sent_ms = Some(600);
         for known in [&job[..], &job[..1]] {
-            let silence = Silence::of(known, None);
+            let silence = Silence::of(known, true, None);
             assert_eq!(silence.culprit, None);
             let sentence = "10.77.0.2 has not acknowledged 40 kB of worker 0 for 1 min 4 s: it \
                             stands still, or the network loses them";
             assert_eq!(silence.sentences, [sentence]);
+        }
+    }
+
+    #[test]
+    fn without_stacks_the_kernel_shows_who_does_not_wait() {
+        // worker 2 has received data and sent none since
+        let silent = workers(&[
+            &[(1, both(9000, 9500)), (2, both(9000, 9500))],
+            &[(0, both(9500, 9000)), (2, both(9000, 9500))],
+            &[(0, both(9500, 9000)), (1, both(9500, 9000))],
+        ]);
+        let (futex, poll) = (('S', "futex_wait_queue"), ('S', "do_poll"));
+        let (recv, nanosleep, computes) =
+            (('S', "wait_woken"), ('S', "hrtimer_nanosleep"), ('R', ""));
+        for (states, is_named) in [
+            ([futex, futex, nanosleep], true),
+            ([recv, recv, nanosleep], true),
+            ([futex, futex, computes], true),
+            ([futex, futex, ('D', "nfs_wait")], true),
+            ([futex, futex, ('S', "locks_lock_inode_wait")], true),
+            // one that spins while it waits: its connections show for whom
+            ([futex, computes, computes], true),
+            // all seem to wait, and only it in another way
+            ([futex, futex, poll], true),
+            ([futex, poll, futex], false),
+            ([poll; 3], false),
+            // it may wait for one that called another operation
+            ([futex; 3], false),
+            ([futex, futex, ('S', "unknown")], false),
+        ] {
+            let mut stacks = silent.clone();
+            for (stack, (letter, function)) in stacks.iter_mut().zip(states) {
+                let function = (!function.is_empty()).then(|| function.to_owned());
+                stack.state = Some(ProcessState { letter, function });
+            }
+            let expected = is_named.then_some((Role::Worker, 2));
+            let culprit = Silence::of(&stacks, true, None).culprit;
+            assert_eq!(culprit, expected, "{states:?}");
         }
     }
 
@@ -810,8 +848,8 @@ mod tests {
             &[(3, both(92, 336)), (1, both(340, 96)), (0, both(340, 344))],
             &[(2, both(304, 60)), (0, both(304, 304)), (1, both(304, 304))],
         ]);
-        assert_eq!(Silence::of(&stream, None).culprit, None);
-        let silence = Silence::of(&with_stacks(&stream, 0), None);
+        assert_eq!(Silence::of(&stream, true, None).culprit, None);
+        let silence = Silence::of(&with_stacks(&stream, 0), true, None);
         assert_eq!(silence.culprit, None);
     }
 
@@ -825,12 +863,12 @@ mod tests {
         ]);
         hub[1].connections[0].unread_bytes = 1000;
         hub[0].connections[1].unread_bytes = 1000;
-        let silence = Silence::of(&hub, None);
+        let silence = Silence::of(&hub, true, None);
         assert_eq!(silence.culprit, Some((Role::Worker, 1)));
         // each waits for the other
         hub[1].connections[0].unread_bytes = 0;
         hub[2].connections[0].unread_bytes = 1000;
-        assert_eq!(Silence::of(&hub, None).culprit, None);
+        assert_eq!(Silence::of(&hub, true, None).culprit, None);
     }
 
     #[test]
@@ -855,7 +893,7 @@ mod tests {
                 stack.threads[0].frames = vec!["exchange (train.py:9)".to_owned()];
                 stack.threads[0].system_call = call.map(str::to_owned);
             }
-            Silence::of(&stacks, None).culprit
+            Silence::of(&stacks, true, None).culprit
         };
         let recv = Some("recvfrom");
         let named = Some((Role::Worker, 2));
@@ -879,6 +917,6 @@ mod tests {
         }
         let sentence = "the network loses data to and from 10.77.0.2: 8.0 kB of workers 0 and 1 \
                         has not been acknowledged for 32.5 s";
-        assert_eq!(Silence::of(&ring, None).sentences, [sentence]);
+        assert_eq!(Silence::of(&ring, true, None).sentences, [sentence]);
     }
 }

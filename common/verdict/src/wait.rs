@@ -247,7 +247,7 @@ pub fn by_connections(job: &JobHistory) -> Vec<Awaited> {
     let stacks: Vec<Stack> = job.connected.values().cloned().collect();
     let silent_s = last_stall(job).map_or(0.0, |stalled| stalled.silent_s);
     let idle = Duration::try_from_secs_f64(silent_s / 2.0);
-    Silence::of(&stacks, idle.ok()).waits
+    Silence::of(&stacks, true, idle.ok()).waits
 }
 
 /// Where the trainers and workers were last, if the stacks of more than half are known: a few do

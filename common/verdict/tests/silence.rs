@@ -101,11 +101,7 @@ impl Trial {
     /// What is concluded from it, and that in words.
     fn answer(&self) -> (Answer, String) {
         let stacks: Vec<Stack> = self.processes.iter().map(Process::stack).collect();
-        let silence = if self.is_whole {
-            Silence::of(&stacks, None)
-        } else {
-            Silence::of_some(&stacks)
-        };
+        let silence = Silence::of(&stacks, self.is_whole, None);
         let named = silence.culprit.map(|member| stacks::names(&[member]));
         let text = silence.sentences.join("; ");
         let culprit = self.culprit.as_deref();

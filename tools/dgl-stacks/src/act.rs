@@ -3,15 +3,16 @@
 use crate::args::Args;
 use crate::plan::{self, StackAnswer};
 use crate::ranks::{self, FoundJob};
-use crate::standstill::{self, Standstill};
+use crate::standstill;
 use crate::{groups, profile};
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{Out, Stream};
-use record::{Host, Process, Profile, Stack, Summary, stderr, term};
+use record::{Host, Profile, Stack, Summary, stderr, term};
 use remote::conversation::{self, HostAnswers, ReadAnswer};
 use remote::{Remote, Session};
 use std::time::{Duration, Instant};
+use verdict::silence::Silence;
 use wire::reap::Pick;
 use wire::stacks::{ChosenProcess, RecordStacks, TakeStacks};
 use wire::{Event, Request};
@@ -51,69 +52,6 @@ impl Asked<'_> {
     }
 }
 
-/// Whose stacks are read.
-struct Subject {
-    /// If these tools did not start it.
-    found: Option<FoundJob>,
-    processes: Vec<Process>,
-    /// The ranks that were not found, in words.
-    missing: String,
-}
-
-impl Subject {
-    fn of(args: &Args, stream: &Stream, asked: &mut Asked<'_>) -> Result<Subject, Report> {
-        if !args.any {
-            return Ok(Subject {
-                found: None,
-                processes: stream.all()?,
-                missing: String::new(),
-            });
-        }
-        let job = find_job(args, asked)?;
-        let hosts: Vec<&Host> = asked.sessions.iter().map(|(host, _)| *host).collect();
-        let missing = job.missing_words(&hosts);
-        stderr::write_line(format_args!("dgl-stacks: job {}", job.words()));
-        if !missing.is_empty() {
-            stderr::write_line(format_args!("dgl-stacks: {missing}"));
-        }
-        Ok(Subject {
-            processes: job.processes(&hosts),
-            found: Some(job),
-            missing,
-        })
-    }
-
-    /// If the stacks of a job can be read, a recording has to confirm that it stands still.
-    fn standstill(
-        &self,
-        all: &[Stack],
-        asked: &mut Asked<'_>,
-    ) -> Result<Option<Standstill>, Report> {
-        let is_whole = asked.report.0.is_empty();
-        let job = self.found.as_ref().filter(|_| !all.is_empty());
-        let standstill = job.and_then(|_| standstill::standstill(all, is_whole, &self.missing));
-        let time = standstill.as_ref().and_then(|standstill| standstill.sample);
-        let (Some(job), Some(time)) = (job, time) else {
-            return Ok(standstill);
-        };
-        let record = |host: &Host| {
-            let mut chosen = job.chosen(host.id);
-            chosen.retain(|process| process.parent.is_none());
-            let wanted = RecordStacks {
-                pick: Pick::default(),
-                time_ms: term::millis(time),
-                rate: CHECK_RATE,
-                chosen,
-            };
-            let request = (!wanted.chosen.is_empty()).then_some(Request::RecordStacks(wanted));
-            request.into_iter().collect()
-        };
-        let read = |host, event| plan::answer(host, &[], event, 0);
-        let (_, profiles) = apart(asked.ask(record, &read, LIMIT + time)?);
-        Ok(standstill.filter(|_| standstill::is_confirmed(&profiles, all)))
-    }
-}
-
 /// Asks `hosts`, and reports the answers of the chosen ones.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Result<Exit, Report> {
     let begun = Instant::now();
@@ -125,19 +63,26 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Res
     }
     let (sessions, report) = remote.open_reachable(hosts);
     let mut asked = Asked { sessions, report };
-    let subject = Subject::of(args, stream, &mut asked)?;
-    let (found, processes) = (subject.found.as_ref(), &subject.processes);
+    let found = args.any.then(|| find_job(args, &mut asked)).transpose()?;
+    let found = found.as_ref();
+    let processes = found.map_or_else(|| stream.all(), |job| Ok(job.processes(hosts)))?;
     let time = args.record.unwrap_or_default();
     if human && !time.is_zero() && !asked.sessions.is_empty() {
         let time = term::seconds(time);
         stderr::write_line(format_args!("dgl-stacks: recording for {time}"));
     }
     let requests = |host: &Host| requests(args, found, host.id);
-    let read = |host, event| plan::answer(host, processes, event, term::now_ms());
+    let read = |host, event| plan::answer(host, &processes, event, term::now_ms());
     let mut answers = asked.ask(requests, &read, LIMIT + time)?;
-    let is_whole = asked.report.0.is_empty();
     let all: Vec<Stack> = answers.iter().filter_map(StackAnswer::stack).collect();
-    let standstill = subject.standstill(&all, &mut asked)?;
+    let is_whole = asked.report.0.is_empty() && found.is_none_or(|job| job.missing.is_empty());
+    let (comparison, silence) = (Stack::compare(&all), Silence::of(&all, is_whole, None));
+    let mut standstill =
+        found.and_then(|job| standstill::standstill(&all, &comparison, &silence, &job.missing));
+    if let (Some(job), Some(time)) = (found, standstill.as_ref().and_then(|one| one.sample)) {
+        let profiles = sample(job, time, &mut asked)?;
+        standstill = standstill.filter(|_| standstill::is_confirmed(&profiles, &all));
+    }
     answers.retain(|answer| is_chosen(answer, args, chosen));
     let mut report = asked.report;
     match found {
@@ -156,7 +101,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Res
         stacks.iter().for_each(|stack| out.record(stack));
         profiles.iter().for_each(|profile| out.record(profile));
         if let Some(standstill) = &standstill {
-            out.record(&standstill.record(processes, term::now_ms()));
+            out.record(&standstill.record(&processes, term::now_ms()));
         }
         let elapsed_ms = term::millis(begun.elapsed());
         let job = found.map(|job| &job.name).or(args.job.as_ref()).cloned();
@@ -165,11 +110,14 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Res
         out.write(profile::text(&profiles).as_bytes());
     } else {
         let head = match (found, &standstill) {
-            (None, _) => groups::head(&all, is_whole),
-            (Some(_), Some(standstill)) => vec![standstill.text()],
-            (Some(_), None) => standstill::moved(&all).into_iter().collect(),
+            (None, _) => groups::head(&comparison, &silence),
+            (Some(_), Some(standstill)) => {
+                let reason = term::plain(&standstill.reason);
+                vec![format!("{reason}.\n{}", groups::waits(&silence))]
+            }
+            (Some(_), None) => standstill::moved(&silence).into_iter().collect(),
         };
-        out.write(groups::text(head, &stacks, &all).as_bytes());
+        out.write(groups::text(head, &stacks, &comparison).as_bytes());
     }
     report.0.extend(out.fault());
     report.check().map(|()| Exit::Done)
@@ -181,14 +129,23 @@ fn find_job(args: &Args, asked: &mut Asked<'_>) -> Result<FoundJob, Report> {
         Event::Rank(process) => Some((host, process.in_bounds())),
         _ => None,
     };
-    let mut jobs = ranks::jobs(asked.ask(|_| vec![Request::FindRanks], &read, LIMIT)?);
+    let ranks = asked.ask(|_| vec![Request::FindRanks], &read, LIMIT)?;
+    let hosts: Vec<&Host> = asked.sessions.iter().map(|(host, _)| *host).collect();
+    let mut jobs = ranks::jobs(ranks, &hosts);
     jobs.retain(|job| {
         let is_matched = |text: &String| job.is_matched(text);
         args.job.as_ref().is_none_or(|name| *name == job.name)
             && args.containing.as_ref().is_none_or(is_matched)
     });
     let fault = match jobs.len() {
-        1 => return Ok(jobs.remove(0)),
+        1 => {
+            let job = jobs.remove(0);
+            stderr::write_line(format_args!("dgl-stacks: job {}", job.words()));
+            if !job.missing.is_empty() {
+                stderr::write_line(format_args!("dgl-stacks: {}", job.missing));
+            }
+            return Ok(job);
+        }
         0 => Fault::item("--any", "no rank of such a job of this user on any host").fix(
             "without --job and --match it names all; a rank has RANK and WORLD_SIZE in its \
              environment, or the like of MPI, Slurm or DGL; root sees those of all users: \
@@ -203,6 +160,24 @@ fn find_job(args: &Args, asked: &mut Asked<'_>) -> Result<FoundJob, Report> {
     let mut report = std::mem::take(&mut asked.report);
     report.push(fault);
     Err(report)
+}
+
+/// The profiles of a job's ranks over a short time.
+fn sample(job: &FoundJob, time: Duration, asked: &mut Asked<'_>) -> Result<Vec<Profile>, Report> {
+    let record = |host: &Host| {
+        let mut chosen = job.chosen(host.id);
+        chosen.retain(|process| process.parent.is_none());
+        let wanted = RecordStacks {
+            pick: Pick::default(),
+            time_ms: term::millis(time),
+            rate: CHECK_RATE,
+            chosen,
+        };
+        let request = (!wanted.chosen.is_empty()).then_some(Request::RecordStacks(wanted));
+        request.into_iter().collect()
+    };
+    let read = |host, event| plan::answer(host, &[], event, 0);
+    Ok(apart(asked.ask(record, &read, LIMIT + time)?).1)
 }
 
 /// Whether the answer is about a process to be printed.
@@ -255,7 +230,7 @@ fn nothing_found(args: &Args) -> Fault {
     };
     let job = args.job.as_deref().unwrap_or("that role and rank");
     Fault::item("--job", format!("no {what} of job {job} on any host"))
-        .fix("it has ended, or has another name: dgl-reap --list shows which there are")
+        .fix("if it still runs, dgl-reap --list shows its name")
 }
 
 fn apart(answers: Vec<StackAnswer>) -> (Vec<Stack>, Vec<Profile>) {

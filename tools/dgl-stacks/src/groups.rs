@@ -6,7 +6,7 @@ use record::stacks::{self, Comparison, Member};
 use record::term;
 use record::{Profile, Role, Stack, Thread};
 use std::collections::BTreeSet;
-use verdict::silence::Silence;
+use verdict::silence::{Awaited, Silence};
 
 /// Frames that are shown of a main thread, and of any other.
 const MAIN_FRAMES: usize = 20;
@@ -114,51 +114,37 @@ fn name(thread: &Thread) -> Option<&str> {
     (name != stacks::MAIN_THREAD).then(|| stacks::name_without_number(name))
 }
 
-/// Any outliers, and for whom the others wait. `all` are all stacks that were read, which is the
-/// whole job if `is_whole`.
-pub fn head(all: &[Stack], is_whole: bool) -> Vec<String> {
-    let comparison = Stack::compare(all);
-    let mut text = Vec::new();
-    if !comparison.outliers().is_empty() {
-        let sentence = comparison.sentence(stacks::names, "");
-        text.push(format!("{}.\n", term::plain(&sentence)));
-    }
-    text.extend(connections(all, is_whole));
-    text
+/// Any outliers, and for whom the others wait.
+pub fn head(comparison: &Comparison, silence: &Silence) -> Vec<String> {
+    let has_outliers = !comparison.outliers().is_empty();
+    let outliers = has_outliers.then(|| comparison.sentence(stacks::names, ""));
+    let outliers = outliers.map(|sentence| format!("{}.\n", term::plain(&sentence)));
+    let sentences = silence.sentences.iter();
+    let sentences = sentences.map(|sentence| format!("{sentence}.\n"));
+    let connections: String = sentences.chain([waits(silence)]).collect();
+    let paragraphs = outliers.into_iter().chain([connections]);
+    paragraphs.filter(|text| !text.is_empty()).collect()
+}
+
+/// A line for each process for which others wait, by the connections.
+pub fn waits(silence: &Silence) -> String {
+    let line = |wait: &Awaited| {
+        let silent = stacks::names(&[wait.silent]);
+        format!("    {silent}: {}\n", wait.words())
+    };
+    silence.waits.iter().map(line).collect()
 }
 
 /// The paragraphs of `text`, then the groups of `stacks` for people, and the processes that could
 /// not be read.
-pub fn text(mut text: Vec<String>, stacks: &[Stack], all: &[Stack]) -> String {
-    let comparison = Stack::compare(all);
-    let groups = groups(stacks, &comparison);
+pub fn text(mut text: Vec<String>, stacks: &[Stack], comparison: &Comparison) -> String {
     text.extend(
-        groups
+        groups(stacks, comparison)
             .iter()
             .map(|(position, threads)| group_text(position, threads, stacks)),
     );
     text.extend(unread(stacks));
     text.join("\n")
-}
-
-/// The process for which the others wait, by their connections, and who waits for whom; `None` if
-/// the connections are unknown or inconclusive.
-fn connections(stacks: &[Stack], is_whole: bool) -> Option<String> {
-    let silence = if is_whole {
-        Silence::of(stacks, None)
-    } else {
-        Silence::of_some(stacks)
-    };
-    let sentences = silence
-        .sentences
-        .iter()
-        .map(|sentence| format!("{sentence}.\n"));
-    let lines = silence.waits.iter().map(|wait| {
-        let silent = stacks::names(&[wait.silent]);
-        format!("    {silent}: {}\n", wait.words())
-    });
-    let text: String = sentences.chain(lines).collect();
-    (!text.is_empty()).then_some(text)
 }
 
 fn group_text(position: &ThreadPosition<'_>, threads: &Threads, stacks: &[Stack]) -> String {
@@ -286,7 +272,9 @@ mod tests {
     }
 
     fn whole_text(stacks: &[Stack], all: &[Stack], is_whole: bool) -> String {
-        text(head(all, is_whole), stacks, all)
+        let comparison = Stack::compare(all);
+        let silence = Silence::of(all, is_whole, None);
+        text(head(&comparison, &silence), stacks, &comparison)
     }
 
     #[test]

@@ -120,6 +120,9 @@ pub struct FoundJob {
     /// By rank and host: the rank's own process, and then its data loaders and samplers.
     ranks: BTreeMap<(Member, u32), Vec<RankProcess>>,
     sizes: BTreeMap<Role, u32>,
+    /// The ranks that no host has, although the job's size includes them, and the hosts without a
+    /// process of the job, in words; empty if no rank is missing.
+    pub missing: String,
 }
 
 /// Of the processes with one number on a host, the first Python is the rank and other Pythons are
@@ -138,7 +141,7 @@ fn family(mut processes: Vec<RankProcess>) -> Vec<RankProcess> {
 
 /// The jobs in the order of their names. Launchers that another one has numbered are left out, such
 /// as torchrun below srun.
-pub fn jobs(found: Vec<(u32, RankProcess)>) -> Vec<FoundJob> {
+pub fn jobs(found: Vec<(u32, RankProcess)>, hosts: &[&Host]) -> Vec<FoundJob> {
     let identities = found.into_iter().filter_map(|(host, process)| {
         let identity = Identity::of(host, &process)?;
         Some((host, identity, process))
@@ -166,8 +169,11 @@ pub fn jobs(found: Vec<(u32, RankProcess)>) -> Vec<FoundJob> {
         let processes = job.ranks.entry((member, host)).or_default();
         processes.push(process);
     }
-    for processes in jobs.values_mut().flat_map(|job| job.ranks.values_mut()) {
-        *processes = family(std::mem::take(processes));
+    for job in jobs.values_mut() {
+        for processes in job.ranks.values_mut() {
+            *processes = family(std::mem::take(processes));
+        }
+        job.missing = job.missing_words(hosts);
     }
     jobs.retain(|name, _| !launchers.contains(name));
     jobs.into_values().collect()
@@ -202,8 +208,7 @@ impl FoundJob {
         )
     }
 
-    /// The ranks that no host has, although the job's size includes them.
-    pub fn missing(&self) -> Vec<Member> {
+    fn missing_ranks(&self) -> Vec<Member> {
         let found: BTreeSet<Member> = self.ranks.keys().map(|(member, _)| *member).collect();
         let sizes = self.sizes.iter();
         let all = sizes.flat_map(|(role, size)| (0..*size).map(|rank| (*role, rank)));
@@ -211,10 +216,9 @@ impl FoundJob {
         missing.take(MAX_MISSING).collect()
     }
 
-    /// `worker 5 of 8 was not found, and host 2 (10.0.0.3) has no process of the job`; empty if
-    /// none is missing.
-    pub fn missing_words(&self, hosts: &[&Host]) -> String {
-        let missing = self.missing();
+    /// `worker 5 of 8 was not found, and host 2 (10.0.0.3) has no process of the job`
+    fn missing_words(&self, hosts: &[&Host]) -> String {
+        let missing = self.missing_ranks();
         let Some((role, _)) = missing.first() else {
             return String::new();
         };
@@ -257,9 +261,9 @@ impl FoundJob {
 
     /// Records without a command, so that nothing can start these processes again. The environment
     /// is what was found of it.
-    pub fn processes(&self, hosts: &[&Host]) -> Vec<Process> {
+    pub fn processes(&self, hosts: &[Host]) -> Vec<Process> {
         let record = |(id, (((role, rank), host), processes)): (u32, (&(Member, u32), &Vec<_>))| {
-            let ip = hosts.iter().find(|one| one.id == *host).map(|one| one.ip);
+            let ip = record::host_of(hosts, *host).map(|one| one.ip);
             let own: Option<&RankProcess> = processes.first();
             let variables = own.map(|own| own.variables.clone());
             Process {
@@ -308,7 +312,7 @@ mod tests {
     }
 
     fn found(processes: &[(u32, RankProcess)]) -> Vec<FoundJob> {
-        jobs(processes.to_vec())
+        jobs(processes.to_vec(), &[])
     }
 
     #[test]
@@ -510,13 +514,13 @@ mod tests {
                 .iter()
                 .map(|number| (number % 2, python(10 + *number as i32, 1, &rank(*number))))
                 .collect();
-            let job = &found(&processes)[0];
-            assert_eq!(job.missing_words(&hosts), expected, "{ranks:?}");
+            let job = &jobs(processes, &hosts)[0];
+            assert_eq!(job.missing, expected, "{ranks:?}");
         }
         // servers have no number of theirs
         let server = python(1, 0, "DGL_ROLE=server WORLD_SIZE=9");
         let servers = [(0, role(server, Role::Server, 3))];
-        assert_eq!(found(&servers)[0].missing(), []);
+        assert_eq!(found(&servers)[0].missing, "");
     }
 
     #[test]

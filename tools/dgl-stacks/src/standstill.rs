@@ -1,7 +1,7 @@
 //! Whether a job that was looked at once stands still, and for whom its processes wait.
 
 use record::profile::Profile;
-use record::stacks::{self, Member};
+use record::stacks::{self, Comparison, Member};
 use record::{Culprit, Process, Stack, Stalled, term};
 use std::time::Duration;
 use verdict::silence::Silence;
@@ -13,9 +13,8 @@ const SAMPLED: Duration = Duration::from_secs(3);
 
 /// Why a job seems to stand still.
 pub struct Standstill {
-    silence: Silence,
     /// A sentence without its full stop.
-    reason: String,
+    pub reason: String,
     culprit: Option<Member>,
     since: Duration,
     /// How long stacks must be sampled to be sure; `None` if the connections suffice.
@@ -24,22 +23,27 @@ pub struct Standstill {
 
 /// Concludes from all processes that were read; `missing` are the ranks that were not found, in
 /// words. `None` if the job goes on, or nothing shows that it does not.
-pub fn standstill(stacks: &[Stack], is_whole: bool, missing: &str) -> Option<Standstill> {
-    let silence = if is_whole && missing.is_empty() {
-        Silence::of(stacks, None)
-    } else {
-        Silence::of_some(stacks)
-    };
+pub fn standstill(
+    stacks: &[Stack],
+    comparison: &Comparison,
+    silence: &Silence,
+    missing: &str,
+) -> Option<Standstill> {
     let has_stacks = stacks.iter().any(|stack| !stack.threads.is_empty());
+    let mut ranks = stacks.iter().filter(|stack| stack.member().is_some());
+    let mut all_wait = || ranks.all(|stack| matches!(stack.wait(), Some(Some(_))));
+    if !has_stacks && !missing.is_empty() && !all_wait() {
+        return None;
+    }
     let (since, sample) = match silence.still {
         Some(time) if time < STILL => return None,
         Some(time) => (time, SAMPLED),
         None if has_stacks => (STILL, STILL),
-        None => return None,
+        None if missing.is_empty() => return None,
+        None => (Duration::ZERO, STILL),
     };
-    let (reason, culprit) = reason(stacks, &silence, missing)?;
+    let (reason, culprit) = reason(stacks, comparison, silence, missing)?;
     Some(Standstill {
-        silence,
         reason,
         culprit,
         since,
@@ -47,21 +51,19 @@ pub fn standstill(stacks: &[Stack], is_whole: bool, missing: &str) -> Option<Sta
     })
 }
 
-fn reason(stacks: &[Stack], silence: &Silence, missing: &str) -> Option<(String, Option<Member>)> {
+fn reason(
+    stacks: &[Stack],
+    comparison: &Comparison,
+    silence: &Silence,
+    missing: &str,
+) -> Option<(String, Option<Member>)> {
     let stopped = stacks.iter().filter(|stack| stack.is_stopped());
     let stopped: Vec<Member> = stopped.filter_map(Stack::member).collect();
-    let comparison = Stack::compare(stacks);
     let compared = comparison.sentence(stacks::names, "");
-    match stopped[..] {
-        [] => {}
-        [one] => {
-            let text = format!("{} is stopped by a signal", stacks::names(&stopped));
-            return Some((text, Some(one)));
-        }
-        _ => {
-            let text = format!("{} are stopped by a signal", stacks::names(&stopped));
-            return Some((text, None));
-        }
+    if let Some(first) = stopped.first() {
+        let verb = if stopped.len() == 1 { "is" } else { "are" };
+        let text = format!("{} {verb} stopped by a signal", stacks::names(&stopped));
+        return Some((text, (stopped.len() == 1).then_some(*first)));
     }
     if !missing.is_empty() {
         let is_known = !comparison.groups().is_empty();
@@ -97,24 +99,11 @@ impl Standstill {
             time_ms,
         }
     }
-
-    /// The reason, and who waits for whom.
-    pub fn text(&self) -> String {
-        let mut text = format!("{}.\n", term::plain(&self.reason));
-        for wait in &self.silence.waits {
-            let silent = stacks::names(&[wait.silent]);
-            text += &format!("    {silent}: {}\n", wait.words());
-        }
-        text
-    }
 }
 
 /// When a process last sent data to another one, in words, if that was a moment ago.
-pub fn moved(stacks: &[Stack]) -> Option<String> {
-    let still = Silence::of_some(stacks)
-        .still
-        .filter(|time| *time < STILL)?;
-    let ago = term::seconds(still);
+pub fn moved(silence: &Silence) -> Option<String> {
+    let ago = term::seconds(silence.still.filter(|time| *time < STILL)?);
     Some(format!(
         "the job goes on: a process sent data to another one {ago} ago.\n"
     ))
@@ -151,35 +140,11 @@ mod tests {
     use super::*;
     use record::profile::{CountedStack, ThreadProfile};
     use record::stacks::{MAIN_THREAD, ProcessState};
-    use record::{Connection, Role, Thread};
-    use std::net::SocketAddr;
+    use record::{Role, Thread};
 
     const WAITS: &str = "all_reduce (torch/distributed/distributed_c10d.py:1322)";
 
-    fn address(rank: u32, peer: u32) -> SocketAddr {
-        format!("10.77.0.{}:{}", rank + 1, 5000 + peer)
-            .parse()
-            .unwrap()
-    }
-
-    /// What the kernel reports of the data between two ranks, that long ago.
-    fn link(rank: u32, peer: u32, sent_ms: u32, received_ms: u32) -> Connection {
-        Connection {
-            local: address(rank, peer),
-            peer: address(peer, rank),
-            since_sent_ms: Some(sent_ms),
-            since_received_ms: Some(received_ms),
-            since_acknowledged_ms: sent_ms,
-            segments_sent: 1,
-            segments_received: 1,
-            round_trip_us: Some(200),
-            unacknowledged_bytes: 0,
-            unsent_bytes: 0,
-            unread_bytes: 0,
-        }
-    }
-
-    fn worker(rank: u32, frame: &str, connections: Vec<Connection>) -> Stack {
+    fn worker(rank: u32, frame: &str) -> Stack {
         let main = Thread {
             name: Some(MAIN_THREAD.to_owned()),
             frames: vec![frame.to_owned()],
@@ -189,124 +154,121 @@ mod tests {
             role: Some(Role::Worker),
             rank: Some(rank),
             threads: vec![main],
-            connections,
             ..Stack::default()
         }
     }
 
-    /// Three workers that wait for worker 2, which received data that long ago.
-    fn three(since_ms: u32) -> Vec<Stack> {
-        let (asked, before) = (since_ms, since_ms + 500);
+    /// Three workers, two of which wait for the third.
+    fn three() -> Vec<Stack> {
         vec![
-            worker(
-                0,
-                WAITS,
-                vec![link(0, 1, asked, before), link(0, 2, asked, before)],
-            ),
-            worker(
-                1,
-                WAITS,
-                vec![link(1, 0, before, asked), link(1, 2, asked, before)],
-            ),
-            worker(
-                2,
-                "load (train.py:9)",
-                vec![link(2, 0, before, asked), link(2, 1, before, asked)],
-            ),
+            worker(0, WAITS),
+            worker(1, WAITS),
+            worker(2, "load (train.py:9)"),
         ]
     }
 
-    fn reason(stacks: &[Stack], missing: &str) -> Option<(String, Option<u32>)> {
-        let found = standstill(stacks, true, missing)?;
-        Some((found.reason, found.culprit.map(|(_, rank)| rank)))
-    }
-
     /// As of processes that may not be read.
-    fn unread(stacks: &mut [Stack], states: [(char, &str); 3]) {
+    fn unread(states: [(char, &str); 3]) -> Vec<Stack> {
+        let mut stacks = three();
         for (stack, (letter, function)) in stacks.iter_mut().zip(states) {
             stack.threads.clear();
             stack.error = Some("x".to_owned());
             let function = (!function.is_empty()).then(|| function.to_owned());
             stack.state = Some(ProcessState { letter, function });
         }
+        stacks
+    }
+
+    /// Since when no data was sent, in milliseconds.
+    fn still(ms: u64) -> Silence {
+        Silence {
+            still: Some(Duration::from_millis(ms)),
+            ..Silence::default()
+        }
+    }
+
+    fn reason(stacks: &[Stack], silence: &Silence, missing: &str) -> Option<(String, Option<u32>)> {
+        let found = standstill(stacks, &Stack::compare(stacks), silence, missing)?;
+        Some((found.reason, found.culprit.map(|(_, rank)| rank)))
     }
 
     #[test]
     fn a_job_whose_data_moves_goes_on() {
-        assert_eq!(reason(&three(9000), ""), None);
-        assert!(moved(&three(9000)).is_some() && moved(&three(11_000)).is_none());
-        let (text, culprit) = reason(&three(11_000), "").unwrap();
+        assert_eq!(reason(&three(), &still(9000), ""), None);
+        assert!(moved(&still(9000)).is_some() && moved(&still(11_000)).is_none());
+        let (text, culprit) = reason(&three(), &still(11_000), "").unwrap();
         assert_eq!(culprit, Some(2));
         assert!(text.starts_with("worker 2 is in load (train.py:9), while workers 0 and 1 wait"));
     }
 
     #[test]
-    fn without_stacks_the_kernel_shows_who_does_not_wait() {
-        let (futex, poll) = (('S', "futex_wait_queue"), ('S', "do_poll"));
-        let sent = "data came in at worker 2 11.0 s ago, and it has sent none since";
-        let table = [
+    fn who_is_named_by_connections_alone_is_described_by_its_state() {
+        let futex = ('S', "futex_wait_queue");
+        let silence = Silence {
+            culprit: Some((Role::Worker, 2)),
+            sentences: vec!["it has sent none since".to_owned()],
+            ..still(11_000)
+        };
+        for (state, words) in [
             (
                 ('S', "hrtimer_nanosleep"),
-                "; it sleeps in the kernel's hrtimer_nanosleep",
+                "sleeps in the kernel's hrtimer_nanosleep",
             ),
-            (('R', ""), "; it computes"),
+            (('R', ""), "computes"),
             (
                 ('D', "nfs_wait"),
-                "; it waits for a disk or a file server in the kernel's nfs_wait",
+                "waits for a disk or a file server in the kernel's nfs_wait",
             ),
-            (
-                ('S', "locks_lock_inode_wait"),
-                "; it sleeps in the kernel's locks_lock_inode_wait",
-            ),
-            // all seem to wait: the connections alone decide
-            (futex, "; it sleeps in the kernel's futex_wait_queue"),
-            (poll, "; it sleeps in the kernel's do_poll"),
-        ];
-        for (state, words) in table {
-            let mut stacks = three(11_000);
-            unread(&mut stacks, [futex, futex, state]);
-            let found = reason(&stacks, "");
-            assert_eq!(
-                found,
-                Some((format!("{sent}{words}"), Some(2))),
-                "{state:?}"
-            );
-        }
-        for states in [
-            [futex, futex, ('S', "unknown")],
-            [futex, poll, futex],
-            [poll; 3],
         ] {
-            let mut stacks = three(11_000);
-            unread(&mut stacks, states);
-            assert_eq!(reason(&stacks, ""), None, "{states:?}");
+            let found = reason(&unread([futex, futex, state]), &silence, "");
+            let expected = format!("it has sent none since; it {words}");
+            assert_eq!(found, Some((expected, Some(2))), "{state:?}");
         }
-        let mut stacks = three(11_000);
-        unread(&mut stacks, [futex, ('R', ""), ('R', "")]);
-        // one that spins while it waits: its connections show for whom
-        assert_eq!(reason(&stacks, "").and_then(|found| found.1), Some(2));
+        let nobody = reason(&unread([futex; 3]), &still(11_000), "");
+        assert_eq!(nobody, None);
     }
 
     #[test]
     fn a_process_that_a_signal_has_stopped_is_named() {
-        let mut stacks = three(11_000);
+        let mut stacks = three();
         stacks[2].state = Some(ProcessState {
             letter: 'T',
             function: None,
         });
         let stopped = "worker 2 is stopped by a signal".to_owned();
-        assert_eq!(reason(&stacks, ""), Some((stopped, Some(2))));
+        assert_eq!(
+            reason(&stacks, &still(11_000), ""),
+            Some((stopped, Some(2)))
+        );
     }
 
     #[test]
     fn ranks_that_are_missing_are_the_reason_and_nobody_is_accused() {
-        let stacks: Vec<Stack> = (0..2).map(|rank| worker(rank, WAITS, Vec::new())).collect();
-        let (text, culprit) = reason(&stacks, "worker 2 of 3 was not found").unwrap();
+        let stacks: Vec<Stack> = (0..2).map(|rank| worker(rank, WAITS)).collect();
+        let missing = "worker 2 of 3 was not found";
+        let (text, culprit) = reason(&stacks, &Silence::default(), missing).unwrap();
         assert!(
             text.starts_with("worker 2 of 3 was not found; workers 0 and 1 wait in"),
             "{text}"
         );
         assert_eq!(culprit, None);
+    }
+
+    #[test]
+    fn without_stacks_ranks_are_missed_only_if_all_others_wait() {
+        let missing = "worker 3 of 4 was not found";
+        let (futex, recv) = (('S', "futex_do_wait"), ('S', "wait_woken"));
+        for (states, is_missed) in [
+            ([futex, recv, recv], true),
+            ([recv, recv, ('R', "")], false),
+            ([recv, recv, ('S', "hrtimer_nanosleep")], false),
+        ] {
+            for silence in [Silence::default(), still(11_000)] {
+                let expected = is_missed.then(|| (missing.to_owned(), None));
+                let found = reason(&unread(states), &silence, missing);
+                assert_eq!(found, expected, "{states:?} {silence:?}");
+            }
+        }
     }
 
     #[test]
@@ -331,7 +293,7 @@ mod tests {
         let computes = profile(2, &["load (train.py:9)", "load (train.py:10)"]);
         let waits = profile(0, &[WAITS]);
         let moves = profile(1, &[WAITS, "step (train.py:7)"]);
-        let seen = three(11_000);
+        let seen = three();
         assert!(is_confirmed(&[waits.clone(), computes.clone()], &seen));
         assert!(!is_confirmed(
             &[waits.clone(), moves, computes.clone()],
@@ -339,9 +301,6 @@ mod tests {
         ));
         assert!(!is_confirmed(&[computes], &seen));
         // it has moved since it was seen
-        assert!(!is_confirmed(
-            &[waits],
-            &[worker(0, "step (train.py:7)", Vec::new())]
-        ));
+        assert!(!is_confirmed(&[waits], &[worker(0, "step (train.py:7)")]));
     }
 }

@@ -123,7 +123,7 @@ fn explain(
 ) -> Explanation {
     let comparison = Stack::compare(&complete.stacks);
     // half the time, because the hosts do not detect the last activity at the same moment
-    let connections = Silence::of(&complete.stacks, Some(complete.stalled.silent / 2));
+    let connections = Silence::of(&complete.stacks, true, Some(complete.stalled.silent / 2));
     let by_connections = comparison.outliers().is_empty() && !connections.sentences.is_empty();
     let process_index = |member: Option<Member>| {
         let mut processes = processes.iter();
