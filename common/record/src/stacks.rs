@@ -118,6 +118,10 @@ impl ProcessState {
         matches!(self.letter, 'T' | 't')
     }
 
+    pub fn sleeps(&self) -> bool {
+        self.letter == 'S'
+    }
+
     fn is_in(&self, parts: &[&str]) -> bool {
         let function = self.function.as_deref().unwrap_or_default();
         parts.iter().any(|part| function.contains(part))

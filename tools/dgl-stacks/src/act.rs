@@ -3,11 +3,12 @@
 use crate::args::Args;
 use crate::plan::{self, StackAnswer};
 use crate::ranks::{self, FoundJob};
-use crate::standstill;
+use crate::standstill::{self, Standstill};
 use crate::{groups, profile};
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{Out, Stream};
+use record::stacks::Comparison;
 use record::{Host, Profile, Stack, Summary, stderr, term};
 use remote::conversation::{self, HostAnswers, ReadAnswer};
 use remote::{Remote, Session};
@@ -77,12 +78,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Res
     let all: Vec<Stack> = answers.iter().filter_map(StackAnswer::stack).collect();
     let is_whole = asked.report.0.is_empty() && found.is_none_or(|job| job.missing.is_empty());
     let (comparison, silence) = (Stack::compare(&all), Silence::of(&all, is_whole, None));
-    let mut standstill =
-        found.and_then(|job| standstill::standstill(&all, &comparison, &silence, &job.missing));
-    if let (Some(job), Some(time)) = (found, standstill.as_ref().and_then(|one| one.sample)) {
-        let profiles = sample(job, time, &mut asked)?;
-        standstill = standstill.filter(|_| standstill::is_confirmed(&profiles, &all));
-    }
+    let standstill = standstill(found, &all, &comparison, &silence, &mut asked)?;
     answers.retain(|answer| is_chosen(answer, args, chosen));
     let mut report = asked.report;
     match found {
@@ -109,12 +105,9 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Res
     } else if args.record.is_some() {
         out.write(profile::text(&profiles).as_bytes());
     } else {
-        let head = match (found, &standstill) {
+        let head = match (found, standstill) {
             (None, _) => groups::head(&comparison, &silence),
-            (Some(_), Some(standstill)) => {
-                let reason = term::plain(&standstill.reason);
-                vec![format!("{reason}.\n{}", groups::waits(&silence))]
-            }
+            (Some(_), Some(standstill)) => vec![standstill.text() + &groups::waits(&silence)],
             (Some(_), None) => standstill::moved(&silence).into_iter().collect(),
         };
         out.write(groups::text(head, &stacks, &comparison).as_bytes());
@@ -162,8 +155,21 @@ fn find_job(args: &Args, asked: &mut Asked<'_>) -> Result<FoundJob, Report> {
     Err(report)
 }
 
-/// The profiles of a job's ranks over a short time.
-fn sample(job: &FoundJob, time: Duration, asked: &mut Asked<'_>) -> Result<Vec<Profile>, Report> {
+/// If the stacks of a job can be read, a recording has to confirm that it stands still.
+fn standstill(
+    found: Option<&FoundJob>,
+    all: &[Stack],
+    comparison: &Comparison,
+    silence: &Silence,
+    asked: &mut Asked<'_>,
+) -> Result<Option<Standstill>, Report> {
+    let Some(job) = found else {
+        return Ok(None);
+    };
+    let standstill = standstill::standstill(all, comparison, silence, &job.missing);
+    let Some(time) = standstill.as_ref().and_then(|standstill| standstill.sample) else {
+        return Ok(standstill);
+    };
     let record = |host: &Host| {
         let mut chosen = job.chosen(host.id);
         chosen.retain(|process| process.parent.is_none());
@@ -177,7 +183,8 @@ fn sample(job: &FoundJob, time: Duration, asked: &mut Asked<'_>) -> Result<Vec<P
         request.into_iter().collect()
     };
     let read = |host, event| plan::answer(host, &[], event, 0);
-    Ok(apart(asked.ask(record, &read, LIMIT + time)?).1)
+    let (_, profiles) = apart(asked.ask(record, &read, LIMIT + time)?);
+    Ok(standstill.filter(|_| standstill::is_confirmed(&profiles, all)))
 }
 
 /// Whether the answer is about a process to be printed.

@@ -1,7 +1,7 @@
 //! Whether a job that was looked at once stands still, and for whom its processes wait.
 
 use record::profile::Profile;
-use record::stacks::{self, Comparison, Member};
+use record::stacks::{self, Comparison, Member, ProcessState};
 use record::{Culprit, Process, Stack, Stalled, term};
 use std::time::Duration;
 use verdict::silence::Silence;
@@ -14,7 +14,7 @@ const SAMPLED: Duration = Duration::from_secs(3);
 /// Why a job seems to stand still.
 pub struct Standstill {
     /// A sentence without its full stop.
-    pub reason: String,
+    reason: String,
     culprit: Option<Member>,
     since: Duration,
     /// How long stacks must be sampled to be sure; `None` if the connections suffice.
@@ -30,11 +30,6 @@ pub fn standstill(
     missing: &str,
 ) -> Option<Standstill> {
     let has_stacks = stacks.iter().any(|stack| !stack.threads.is_empty());
-    let mut ranks = stacks.iter().filter(|stack| stack.member().is_some());
-    let mut all_wait = || ranks.all(|stack| matches!(stack.wait(), Some(Some(_))));
-    if !has_stacks && !missing.is_empty() && !all_wait() {
-        return None;
-    }
     let (since, sample) = match silence.still {
         Some(time) if time < STILL => return None,
         Some(time) => (time, SAMPLED),
@@ -66,10 +61,12 @@ fn reason(
         return Some((text, (stopped.len() == 1).then_some(*first)));
     }
     if !missing.is_empty() {
-        let is_known = !comparison.groups().is_empty();
-        let others = if is_known { "; " } else { "" };
-        let compared = if is_known { &compared } else { "" };
-        return Some((format!("{missing}{others}{compared}"), None));
+        let mut ranks = stacks.iter().filter(|stack| stack.member().is_some());
+        let sleeps = |rank: &Stack| rank.state.as_ref().is_some_and(ProcessState::sleeps);
+        if !comparison.groups().is_empty() {
+            return Some((format!("{missing}; {compared}"), None));
+        }
+        return ranks.all(sleeps).then(|| (missing.to_owned(), None));
     }
     if !comparison.outliers().is_empty() {
         // if stacks and connections disagree, there is no culprit
@@ -98,6 +95,10 @@ impl Standstill {
             culprit: culprit.map(Culprit::of),
             time_ms,
         }
+    }
+
+    pub fn text(&self) -> String {
+        format!("{}.\n", term::plain(&self.reason))
     }
 }
 
@@ -139,7 +140,7 @@ pub fn is_confirmed(profiles: &[Profile], stacks: &[Stack]) -> bool {
 mod tests {
     use super::*;
     use record::profile::{CountedStack, ThreadProfile};
-    use record::stacks::{MAIN_THREAD, ProcessState};
+    use record::stacks::MAIN_THREAD;
     use record::{Role, Thread};
 
     const WAITS: &str = "all_reduce (torch/distributed/distributed_c10d.py:1322)";
@@ -255,13 +256,16 @@ mod tests {
     }
 
     #[test]
-    fn without_stacks_ranks_are_missed_only_if_all_others_wait() {
+    fn without_stacks_ranks_are_missed_only_if_all_others_sleep() {
         let missing = "worker 3 of 4 was not found";
         let (futex, recv) = (('S', "futex_do_wait"), ('S', "wait_woken"));
+        // in torch's rendezvous with a rank 0 that is missing
+        let nanosleep = ('S', "hrtimer_nanosleep");
         for (states, is_missed) in [
             ([futex, recv, recv], true),
+            ([nanosleep; 3], true),
             ([recv, recv, ('R', "")], false),
-            ([recv, recv, ('S', "hrtimer_nanosleep")], false),
+            ([recv, recv, ('D', "nfs_wait")], false),
         ] {
             for silence in [Silence::default(), still(11_000)] {
                 let expected = is_missed.then(|| (missing.to_owned(), None));
