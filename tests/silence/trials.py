@@ -494,7 +494,7 @@ def main():
         if delayer:
             delayer.terminate()
         subprocess.run([LAB, "down"], check=False, stdout=subprocess.DEVNULL)
-        os.environ.get("KEEP") or shutil.rmtree(lab_dir, ignore_errors=True)
+        shutil.rmtree(lab_dir, ignore_errors=True)
 
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
