@@ -108,7 +108,7 @@ impl Logs {
                 break;
             }
             let before_tail = text.len().saturating_sub(TAIL);
-            let end = text[..before_tail].iter().rposition(is_line_end);
+            let end = memchr::memrchr2(b'\n', b'\r', &text[..before_tail]);
             // a line that fills the block is cut
             let end = end.map_or(before_tail, |end| end + 1);
             reader.block(&text[..end]);
@@ -269,7 +269,7 @@ impl<'a> LogReader<'a> {
                 begin = found - before;
                 self.lines_left = LINES_AFTER;
             }
-            let length = text[begin..].iter().position(is_line_end);
+            let length = memchr::memchr2(b'\n', b'\r', &text[begin..]);
             let end = length.map_or(text.len(), |length| begin + length);
             if end > begin {
                 self.line(&without_escapes(&String::from_utf8_lossy(
@@ -286,11 +286,11 @@ impl<'a> LogReader<'a> {
     }
 
     fn skip(&mut self, text: &[u8]) {
-        let lines = text.iter().filter(|byte| is_line_end(byte)).count();
+        let count = |end| memchr::memchr_iter(end, text).count();
+        let lines = count(b'\n') + count(b'\r');
         if lines > 0 {
-            self.logs.processes[self.unmarked]
-                .evidence
-                .skip(lines as u64);
+            let evidence = &mut self.logs.processes[self.unmarked].evidence;
+            evidence.skip(lines as u64);
         }
     }
 
