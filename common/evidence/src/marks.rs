@@ -1,6 +1,6 @@
 //! Which process wrote a line: the marks that launchers, loggers and libraries put before lines.
 
-use crate::syntax::{LineStart, TRACEBACK};
+use crate::syntax::LineStart;
 use std::borrow::Cow;
 
 /// A log does not have more kinds of lines with tracebacks.
@@ -35,11 +35,6 @@ pub struct MarkedLine<'a> {
 
 impl LineMarks {
     pub fn split<'a>(&mut self, line: &'a str) -> MarkedLine<'a> {
-        // a bar of progress has no end of line before the traceback of another process
-        let behind_bar = line
-            .rfind("[rank")
-            .filter(|at| line.ends_with(TRACEBACK) && line[..*at].contains("%|"));
-        let line = &line[behind_bar.unwrap_or(0)..];
         let mut text = line;
         let mut has_time = false;
         while let Some((rest, is_time)) = after_mark(text) {
@@ -435,8 +430,5 @@ mod tests {
         );
         assert_eq!(marks.split("h2: bash: no").mark, "h2: ");
         assert_eq!(marks.split("h3: bash: no").mark, "");
-        // a bar of progress
-        let line = format!("Epoch 0:  38%|##| 3/8 [00:01<00:02][rank1]: {TRACEBACK}");
-        assert_eq!(LineMarks::default().split(&line).mark, "[rank1]: ");
     }
 }

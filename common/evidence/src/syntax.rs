@@ -214,6 +214,25 @@ fn glog_level(line: &str) -> Option<char> {
     is_log.then_some(level)
 }
 
+/// The lines within one that several processes wrote, because one had not ended its own:
+/// `97%|###[rank1]: Traceback (most recent call last):`.
+pub fn unglued(line: &str) -> Vec<&str> {
+    let is_glued = |(offset, word): &(usize, &str)| {
+        let rest = line[offset + word.len()..].trim_start_matches(|c: char| c.is_ascii_digit());
+        let is_mark = *word == TRACEBACK || rest.starts_with("]:");
+        let is_end = |c: char| c.is_alphanumeric() || ".)]}'\"!%|…".contains(c);
+        is_mark && line[..*offset].ends_with(is_end)
+    };
+    let words = [TRACEBACK, "[rank"];
+    let found = words.iter().flat_map(|word| line.match_indices(word));
+    let mut cuts: Vec<usize> = found.filter(is_glued).map(|(offset, _)| offset).collect();
+    cuts.sort_unstable();
+    cuts.push(line.len());
+    let mut begin = 0;
+    let part = |end| &line[std::mem::replace(&mut begin, end)..end];
+    cuts.into_iter().map(part).collect()
+}
+
 /// Whether a line begins the stack of a thread, as faulthandler writes it.
 fn is_thread(line: &str) -> bool {
     let is_named = ["Current thread ", "Thread 0x", "Stack (", "Timeout (0:"];
@@ -425,6 +444,41 @@ mod tests {
         ];
         for (line, start) in table {
             assert_eq!(LineStart::of(line), start, "{line}");
+        }
+    }
+
+    #[test]
+    fn lines_of_several_processes_are_cut() {
+        let table: [(&str, &[&str]); 8] = [
+            ("ValueError: no", &["ValueError: no"]),
+            ("", &[""]),
+            (
+                "ValueError: no[rank1]: Traceback (most recent call last):",
+                &[
+                    "ValueError: no",
+                    "[rank1]: Traceback (most recent call last):",
+                ],
+            ),
+            (
+                "OSError: a.Traceback (most recent call last):",
+                &["OSError: a.", "Traceback (most recent call last):"],
+            ),
+            (
+                "97%|### | 5/10 [00:01<00:09, 97.1it/s][rank12]: E: no",
+                &["97%|### | 5/10 [00:01<00:09, 97.1it/s]", "[rank12]: E: no"],
+            ),
+            (
+                "[default0]:[rank8]: Traceback (most recent call last):",
+                &["[default0]:[rank8]: Traceback (most recent call last):"],
+            ),
+            (
+                "Original Traceback (most recent call last):",
+                &["Original Traceback (most recent call last):"],
+            ),
+            ("    x = parts[rank]", &["    x = parts[rank]"]),
+        ];
+        for (line, parts) in table {
+            assert_eq!(unglued(line), parts, "{line}");
         }
     }
 

@@ -2,6 +2,7 @@
 //! kept, so memory does not grow with them.
 
 use evidence::Evidence;
+use evidence::syntax::unglued;
 use record::error::Report;
 use record::jsonl::{AtCut, Head, Stream};
 use record::{Output, Process, Record as _, Role, Started, run};
@@ -99,10 +100,13 @@ impl Run {
         if !while_ending && !self.servers.contains(&id) {
             self.pauses.add(time_ms);
         }
-        self.evidence
+        let evidence = self
+            .evidence
             .entry(id)
-            .or_insert_with(|| Evidence::keeping(self.lines))
-            .line(is_stderr, line, time_ms, while_ending);
+            .or_insert_with(|| Evidence::keeping(self.lines));
+        for line in unglued(line) {
+            evidence.line(is_stderr, line, time_ms, while_ending);
+        }
     }
 
     /// The last lines of a process, those that explain its failure.

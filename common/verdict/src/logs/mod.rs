@@ -272,9 +272,10 @@ impl<'a> LogReader<'a> {
             let length = memchr::memchr2(b'\n', b'\r', &text[begin..]);
             let end = length.map_or(text.len(), |length| begin + length);
             if end > begin {
-                self.line(&without_escapes(&String::from_utf8_lossy(
-                    &text[begin..end],
-                )));
+                let line = String::from_utf8_lossy(&text[begin..end]);
+                for line in syntax::unglued(&without_escapes(&line)) {
+                    self.line(line);
+                }
                 self.lines_left = self.lines_left.saturating_sub(1);
             }
             begin = end + 1;
