@@ -256,6 +256,16 @@ fn run(command: &mut Command) -> Ran {
     }
 }
 
+/// Whether dgl-why advises something that only a job of dgl-spawn can do. Jobs of other launchers
+/// can use `dgl-stacks --any`.
+pub fn advises_these_tools(said: &str) -> bool {
+    const TOOLS: [&str; 5] = ["dgl-", "part-", "host-probe", "host-swap", "--num-"];
+    said.lines()
+        .filter(|line| line.starts_with("  fix: "))
+        .map(|line| line.replace("dgl-stacks --any", ""))
+        .any(|fix| TOOLS.iter().any(|tool| fix.contains(tool)))
+}
+
 /// As ipconf-check writes it of a host with DGL's own port.
 pub fn host_record(id: impl Into<Value>, of: impl Into<Value>, ip: &str) -> Value {
     serde_json::json!({"type": "host", "id": id.into(), "of": of.into(), "ip": ip,

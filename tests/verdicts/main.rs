@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::Path;
-use support::{host_record, root, scratch, sh, write};
+use support::{advises_these_tools, host_record, root, scratch, sh, write};
 
 /// What dgl-why said.
 struct Said {
@@ -17,6 +17,8 @@ struct Said {
     /// Whoever is named anywhere.
     named: Vec<String>,
     fix: String,
+    /// All of it.
+    text: String,
 }
 
 fn said(folder: &Path, file: &Path) -> Said {
@@ -34,6 +36,7 @@ fn said(folder: &Path, file: &Path) -> Said {
         named: named(&ran.out),
         fix: fixes.collect(),
         explanation,
+        text: ran.out,
     }
 }
 
@@ -201,6 +204,7 @@ impl Score {
     }
 
     fn add_log(&mut self, name: &str, truth: &Value, said: &Said) {
+        assert!(!advises_these_tools(&said.text), "{name}: {}", said.text);
         let (_, rest) = said.explanation.split_once(": ").unwrap();
         let named: String = rest.split_inclusive(' ').take(2).collect();
         let named = named.replace("rank ", "worker ");

@@ -9,8 +9,9 @@ use record::stacks;
 
 /// The longest quoted message, in characters; the output has the rest.
 const QUOTED: usize = 400;
-/// Native code's output this shortly before an exception belongs to it.
-const BEFORE_MS: u64 = 5000;
+/// Native code's output this shortly before an exception, or an exception this shortly before the
+/// end, belongs to it.
+pub const BEFORE_MS: u64 = 5000;
 /// Modules of Python that talk to servers outside of any job.
 const SERVERS: [&str; 4] = ["http/client.py", "urllib", "ssl.py", "ftplib.py"];
 /// If more lines than this follow an exception, the process survived it.
@@ -25,90 +26,114 @@ pub enum Echo {
     Peer,
 }
 
-/// What libraries write when the process at the other end of a connection has ended or does not
-/// answer: gloo, NCCL, torch's store and RPC, tensorpipe, DGL's and GLT's RPC, MPI. Where a single
-/// part would be too common, a star joins parts that must all occur.
-const PEER: [&str; 44] = [
-    "connection closed by peer",
-    "connection closed by remote peer",
-    "connection reset by peer",
-    "connection reset by remote",
+/// What only libraries of distributed jobs write, when another process has ended or does not
+/// answer: torch's store and RPC, NCCL, DGL's and GLT's RPC, MPI. Where a single part would be too
+/// common, a star joins parts that must all occur.
+const PEER: [&str; 26] = [
+    "timed out after*waiting for clients",
+    "timed out in store based barrier",
+    "timed out initializing process group",
+    "timed out in _all_gather",
+    "client socket has timed out",
+    "client socket has failed to connect",
+    "recvvalue failed",
+    "sendbytes failed",
+    "recvbytes failed",
+    "(this error originated at tensorpipe",
+    "ncclremoteerror: ",
+    "remote process exited",
+    "collective operation timeout",
+    "taking the entire process down",
+    "communicator was aborted",
+    "heartbeat monitor timed out",
+    "remote rank failed",
+    "detected mismatch between collectives",
+    "failed to pass monitoredbarrier",
+    "rpc ran for more than set timeout",
+    "rpcerr:",
+    "send_response failed",
+    "fail to send rpc",
+    "failed to send rpc",
+    "mpi_abort was invoked",
+    "errors are now fatal",
+];
+
+/// What any program may write about a lost connection. It is about a process of the job if one of
+/// its libraries writes it.
+const LOST: [&str; 16] = [
+    "connection closed",
+    "connection reset",
     "connection was closed",
     "connection refused",
     "connection was likely closed",
     "broken pipe",
     "socket timeout",
     "timed out waiting",
-    "timed out after*waiting for clients",
     "wait timeout",
-    "timed out in store based barrier",
-    "timed out initializing process group",
-    "client socket has timed out",
-    "client socket has failed to connect",
     "failed to recv",
-    "recvvalue failed",
-    "sendbytes failed",
-    "recvbytes failed",
-    "(this error originated at tensorpipe",
-    "ncclremoteerror",
-    "remote process exited",
     "remote process has exited",
-    "collective operation timeout",
-    "taking the entire process down",
-    "communicator was aborted",
-    "heartbeat monitor timed out",
     "another rank",
-    "remote rank failed",
-    "detected mismatch between collectives",
-    "failed to pass monitoredbarrier",
-    "rpc ran for more than set timeout",
-    "rpcerr:",
     "peer closed",
-    "send_response failed",
-    "fail to send rpc",
-    "failed to send rpc",
     "waiting for response from",
-    "mpi_abort was invoked",
-    "errors are now fatal",
     "unexpected shutdown of",
     "peer disconnected",
-    "went away",
+];
+const LIBRARIES: [&str; 13] = [
+    "gloo",
+    "pair.cc",
+    "nccl",
+    "c10d",
+    "tcpstore",
+    "store->",
+    "tensorpipe",
+    "torch",
+    "dgl",
+    "rpc",
+    "mpi_",
+    "btl_",
+    "runtimeerror: ",
 ];
 
-/// What Python writes when the process at the other end of a pipe or socket, perhaps a child, has
-/// ended.
-const CHILD: [&str; 12] = [
+/// What Python writes when a child has ended.
+const CHILD: [&str; 4] = [
     "connectfullmesh failed",
-    "brokenpipeerror",
-    "connectionreseterror",
-    "connectionabortederror",
-    "connectionrefusederror",
-    "eoferror",
-    "exited unexpectedly",
-    "processexitedexception",
-    "brokenprocesspool",
-    "signalexception",
+    "dataloader worker*exited unexpectedly",
     "worker process died",
     "workers died",
 ];
+/// Exceptions of Python if the process at the other end of a pipe or socket, perhaps a child, has
+/// ended. Other libraries put the name of their module before such a class.
+const LOST_CLASSES: [&str; 9] = [
+    "connectionerror",
+    "connectionreseterror",
+    "connectionabortederror",
+    "connectionrefusederror",
+    "brokenpipeerror",
+    "eoferror",
+    "torch.multiprocessing.spawn.processexitedexception",
+    "concurrent.futures.process.brokenprocesspool",
+    "torch.distributed.elastic.multiprocessing.api.signalexception",
+];
 
 pub fn echo<'a>(lines: impl IntoIterator<Item = &'a str>) -> Echo {
-    let lines: Vec<&str> = lines.into_iter().collect();
-    let text = lines.join("\n").to_lowercase();
+    let text = Vec::from_iter(lines).join("\n").to_lowercase();
     let has = |all: &[&str]| {
         let mut all = all.iter();
         all.any(|words| words.split('*').all(|part| text.contains(part)))
     };
-    // Python's own: libraries put the name of their module before it
-    let is_lost = |line: &str| line.split(':').next() == Some("connectionerror");
+    let class = |line: &'_ str| {
+        LOST_CLASSES
+            .iter()
+            .any(|class| line.split(':').next() == Some(class))
+    };
     if has(&["childfailederror"]) {
         Echo::Child
-    } else if has(&["http://", "https://", "urllib3", "httpx", "redis", "grpc"]) {
+    } else if has(&["http://", "https://", "grpc"]) {
         // a server outside of any job
         Echo::None
-    } else if has(&CHILD) || text.lines().any(is_lost) {
+    } else if has(&CHILD) || text.lines().any(class) {
         Echo::Child
-    } else if has(&PEER) {
+    } else if has(&PEER) || has(&LOST) && has(&LIBRARIES) {
         Echo::Peer
     } else {
         Echo::None
@@ -470,9 +495,10 @@ pub fn last_words(evidence: &Evidence) -> Vec<&LogLine> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::advice::near;
 
     #[test]
-    fn no_single_word_makes_an_echo() {
+    fn echoes_of_lost_processes() {
         for (message, expected) in [
             (
                 "RuntimeError: [pair.cc:534] Connection closed by peer [10.0.0.1]:1",
@@ -484,24 +510,32 @@ mod tests {
             ),
             ("RuntimeError: Socket Timeout", Echo::Peer),
             (
-                "RuntimeError: DataLoader timed out after 5 seconds",
-                Echo::None,
+                "torch.distributed.DistNetworkError: Connection reset by peer",
+                Echo::Peer,
             ),
             (
-                "wandb.errors.CommError: Run initialization has timed out after 90.0 sec.",
-                Echo::None,
+                "ConnectionResetError: [Errno 104] Connection reset by peer",
+                Echo::Child,
             ),
-            (
-                "subprocess.TimeoutExpired: Command 'x' timed out after 30 seconds",
-                Echo::None,
-            ),
-            (
-                "filelock.Timeout: The file lock timed out after 9 s",
-                Echo::None,
-            ),
+            ("EOFError", Echo::Child),
             ("ValueError: loss is nan", Echo::None),
         ] {
             assert_eq!(echo([message]), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn no_single_word_makes_an_echo() {
+        let texts = near::texts("echo");
+        for text in &texts {
+            assert_eq!(echo([text.as_str()]), Echo::None, "{text}");
+        }
+        let entries = PEER.iter().chain(&LOST).chain(&CHILD).chain(&LOST_CLASSES);
+        for entry in entries {
+            assert!(
+                near::has_word_of(entry, &texts),
+                "near.txt has no text for: {entry}"
+            );
         }
     }
 }

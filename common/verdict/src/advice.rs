@@ -21,6 +21,7 @@ fn field(paragraph: &'static str, name: &str) -> Option<&'static str> {
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
+#[derive(Clone)]
 struct Advice {
     id: &'static str,
     words: Vec<&'static str>,
@@ -192,11 +193,17 @@ impl Advice {
             "file of the script" => scene.names_own_file(),
             _ => true,
         };
-        self.words
-            .iter()
-            .any(|words| words.split('*').all(|part| scene.text.contains(part)))
-            && is_met()
+        let is_met_by = |words: &&str| words.split('*').all(|part| has(&scene.text, part));
+        self.words.iter().any(is_met_by) && is_met()
     }
+}
+
+/// Whether the text has these words. A number at their end is a whole one.
+fn has(text: &str, words: &str) -> bool {
+    let is_digit = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
+    let ends_with_number = words.ends_with(|c: char| c.is_ascii_digit());
+    text.match_indices(words)
+        .any(|(offset, _)| !ends_with_number || !is_digit(&text[offset + words.len()..]))
 }
 
 impl Scene<'_> {
@@ -290,6 +297,23 @@ impl Scene<'_> {
             .flat_map(|process| process.argv.iter().flatten().chain(&process.shell))
             .flat_map(|words| words.split([' ', '/']))
             .any(|word| LAUNCHERS.contains(&word))
+    }
+}
+
+#[cfg(test)]
+pub mod near {
+    /// The texts of near.txt that must not be taken for `id`, in lower case.
+    pub fn texts(id: &str) -> Vec<String> {
+        let lines = include_str!("near.txt").lines();
+        let of_id = lines.filter_map(|line| line.strip_prefix(id)?.strip_prefix(": "));
+        of_id.map(str::to_lowercase).collect()
+    }
+
+    /// Whether one of the texts has the longest word of an entry.
+    pub fn has_word_of(entry: &str, texts: &[String]) -> bool {
+        let words = entry.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let longest = words.max_by_key(|word| word.len()).unwrap_or_default();
+        texts.iter().any(|text| text.contains(longest))
     }
 }
 
@@ -408,6 +432,33 @@ mod tests {
             }
             for text in others {
                 assert_ne!(found(text), Some(id), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_single_word_brings_an_advice() {
+        for advice in ALL.iter() {
+            let near = near::texts(advice.id);
+            for words in &advice.words {
+                let id = advice.id;
+                assert!(
+                    near::has_word_of(words, &near),
+                    "near.txt has no text for {id}: {words}"
+                );
+            }
+            for text in near {
+                let scene = Scene {
+                    process: None,
+                    host: None,
+                    module: String::new(),
+                    text,
+                };
+                let unconditional = Advice {
+                    when: "",
+                    ..advice.clone()
+                };
+                assert!(!unconditional.fits(&scene), "{}: {}", advice.id, scene.text);
             }
         }
     }

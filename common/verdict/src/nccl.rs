@@ -35,7 +35,7 @@ pub fn gave_up(job: &JobHistory) -> Option<JobFinding> {
         finding
             .since(line.output.time_ms)
             .shown_by([line])
-            .fix(analysis(&first.process)),
+            .fix(analysis(&first.process, job.is_foreign())),
     )
 }
 
@@ -57,7 +57,13 @@ fn sign(history: &ProcessHistory) -> Option<Quote> {
 }
 
 /// The commands that fetch and analyse the dumps of all ranks, or how to get dumps next time.
-fn analysis(process: &Process) -> String {
+fn analysis(process: &Process, is_foreign: bool) -> String {
+    if is_foreign {
+        return "start the job with TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and \
+                TORCH_NCCL_DUMP_ON_TIMEOUT=1 in the environment, so that torch leaves dumps that \
+                name the rank to blame, and analyse those of all ranks with torchfrtrace"
+            .to_owned();
+    }
     let file = DUMP_FILE.iter().find_map(|name| process.env.get(*name));
     let Some((folder, prefix)) = file.and_then(|file| file.rsplit_once('/')) else {
         return "let host-probe find the GPUs before dgl-env, so that torch leaves dumps that name \
