@@ -2,7 +2,7 @@
 //! elsewhere in the program than the others. A frame is `function (file.py:123)`; the innermost
 //! comes first.
 
-use crate::{Connection, Role};
+use crate::{Connection, Role, majority};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
@@ -203,6 +203,8 @@ pub enum Wait {
     Collective,
     /// A message by torch.distributed.
     Message,
+    /// Until another process receives a message by torch.distributed.
+    Send,
     /// The answer to a call of torch.distributed.rpc.
     RemoteCall,
     /// In this pass torch's DDP synchronizes the buffers of all.
@@ -227,6 +229,7 @@ impl Wait {
             Wait::Barrier => "waits in a barrier for all others",
             Wait::Collective => "waits in a collective operation for all others",
             Wait::Message => "waits for a message of another process",
+            Wait::Send => "waits in a send until another process receives",
             Wait::RemoteCall => "waits for the answer to a remote call",
             Wait::Forward => "waits for all others in DDP's forward pass",
             Wait::Backward => "waits for all others in DDP's backward pass",
@@ -305,10 +308,12 @@ pub fn wait(frames: &[String]) -> Option<Wait> {
         Wait::Threads
     } else if is_in("torch/distributed/rpc/") {
         Wait::RemoteCall
-    } else if has_in(called, &["recv", "send", "batch_isend_irecv"])
+    } else if has_in(called, &["recv", "batch_isend_irecv"])
         && innermost_is_in("torch/distributed/")
     {
         Wait::Message
+    } else if has_in(called, &["send"]) && innermost_is_in("torch/distributed/") {
+        Wait::Send
     } else if has(COLLECTIVES)
         || has_in(called, AMBIGUOUS_COLLECTIVES)
         || innermost_is_in("torch/distributed/")
@@ -479,6 +484,23 @@ impl Comparison {
             [group] if group.members.len() == 1 => group.members.first().copied(),
             _ => None,
         }
+    }
+
+    /// For a job that makes no progress: if no process waits by its stack, and all but one are in
+    /// the same function, such as a barrier of the script that polls, they wait for that one.
+    pub fn with_odd_function(mut self) -> Comparison {
+        let function = |group: &Group| group.line.split(':').next().unwrap_or_default().to_owned();
+        let members = |group: &Group| vec![function(group); group.members.len()];
+        let all: Vec<String> = self.groups.iter().flat_map(members).collect();
+        let common = majority::most_frequent(all.iter());
+        if let Some((common, count)) = common.filter(|(_, count)| *count > 2)
+            && count + 1 == all.len()
+            && self.groups.iter().all(|group| group.wait.is_none())
+        {
+            self.groups.sort_by_key(|group| function(group) == *common);
+            self.outliers = 1;
+        }
+        self
     }
 
     /// Without a full stop; `note` is a remark about the outliers.
@@ -655,7 +677,14 @@ mod tests {
     #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn stacks_tell_what_is_waited_for() {
-        let table: [(&[&str], Option<Wait>); 22] = [
+        let table: [(&[&str], Option<Wait>); 23] = [
+            (
+                &[
+                    "send (torch/distributed/distributed_c10d.py:1159)",
+                    "main (train.py:8)",
+                ],
+                Some(Wait::Send),
+            ),
             (
                 &[
                     "barrier (torch/distributed/elastic/utils/store.py:67)",
@@ -787,6 +816,26 @@ mod tests {
         assert_eq!(own_frame(&stack(BACKWARD)), Some("train (train.py:84)"));
         let exit = ["client_barrier (rpc.py:1109)", "exit_client (a/b.py:3)"];
         assert_eq!(own_frame(&stack(&exit)), Some(exit[0]));
+    }
+
+    #[test]
+    fn the_odd_function_counts_where_nobody_waits_by_its_stack() {
+        let sync = |line: u32| vec![format!("sync (train.py:{line})")];
+        let load = || stack(&["load (train.py:13)"]);
+        for (stacks, culprit) in [
+            (
+                vec![sync(18), sync(19), sync(18), load()],
+                Some((Role::Worker, 3)),
+            ),
+            (vec![sync(18), sync(19), load()], None),
+            (vec![sync(18), sync(19), load(), load()], None),
+            (vec![sync(18), sync(19), sync(18), sync(18)], None),
+        ] {
+            let members = (0..).map(|rank| (Role::Worker, rank));
+            let comparison = Comparison::of(members.zip(stacks));
+            assert_eq!(comparison.culprit(), None);
+            assert_eq!(comparison.with_odd_function().culprit(), culprit);
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::job::{JobHistory, ProcessHistory, UNKNOWN_RANK};
 use crate::nccl;
 use crate::skew;
 use crate::wait;
-use evidence::{Statement, StatementKind};
+use evidence::{LogLine, Statement, StatementKind};
 use record::exit::{ProcessEnd, SignalNumber};
 use record::majority;
 use record::stacks;
@@ -49,9 +49,10 @@ fn is_own_signal(signal: SignalNumber) -> bool {
 fn ended(job: &JobHistory, summary: &Summary) -> (RunOutcome, JobFinding) {
     let failure = summary.first_failure.as_ref();
     let (outcome, finding) = match (summary.cause.as_deref().unwrap_or_default(), failure) {
-        ("", _) if summary.ok => match hidden_failure(job) {
-            Some(finding) => (RunOutcome::Hidden, finding),
-            None => (RunOutcome::Finished, all_ended(job, summary)),
+        ("", _) if summary.ok => match (hidden_failure(job), asked_to_end(job)) {
+            (Some(finding), _) => (RunOutcome::Hidden, finding),
+            (None, Some(finding)) => (RunOutcome::Interrupted, finding),
+            (None, None) => (RunOutcome::Finished, all_ended(job, summary)),
         },
         // the last attempt could not start; the failure of the one before is the cause
         ("preflight" | "host", _) if failed_process(job).is_some() => {
@@ -146,6 +147,30 @@ fn hidden_failure(job: &JobHistory) -> Option<JobFinding> {
         .find_map(hidden)
 }
 
+const WHO_SENT_IT: &str =
+    "find out who sent it: scancel, a batch system at its time limit, a terminal that closed";
+
+/// Processes that exited with status 0 because of a SIGTERM, as their last lines state.
+fn asked_to_end(job: &JobHistory) -> Option<JobFinding> {
+    let is_request = |line: &&LogLine| {
+        let text = line.text.to_lowercase();
+        let has = |all: &[&str]| all.iter().any(|words| text.contains(words));
+        !line.while_ending
+            && has(&["sigterm", "signal 15"])
+            && has(&["received", "receiving", "caught", "got "])
+    };
+    let asked: Vec<(&ProcessHistory, &LogLine)> = job
+        .clients()
+        .filter(|history| history.has_finished())
+        .filter_map(|history| Some((history, history.evidence.last_lines().rfind(is_request)?)))
+        .collect();
+    let ((first, line), all) = (asked.first()?, asked.iter().map(|(history, _)| *history));
+    let (names, line) = (wait::names(&all.collect::<Vec<_>>()), first.output(line));
+    let text = line.output.line.trim();
+    let text = format!("{names} got SIGTERM and exited with status 0: {text}");
+    Some(JobFinding::new(text).shown_by([&line]).fix(WHO_SENT_IT))
+}
+
 /// The process's own text or that of `sh -c`.
 fn shell_text(process: &Process) -> Option<&str> {
     let of_words = match process.argv.as_deref() {
@@ -196,9 +221,7 @@ fn interrupted(job: &JobHistory, summary: &Summary) -> JobFinding {
     let mut finding = until_then(job, &text, "; until then ", "");
     // users know when they pressed Ctrl-C
     if signal != SignalNumber::INT {
-        finding = finding.fix(
-            "ask who sent it: scancel, a batch system at its time limit, a terminal that closed",
-        );
+        finding = finding.fix(WHO_SENT_IT);
     }
     finding
 }
@@ -472,6 +495,9 @@ fn named_peer(job: &JobHistory, finding: &JobFinding) -> Option<JobFinding> {
         .flat_map(|history| history.evidence.statements())
         .flat_map(|statement| statement.lines().map(str::to_owned))
         .collect();
+    if let Some(missing) = missing_followers(&lines) {
+        return Some(finding.clone().after(&format!("{missing}: ")));
+    }
     let number = |text: &str| text.trim().parse::<u32>().ok();
     // "[Rank 0]: Ranks 2 failed to pass monitoredBarrier in 5000 ms"
     let late = lines.iter().find_map(|line| {
@@ -525,6 +551,28 @@ fn named_peer(job: &JobHistory, finding: &JobFinding) -> Option<JobFinding> {
         culprit: named.map(ProcessHistory::culprit),
         ..finding.clone()
     })
+}
+
+/// The processes that torch's RPC missed: `Followers ['worker1', 'worker3'] timed out in
+/// _all_gather` names workers 1 and 3.
+fn missing_followers(lines: &[String]) -> Option<String> {
+    let (_, rest) = lines
+        .iter()
+        .find_map(|line| line.split_once("Followers ["))?;
+    let (names, _) = rest.split_once("] timed out")?;
+    let is_digit = |c: char| c.is_ascii_digit();
+    let names = names.split(", ").map(|name| name.trim_matches('\''));
+    let (roles, numbers): (Vec<&str>, Vec<&str>) = names
+        .map(|name| name.split_at(name.trim_end_matches(is_digit).len()))
+        .unzip();
+    let role = roles.first()?.trim_end_matches(['-', '_']);
+    let role = role.rsplit(|c: char| !c.is_alphabetic()).next()?;
+    let role = Some(role).filter(|role| !role.is_empty())?;
+    let plural = if numbers.len() > 1 { "s" } else { "" };
+    Some(format!(
+        "{role}{plural} {} did not answer",
+        numbers.join(" and ")
+    ))
 }
 
 /// The collective operation that each rank gave up: "[Rank 3] Watchdog caught collective operation
@@ -678,15 +726,7 @@ fn process_failure(
         }
         (None, _) if failure.end.reaped => JobFinding::new(format!("{name} was ended by dgl-reap")),
         (None, _) if failure.end.oom => out_of_memory(job, history, failure.end.signal.is_none()),
-        (None, Some(SignalNumber::KILL)) if history.life.started.is_some() => {
-            JobFinding::new(format!(
-                "{name} was ended by SIGKILL, which neither dgl-spawn nor, by its count, the \
-                 kernel for want of memory has sent"
-            ))
-        }
-        (None, Some(SignalNumber::KILL)) => {
-            JobFinding::new(format!("{name} was ended by SIGKILL")).shown_by(&history.last_line())
-        }
+        (None, Some(SignalNumber::KILL)) => killed(history, &name),
         (None, Some(SignalNumber::BUS)) => bus_error(job, history),
         (None, Some(signal)) => ended_by(history, signal, &name),
         (None, None) => exited_with_status(history, failure, &name),
@@ -698,6 +738,29 @@ fn process_failure(
     finding
         .caused_by(history.culprit())
         .shown_by(history.exit_record())
+}
+
+fn killed(history: &ProcessHistory, name: &str) -> JobFinding {
+    if let Some(raised) = raised_at_end(history) {
+        let text = format!("{name}{}; after that SIGKILL ended it", raised.words());
+        return JobFinding::new(text).shown_by([&history.output(&raised.statement.named)]);
+    }
+    let text = format!("{name} was ended by SIGKILL");
+    if history.life.started.is_none() {
+        return JobFinding::new(text).shown_by(&history.last_line());
+    }
+    JobFinding::new(
+        text + ", which neither dgl-spawn nor, by its count, the kernel for want of memory has sent",
+    )
+}
+
+/// What a process or its child raised right before SIGKILL ended it: a launcher within the process
+/// may have done that because its child had failed.
+fn raised_at_end(history: &ProcessHistory) -> Option<Account<'_>> {
+    let raised = Account::of_end(history, true).filter(|account| account.statement.is_raised())?;
+    let last_ms = raised.statement.last.time_ms;
+    let until_ms = last_ms.saturating_add(account::BEFORE_MS);
+    (history.life.end_ms()? <= until_ms).then_some(raised)
 }
 
 /// By a signal that the process caused.
@@ -899,7 +962,11 @@ fn unexplained(job: &JobHistory) -> JobFinding {
         let is_last = !history.evidence.continued_after(last);
         is_last.then(|| {
             let (name, error) = (job.process_name(history), account::quoted(last.cause()));
-            format!("its logs do not show the end; the last line of {name} is an error: {error}")
+            let missing = missing_followers(last.cause()).map(|missing| missing + "; ");
+            format!(
+                "{}its logs do not show the end; the last line of {name} is an error: {error}",
+                missing.unwrap_or_default()
+            )
         })
     };
     if let Some(logged) = job.processes.iter().find_map(logged) {

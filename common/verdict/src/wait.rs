@@ -125,7 +125,7 @@ fn last_stall(job: &JobHistory) -> Option<&Stalled> {
 fn stalled(job: &JobHistory) -> Option<JobFinding> {
     let stalled = last_stall(job)?;
     let reason = stalled.reason.trim_end_matches('.');
-    let elsewhere = comparison(job).describe_outliers(stacks::names);
+    let elsewhere = places(job).describe_outliers(stacks::names);
     let is_of_stacks = !elsewhere.is_empty() && reason.starts_with(&elsewhere);
     // dgl-stacks has judged a job that it did not see begin
     let is_judged = job.attempts.is_empty();
@@ -223,23 +223,22 @@ fn busy_child(history: &ProcessHistory) -> Option<String> {
     stacks::own_frame(&child.frames).map(str::to_owned)
 }
 
-/// Where the trainers and workers were during the stall or hang, as far as known.
-fn comparison(job: &JobHistory) -> Comparison {
-    if silent(job).is_none() && last_stall(job).is_none() {
-        Comparison::default()
-    } else {
+/// Where the trainers and workers were during the stall or hang, or when a time limit ended the
+/// job: output alone is no progress.
+pub fn places(job: &JobHistory) -> Comparison {
+    let summary = job.summary.as_ref();
+    let is_over = summary.is_some_and(|summary| summary.cause.as_deref() == Some("timeout"));
+    if is_still(job) {
+        last_stacks(job).with_odd_function()
+    } else if is_over {
         last_stacks(job)
+    } else {
+        Comparison::default()
     }
 }
 
-/// Where the trainers and workers were at the end, if they waited or a time limit ended the job.
-pub fn places(job: &JobHistory) -> Comparison {
-    let summary = job.summary.as_ref();
-    if summary.is_some_and(|summary| summary.cause.as_deref() == Some("timeout")) {
-        last_stacks(job)
-    } else {
-        comparison(job)
-    }
+fn is_still(job: &JobHistory) -> bool {
+    silent(job).is_some() || last_stall(job).is_some()
 }
 
 /// Which processes waited for which during the stall, by their connections.
@@ -290,7 +289,11 @@ fn call_note(job: &JobHistory, comparison: &Comparison) -> &'static str {
 
 /// Which processes are elsewhere than the others, or where all are, by their stacks.
 fn by_stacks(job: &JobHistory) -> Option<JobFinding> {
-    let comparison = comparison(job);
+    let comparison = places(job);
+    // at a time limit, a healthy job is somewhere too
+    if !is_still(job) && comparison.outliers().is_empty() {
+        return None;
+    }
     let history_of = |member: &Member| {
         job.clients()
             .find(|history| history.process.member() == *member)

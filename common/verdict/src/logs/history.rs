@@ -1,6 +1,6 @@
 //! The history that the logs of a job show, with the processes that failed first in front.
 
-use super::report::ReportedEnd;
+use super::report::{ReportedEnd, number_after};
 use super::{LogEnd, LogFile, LogProcess, Logs};
 use crate::account::{self, Echo};
 use crate::job::{JobEnd, JobHistory, ProcessHistory, UNKNOWN_RANK};
@@ -201,10 +201,15 @@ impl Logs {
 
     /// Gives the lines of `source` to one of the processes that failed.
     fn give_own(&mut self, source: usize, failed: &[usize]) {
-        let Some(taker) = failed.first().copied() else {
+        let mut evidence = self.processes[source].evidence.clone();
+        let rank = repeated_by(&evidence);
+        let is_named =
+            |index: &&usize| rank.is_some() && self.processes[**index].writer.rank == rank;
+        let named = failed.iter().find(is_named);
+        let Some(taker) = named.or(failed.first()).copied() else {
             return;
         };
-        let mut evidence = self.processes[source].evidence.clone();
+        let is_sole = named.is_some() || failed.len() == 1;
         let is_own = |one: &Statement| account::echo(one.lines()) == Echo::None;
         let is_death =
             |one: &Statement| matches!(one.kind, StatementKind::Died | StatementKind::Stacks);
@@ -212,9 +217,9 @@ impl Logs {
             Some(SignalNumber::KILL | SignalNumber::TERM) => return,
             Some(_) if !evidence.statements().into_iter().any(is_death) => return,
             Some(_) => evidence.retain(is_death),
-            None if !is_of_one(&evidence, failed.len() > 1) => return,
+            None if named.is_none() && !is_of_one(&evidence, failed.len() > 1) => return,
             None => {
-                if failed.len() == 1 && evidence.statements().into_iter().any(is_own) {
+                if is_sole && evidence.statements().into_iter().any(is_own) {
                     evidence.retain(is_own);
                     evidence.is_of_one();
                 }
@@ -314,6 +319,17 @@ fn common_head(evidence: &Evidence, failed: usize) -> Option<String> {
         .first()
         .filter(|_| is_common)
         .map(|head| (*head).to_owned())
+}
+
+/// The rank in a line of torch that repeats an exception without a mark: `[Rank 1] NCCL watchdog
+/// thread terminated with exception: CUDA error: …`.
+fn repeated_by(evidence: &Evidence) -> Option<u32> {
+    let all = evidence.statements();
+    let is_own = |one: &&&Statement| one.is_raised() && account::echo(one.lines()) == Echo::None;
+    let (_, message) = all.iter().find(is_own)?.head().split_once(": ")?;
+    let mut lines = all.iter().flat_map(|one| one.lines());
+    let line = lines.find(|line| line.contains("[Rank ") && line.contains(message))?;
+    number_after(line, "[Rank ")
 }
 
 /// Whether these statements can be of one process: all have the same cause, or only one process

@@ -1,0 +1,2 @@
+plan -- python3 train.py
+launch

@@ -1,0 +1,3 @@
+needs torch
+plan -- python3 train.py
+launch --timeout 45s
