@@ -942,17 +942,14 @@ fn unfinished(job: &JobHistory) -> (RunOutcome, JobFinding) {
 
 /// For logs without anything about an end.
 fn unexplained(job: &JobHistory) -> JobFinding {
-    let lines = |history: &ProcessHistory| {
-        let lines: Vec<_> = account::last_words(&history.evidence);
+    let all = job.processes.iter();
+    let with_most = all.max_by_key(|history| history.evidence.count);
+    let last = with_most.map(|history| {
+        let lines = account::last_words(&history.evidence).into_iter();
         lines
-            .into_iter()
             .map(|line| history.output(line))
             .collect::<Vec<Quote>>()
-    };
-    let with_most = job
-        .processes
-        .iter()
-        .max_by_key(|history| history.evidence.count);
+    });
     let mut text = "its logs show neither how nor why; the last lines are below".to_owned();
     // a job that still runs may end its log so, too
     let logged = |history: &ProcessHistory| {
@@ -979,7 +976,7 @@ fn unexplained(job: &JobHistory) -> JobFinding {
     if let Some(raised) = job.processes.iter().find_map(raised) {
         text += &format!("; it had gone on after {raised}");
     }
-    JobFinding::new(text).shown_by(&with_most.map(lines).unwrap_or_default())
+    JobFinding::new(text).shown_by(&last.unwrap_or_default())
 }
 
 /// For a job that dgl-stacks has found.

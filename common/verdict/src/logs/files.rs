@@ -1,7 +1,7 @@
 //! Which process the name of a log names.
 
 use evidence::marks::Writer;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 /// A log, and the process that wrote its unmarked lines.
@@ -30,9 +30,7 @@ impl LogFile {
         }
         let mut templates: HashMap<String, usize> = HashMap::new();
         let stems: Vec<Stem> = paths.iter().map(|path| Stem::of(path)).collect();
-        let mut distinct: Vec<&str> = stems.iter().map(|stem| stem.text.as_str()).collect();
-        distinct.sort_unstable();
-        distinct.dedup();
+        let distinct: BTreeSet<&str> = stems.iter().map(|stem| stem.text.as_str()).collect();
         let is_one = distinct.len() < 2;
         for text in distinct {
             *templates.entry(Stem::template(text)).or_default() += 1;

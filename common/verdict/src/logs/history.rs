@@ -1,6 +1,6 @@
 //! The history that the logs of a job show, with the processes that failed first in front.
 
-use super::report::{ReportedEnd, number_after};
+use super::report::number_after;
 use super::{LogEnd, LogFile, LogProcess, Logs};
 use crate::account::{self, Echo};
 use crate::job::{JobEnd, JobHistory, ProcessHistory, UNKNOWN_RANK};
@@ -171,16 +171,16 @@ impl Logs {
                 !has_lines && process.evidence.statements().is_empty()
             });
             failed.sort_by_key(|index| self.processes[*index].order());
-            let lines = self
+            let ends = self
                 .processes
                 .iter()
                 .filter_map(|process| process.end.as_ref());
-            let lines = lines
+            let first = ends
                 .filter(|end| end.source == Some(source))
                 .map(|end| end.line)
                 .min();
             let evidence = &mut self.processes[source].evidence;
-            evidence.end_at(lines.unwrap_or(u64::MAX));
+            evidence.end_at(first.unwrap_or(u64::MAX));
             let Some(head) = common_head(evidence, failed.len()) else {
                 self.give_own(source, &failed);
                 continue;
@@ -271,20 +271,9 @@ impl Logs {
             return;
         }
         for process in &mut self.processes {
-            let is_unmarked = process.evidence.is_mixed();
-            let wanted = if has_failed {
-                is_unmarked && !explained
-            } else {
-                true
-            };
-            if wanted && process.end.is_none() && is_last_word(&process.evidence, has_failed) {
-                process.end = Some(LogEnd {
-                    reported: ReportedEnd::default(),
-                    source: None,
-                    line: 0,
-                    order: 0,
-                    while_ending: false,
-                });
+            let is_wanted = !has_failed || process.evidence.is_mixed() && !explained;
+            if is_wanted && process.end.is_none() && is_last_word(&process.evidence, has_failed) {
+                process.end = Some(LogEnd::default());
             }
         }
     }

@@ -86,6 +86,7 @@ struct LogProcess {
     group: Option<String>,
 }
 
+#[derive(Default)]
 struct LogEnd {
     reported: ReportedEnd,
     /// The process among whose lines the report is.
