@@ -4,9 +4,9 @@ use crate::lab::tree;
 use crate::local::{assert_arrived, busybox, map, ours, plan, push, pushed};
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use support::{Cluster, executable, make_folder, noise, only_root_can, scratch, sh, shells, write};
 
 #[test]

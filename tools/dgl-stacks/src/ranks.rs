@@ -4,6 +4,7 @@
 use record::stacks::{self, Member};
 use record::term::{self, count};
 use record::{Host, Process, Role};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::job::JOB;
 use wire::stacks::{ChosenProcess, RankProcess};
@@ -119,10 +120,24 @@ pub struct FoundJob {
     pub name: String,
     /// By rank and host: the rank's own process, and then its data loaders and samplers.
     ranks: BTreeMap<(Member, u32), Vec<RankProcess>>,
-    sizes: BTreeMap<Role, u32>,
+    /// The hosts that claim each size.
+    sizes: BTreeMap<Role, BTreeMap<u32, BTreeSet<u32>>>,
     /// The ranks that no host has, although the job's size includes them, and the hosts without a
     /// process of the job, in words; empty if no rank is missing.
     pub missing: String,
+}
+
+/// The hosts that have a job, and those of them that make the same claim about it.
+#[derive(Default)]
+struct HostVotes {
+    hosts: BTreeSet<u32>,
+    in_favour: BTreeSet<u32>,
+}
+
+impl HostVotes {
+    fn are_half(&self) -> bool {
+        self.in_favour.len() * 2 >= self.hosts.len()
+    }
 }
 
 /// Of the processes with one number on a host, the first Python is the rank and other Pythons are
@@ -151,11 +166,25 @@ pub fn jobs(found: Vec<(u32, RankProcess)>, hosts: &[&Host]) -> Vec<FoundJob> {
         .iter()
         .map(|(host, identity, process)| ((*host, process.pid), identity.job.as_str()))
         .collect();
-    let above = identified.iter().filter_map(|(host, identity, process)| {
-        let job = of_pid.get(&(*host, process.parent))?;
-        (*job != identity.job).then(|| (*job).to_owned())
-    });
-    let launchers: BTreeSet<String> = above.collect();
+    // one host could name any process as the child of another; on some hosts, all ranks may have
+    // ended
+    let mut launchers: BTreeMap<&str, HostVotes> = BTreeMap::new();
+    for (host, identity, process) in &identified {
+        launchers
+            .entry(&identity.job)
+            .or_default()
+            .hosts
+            .insert(*host);
+        let above = of_pid.get(&(*host, process.parent));
+        if let Some(job) = above.filter(|job| **job != identity.job) {
+            launchers.entry(job).or_default().in_favour.insert(*host);
+        }
+    }
+    let launchers: BTreeSet<String> = launchers
+        .into_iter()
+        .filter(|(_, votes)| votes.are_half())
+        .map(|(job, _)| job.to_owned())
+        .collect();
 
     let mut jobs: BTreeMap<String, FoundJob> = BTreeMap::new();
     for (host, identity, process) in identified {
@@ -163,7 +192,7 @@ pub fn jobs(found: Vec<(u32, RankProcess)>, hosts: &[&Host]) -> Vec<FoundJob> {
         job.name = identity.job;
         if let Some(size) = identity.size {
             let of_role = job.sizes.entry(identity.role).or_default();
-            *of_role = size.max(*of_role);
+            of_role.entry(size).or_default().insert(host);
         }
         let member = (identity.role, identity.rank);
         let processes = job.ranks.entry((member, host)).or_default();
@@ -208,10 +237,17 @@ impl FoundJob {
         )
     }
 
+    /// The size that most hosts claim; if several are claimed as often, the smallest.
+    fn size(&self, role: Role) -> u32 {
+        let claims = self.sizes.get(&role).into_iter().flatten();
+        let most = claims.max_by_key(|(size, hosts)| (hosts.len(), Reverse(**size)));
+        most.map_or(0, |(size, _)| *size)
+    }
+
     fn missing_ranks(&self) -> Vec<Member> {
         let found: BTreeSet<Member> = self.ranks.keys().map(|(member, _)| *member).collect();
-        let sizes = self.sizes.iter();
-        let all = sizes.flat_map(|(role, size)| (0..*size).map(|rank| (*role, rank)));
+        let roles = self.sizes.keys();
+        let all = roles.flat_map(|role| (0..self.size(*role)).map(|rank| (*role, rank)));
         let missing = all.filter(|member| !found.contains(member));
         missing.take(MAX_MISSING).collect()
     }
@@ -222,7 +258,7 @@ impl FoundJob {
         let Some((role, _)) = missing.first() else {
             return String::new();
         };
-        let size = self.sizes.get(role).copied().unwrap_or_default();
+        let size = self.size(*role);
         let verb = if missing.len() == 1 { "was" } else { "were" };
         let mut words = format!("{} of {size} {verb} not found", stacks::names(&missing));
         let is_empty = |host: &&&Host| self.ranks.keys().all(|(_, other)| *other != host.id);
@@ -530,5 +566,40 @@ mod tests {
         assert_eq!((records[1].id, records[1].of, records[1].rank), (1, 2, 1));
         assert_eq!(records[1].env["MASTER_ADDR"], "a");
         assert!(records[1].command().is_err());
+    }
+
+    #[test]
+    fn one_host_hides_no_job_of_others_and_makes_it_no_larger() {
+        let torch = |rank: u32, size: u32| {
+            format!("RANK={rank} WORLD_SIZE={size} MASTER_ADDR=10.0.0.1 MASTER_PORT=29500")
+        };
+        let honest = |rank: u32| (rank, python(7, 1, &torch(rank, 3)));
+        let tables = [
+            // a rank of the job that is the parent of another job
+            vec![
+                honest(0),
+                honest(1),
+                (2, python(10, 1, &torch(2, 3))),
+                (
+                    2,
+                    python(11, 10, "RANK=0 WORLD_SIZE=1 MASTER_ADDR=x MASTER_PORT=1"),
+                ),
+            ],
+            vec![
+                honest(0),
+                honest(1),
+                (2, python(10, 1, &torch(2, 4_000_000_000))),
+            ],
+        ];
+        for processes in tables {
+            let jobs = found(&processes);
+            let job = jobs.iter().find(|job| job.name == "torch-10.0.0.1-29500");
+            let job = job.expect("it is not hidden");
+            assert_eq!(
+                (job.ranks.len(), job.missing.as_str()),
+                (3, ""),
+                "{processes:?}"
+            );
+        }
     }
 }
