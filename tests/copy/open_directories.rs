@@ -259,7 +259,8 @@ fn slow_what_another_user_swaps_in_stays_as_it_is() {
             let before = sh(&folder, "stat -c '%a %s %n' home home/* home/real/*").out;
             // each window between two system calls is wider
             let widened = format!(
-                "strace -f -qq -o /dev/null -e trace={call} -e inject={call}:delay_enter=5000:delay_exit=50000"
+                "strace -f -qq -o /dev/null -e trace={call} -e \
+                 inject={call}:delay_enter=5000:delay_exit=50000"
             );
             sh(
                 &folder,

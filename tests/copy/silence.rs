@@ -216,8 +216,8 @@ fn slow_a_disk_that_hangs_for_longer_than_the_silence_loses_no_host() {
     });
 }
 
-/// The host reads a large file for longer than a host may send nothing but heartbeats, which are 180
-/// s here, but each GB of it takes less.
+/// The host reads a large file for longer than a host may send nothing but heartbeats, 180 s here,
+/// but each GB of it takes less.
 #[test]
 fn slow_a_host_that_reads_a_large_file_makes_progress() {
     let folder = plan(&[("large", noise(1, 1 << 20))]);

@@ -58,8 +58,8 @@ pub fn replaced_by() -> Option<String> {
     names.iter().find_map(found)
 }
 
-/// How long to wait for a setup and a Python, together with the shell that starts them: activating conda takes seconds; after this time it
-/// hangs. The tool that asks waits a little longer.
+/// How long to wait for a setup and a Python, together with the shell that starts them: activating
+/// conda takes seconds; after this time it hangs. The tool that asks waits a little longer.
 pub const ASK_LIMIT: Duration = Duration::from_secs(50);
 /// How much output of a setup and a Python is kept.
 const MAX_OUTPUT: usize = 256 << 10;

@@ -391,8 +391,8 @@ impl World {
         }
     }
 
-    /// An agent has entered its workspace. It holds the lock if that names its push: without room for
-    /// a lock, it may enter to find that nothing has to be written.
+    /// An agent has entered its workspace. It holds the lock if that names its push: without room
+    /// for a lock, it may enter to find that nothing has to be written.
     pub fn hold(&self, run: &str, process: &Process) {
         let lock = self.disks[process.disk].workspace().join(".part-push.lock");
         if fs::read(lock).is_ok_and(|owner| owner == run.as_bytes()) {
