@@ -59,9 +59,10 @@ pub fn history(paths: &[PathBuf]) -> Result<JobHistory, Report> {
         }
     }
     if is_empty {
-        let problem = match is_alone {
-            true => "it is empty",
-            false => "it is empty, and so are the others",
+        let problem = if is_alone {
+            "it is empty"
+        } else {
+            "it is empty, and so are the others"
         };
         let first = run::name_of(files.first().map(PathBuf::as_path));
         return Err(Fault::data(first, problem).fix(INPUT).report());
