@@ -60,6 +60,10 @@ pub trait Channel: Send {
     fn keep_alive(&mut self) -> io::Result<()> {
         Ok(())
     }
+    /// A clock that continues while the machine sleeps; simulated channels have one of their own.
+    fn uptime(&self) -> Duration {
+        record::term::uptime()
+    }
 }
 
 pub fn copy_file<C: Channel + ?Sized>(

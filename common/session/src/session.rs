@@ -17,10 +17,9 @@ const MAX_EVENT_BYTES: u64 = 2 << 20;
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
 /// The longest heartbeat, in bytes.
 const MAX_HEARTBEAT: usize = 1 << 10;
-/// Both sides send heartbeats at the same interval, unless they send something else, so an agent
-/// sends about one for each message that it gets. Before this tool was silent for so long that the
-/// agent ends, it sends a few more.
-const HEARTBEATS_PER_MESSAGE: u64 = 2;
+/// Many times what an agent sends: one in a sixth of `--host-timeout`, which is 2s or more. If this
+/// tool was stopped, or its machine slept, those of all that time arrive at once.
+const HEARTBEATS_PER_SECOND: u64 = 10;
 const HEARTBEATS_AT_FIRST: u64 = 100;
 
 #[derive(Debug, PartialEq)]
@@ -36,8 +35,8 @@ pub struct Session {
     decoder: Decoder,
     /// In bytes.
     received: u64,
-    /// Messages.
-    sent: u64,
+    /// By the clock of the channel.
+    began: Duration,
     heartbeats: u64,
     is_over: bool,
     is_local: bool,
@@ -53,10 +52,10 @@ impl Session {
         let mut decoder = Decoder::default();
         decoder.push(received);
         Session {
+            began: transport.channel.uptime(),
             transport,
             decoder,
             received: 0,
-            sent: 0,
             heartbeats: 0,
             is_over: false,
             is_local: false,
@@ -77,7 +76,6 @@ impl Session {
     /// At most [`codec::MAX_BODY`] bytes follow the request.
     pub fn send_with(&mut self, request: &Request, body: Body) {
         let head = codec::encode_head(request, body.length());
-        self.sent += 1;
         self.transport.send(Body::Bytes(head));
         self.transport.send(body);
     }
@@ -264,9 +262,11 @@ impl Session {
             return Err(format!("a heartbeat of {bytes} bytes"));
         }
         self.heartbeats += 1;
-        if self.heartbeats > HEARTBEATS_AT_FIRST + self.sent * HEARTBEATS_PER_MESSAGE {
-            let (count, sent) = (self.heartbeats, self.sent);
-            return Err(format!("{count} heartbeats after {sent} messages"));
+        let elapsed = self.transport.channel.uptime().saturating_sub(self.began);
+        let seconds = elapsed.as_secs();
+        if self.heartbeats > HEARTBEATS_AT_FIRST + seconds * HEARTBEATS_PER_SECOND {
+            let count = self.heartbeats;
+            return Err(format!("{count} heartbeats after {seconds} s"));
         }
         Ok(())
     }

@@ -2,7 +2,8 @@
 
 use simulate::copies;
 use simulate::run::run;
-use simulate::schedule::{LATER_SEEDS, Schedule};
+use simulate::schedule::{Fault, LATER_SEEDS, Part, Schedule};
+use simulate::time::SECOND;
 
 fn copies_keep_all_invariants(seed: u64, hosts: usize) {
     let run = copies::run(seed, hosts, false);
@@ -122,4 +123,25 @@ fn a_server_that_ends_well_after_dgl_reap_was_reaped() {
 fn a_host_may_be_silent_for_its_time_while_a_job_ends() {
     keeps_all_invariants(201_512, 3);
     keeps_all_invariants(208_648, 3);
+}
+
+/// The launcher was stopped for almost as long as its hosts wait, as a laptop that sleeps. The
+/// heartbeats that each host had sent in that time looked like a flood, and the host was lost.
+#[test]
+fn heartbeats_that_arrive_at_once_after_a_long_pause_are_no_flood() {
+    let mut schedules = (0..).map(|seed| Schedule::new(seed, 3));
+    let mut schedule = schedules.find(|schedule| schedule.is_mild).unwrap();
+    schedule.patience = 720 * SECOND;
+    schedule.rules.stall = None;
+    schedule.longest_run = 2000 * SECOND;
+    for (part, habits) in schedule.hosts.iter_mut().flatten() {
+        // output would be sent in the place of heartbeats
+        habits.writes_every = schedule.longest_run;
+        if *part == Part::Trainer {
+            habits.runs = schedule.longest_run;
+        }
+    }
+    let pause = Fault::StopLauncher { time: 665 * SECOND };
+    schedule.faults = vec![(3 * SECOND, pause), (700 * SECOND, pause)];
+    assert_eq!(run(schedule, false).violations, [""; 0]);
 }
