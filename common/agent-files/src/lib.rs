@@ -39,10 +39,6 @@ pub fn serve(
     output: EventOutput,
     watcher: &mut WatcherLink,
 ) -> ExitCode {
-    // a file that exceeds a limit is an error of that file, and must not end the agent
-    let mut signals = nix::sys::signal::SigSet::empty();
-    signals.add(nix::sys::signal::Signal::SIGXFSZ);
-    let _ = signals.thread_block();
     let output = Arc::new(output);
     match Login::begin(first, &output, watcher) {
         Ok(mut login) => {
