@@ -126,7 +126,7 @@ impl Score {
     fn add(&mut self, name: &str, truth: &Value, said: &Said) {
         let mut problems = Vec::new();
         if truth["healthy"] == true {
-            let begins = ["The job finished", "The job runs"];
+            let begins = ["The job finished", "The job runs", "The job may have ended"];
             let is_fine = begins
                 .iter()
                 .any(|words| said.explanation.starts_with(words));

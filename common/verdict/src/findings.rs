@@ -20,9 +20,9 @@ pub enum RunOutcome {
     NotStarted,
     /// Its records break off, and it waits for something.
     Waits,
-    /// Its records break off, and nothing is unusual.
+    /// dgl-spawn still writes its records, and nothing is unusual.
     Runs,
-    /// Its logs do not show whether it failed.
+    /// Its logs do not show whether it failed, or its records break off and dgl-spawn may be gone.
     Unknown,
 }
 

@@ -34,6 +34,8 @@ pub struct JobHistory {
     /// Between all lines that trainers and workers wrote before the end of the job.
     pub pauses: Pauses,
     pub summary: Option<Summary>,
+    /// Whether dgl-spawn still writes its records.
+    pub is_being_written: bool,
     /// An end from outside, if another launcher reported one.
     pub ended_by: Option<JobEnd>,
     pub latest_ms: u64,

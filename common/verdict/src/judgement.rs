@@ -936,7 +936,8 @@ fn unfinished(job: &JobHistory) -> (RunOutcome, JobFinding) {
         .or_else(|| wait::silence(job));
     match waits {
         Some(finding) => (RunOutcome::Waits, finding),
-        None => (RunOutcome::Runs, running(job)),
+        None if job.is_being_written => (RunOutcome::Runs, running(job)),
+        None => (RunOutcome::Unknown, running(job)),
     }
 }
 
@@ -997,6 +998,7 @@ fn profiled(job: &JobHistory) -> JobFinding {
     ))
 }
 
+/// For records without an end, of a job that shows no problem.
 fn running(job: &JobHistory) -> JobFinding {
     let alive = job
         .processes
@@ -1009,7 +1011,7 @@ fn running(job: &JobHistory) -> JobFinding {
         0 => JobFinding::new(format!(
             "all processes have ended, {age} after the start; the end was not noted"
         )),
-        _ => {
+        _ if job.is_being_written => {
             let processes = term::count(alive as u64, "process");
             JobFinding::new(format!(
                 "{processes}; the last record is {age} after the start"
@@ -1017,6 +1019,18 @@ fn running(job: &JobHistory) -> JobFinding {
             .fix(
                 "if it has been silent since, this shows where it waits: ipconf-check \
                  ip_config.txt | dgl-stacks --job NAME",
+            )
+        }
+        // dgl-spawn may run all the same: its stdout is not locked, and a copy never is
+        _ => {
+            let processes = term::count(alive as u64, "process");
+            JobFinding::new(format!(
+                "the records break off {age} after the start, before the end of {processes}"
+            ))
+            .fix(
+                "if dgl-spawn no longer runs, it was killed or could not write its records; if it \
+                 runs, this shows where the job waits: ipconf-check ip_config.txt | dgl-stacks \
+                 --job NAME",
             )
         }
     };

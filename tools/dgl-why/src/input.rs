@@ -4,9 +4,12 @@ use record::error::{Fault, Report};
 use record::jsonl::Head;
 use record::run;
 use std::collections::HashSet;
+use std::fs::File;
 use std::io::{self, BufRead as _, ErrorKind, Read as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use transfer::lock::FileLock;
 use verdict::logs::{LogFile, Logs};
 use verdict::{JobHistory, Run};
 use walkdir::{DirEntry, WalkDir};
@@ -20,10 +23,13 @@ const INPUT: &str = "name a log, a directory of logs, or dgl-spawn's run.jsonl";
 
 /// From the job's records, which are one file, or else from its logs.
 pub fn history(paths: &[PathBuf]) -> Result<JobHistory, Report> {
-    if let [path] = paths
-        && path.join("run.jsonl").is_file()
-    {
-        return JobHistory::of(&Run::read("dgl-why", Some(path), 0)?);
+    if let [path] = paths {
+        let records = path.join("run.jsonl");
+        if records.is_file() {
+            let is_being_written = is_being_written(&records);
+            let run = Run::read("dgl-why", Some(&records), 0)?;
+            return of_records(&run, is_being_written);
+        }
     }
     let (mut seen, mut files) = (HashSet::new(), Vec::new());
     for path in paths {
@@ -41,6 +47,7 @@ pub fn history(paths: &[PathBuf]) -> Result<JobHistory, Report> {
     let mut logs = Logs::default();
     let mut is_empty = true;
     for (path, file) in LogFile::of(&files) {
+        let is_being_written = is_alone && is_being_written(&path);
         let mut input = run::open(Some(&path), INPUT)?;
         let mut first = Vec::new();
         (&mut input)
@@ -52,7 +59,8 @@ pub fn history(paths: &[PathBuf]) -> Result<JobHistory, Report> {
         let is_text = is_alone || !first.contains(&0);
         let input = io::Cursor::new(first).chain(input);
         if is_alone && is_record && !is_empty {
-            return JobHistory::of(&Run::read_input("dgl-why", &file.name, input, 0)?);
+            let run = Run::read_input("dgl-why", &file.name, input, 0)?;
+            return of_records(&run, is_being_written);
         } else if is_text {
             logs.read(&file, input)
                 .map_err(|error| unreadable(&path, &error))?;
@@ -68,6 +76,25 @@ pub fn history(paths: &[PathBuf]) -> Result<JobHistory, Report> {
         return Err(Fault::data(first, problem).fix(INPUT).report());
     }
     Ok(logs.history())
+}
+
+fn of_records(run: &Run, is_being_written: bool) -> Result<JobHistory, Report> {
+    Ok(JobHistory {
+        is_being_written,
+        ..JobHistory::of(run)?
+    })
+}
+
+/// dgl-spawn locks the records in its `--log-dir` as long as it runs. Asked before they are read,
+/// because it may end meanwhile.
+fn is_being_written(path: &Path) -> bool {
+    let file = match path.to_str() {
+        Some("-") => io::stdin().as_fd().try_clone_to_owned().map(File::from),
+        // opening a FIFO may wait for a writer
+        _ if path.is_file() => File::open(path),
+        _ => return false,
+    };
+    file.is_ok_and(|file| FileLock::is_taken(&file).unwrap_or(false))
 }
 
 /// Adds a file, or a directory's files in the order of their names. Links are followed, but each
