@@ -49,10 +49,12 @@ pub struct FileLock {
 }
 
 impl FileLock {
-    /// `None` if another process has it, or the file system has no locks.
-    pub fn take(file: &File) -> Option<FileLock> {
-        let file = flock(file.try_clone().ok()?, FlockArg::LockExclusiveNonblock);
-        Some(FileLock { _file: file.ok()? })
+    /// Fails with `WouldBlock` if another process has it; the file system may have no locks.
+    pub fn take(file: &File) -> io::Result<FileLock> {
+        match flock(file.try_clone()?, FlockArg::LockExclusiveNonblock) {
+            Ok(file) => Ok(FileLock { _file: file }),
+            Err((_, error)) => Err(error.into()),
+        }
     }
 
     /// The file may be open for reading only.
@@ -194,7 +196,7 @@ fn remove_left(folder: &Folder, name: &str) {
         let is_ours = file
             .metadata()
             .is_ok_and(|meta| meta.uid() == geteuid().as_raw());
-        if is_ours && read(&file).is_ok() && FileLock::take(&file).is_some() {
+        if is_ours && read(&file).is_ok() && FileLock::take(&file).is_ok() {
             let _ = folder.remove(&new);
         }
     }

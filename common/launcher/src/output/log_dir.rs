@@ -44,17 +44,15 @@ impl LogDir {
             return Ok(LogDir::default());
         };
         let count = processes.len() + 1;
-        let fault = |problem: String| Fault::unreachable("--log-dir", problem);
         let unusable =
-            |problem: String| fault(problem).fix("name a directory in which you can write");
+            |problem: String| unreachable(problem).fix("name a directory in which you can write");
         reserve_descriptors(count).map_err(|error| {
-            fault(format!("{count} files cannot be open at once: {error}"))
+            unreachable(format!("{count} files cannot be open at once: {error}"))
                 .fix("raise the limit of open files on this machine: ulimit -n")
         })?;
         let folder = Folder::open_or_make(folder).map_err(|fault| unusable(fault.here()))?;
         if is_in_use(&folder).map_err(|error| unusable(error.to_string()))? {
-            return Err(fault("a running job writes its logs there".to_owned())
-                .fix("name another directory, or wait until that job has finished"));
+            return Err(taken());
         }
         let names = processes.iter().map(log_name).collect();
         set_earlier_run_aside(&folder, names).map_err(|error| unusable(error.to_string()))?;
@@ -63,11 +61,15 @@ impl LogDir {
             Err(error) => Err(unusable(format!("{name}: {error}"))),
         };
         let records = open(RECORDS.to_owned(), RECORDS_MODE)?;
-        let lock = |(_, file): &(String, BufWriter<File>)| FileLock::take(file.get_ref());
+        // before the logs are opened: until then, another launcher takes them for an earlier run's
+        let lock = match &records {
+            Some((_, file)) => lock(file.get_ref())?,
+            None => None,
+        };
         let log = |process: &Process| Ok((process.id, open(log_name(process), LOG_MODE)?));
         Ok(LogDir {
             logs: processes.iter().map(log).collect::<Result<_, Fault>>()?,
-            _lock: records.as_ref().and_then(lock),
+            _lock: lock,
             records,
             reports: BTreeMap::new(),
             notices: Vec::new(),
@@ -142,6 +144,27 @@ fn write(
         drop(open.into_parts());
     }
     Err(message)
+}
+
+/// `None` for what is no regular file, such as a link to /dev/null, and without locks.
+fn lock(records: &File) -> Result<Option<FileLock>, Fault> {
+    if !records.metadata().is_ok_and(|meta| meta.is_file()) {
+        return Ok(None);
+    }
+    match FileLock::take(records) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(taken()),
+        Err(_) => Ok(None),
+    }
+}
+
+fn taken() -> Fault {
+    unreachable("a running job writes its logs there".to_owned())
+        .fix("name another directory, or wait until that job has finished")
+}
+
+fn unreachable(problem: String) -> Fault {
+    Fault::unreachable("--log-dir", problem)
 }
 
 fn reserve_descriptors(count: usize) -> io::Result<()> {
@@ -228,6 +251,24 @@ fn logs_of_run(records: &File) -> io::Result<BTreeSet<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A job that began a moment earlier has opened the records, but not yet its logs.
+    #[test]
+    fn records_that_another_job_has_locked_are_refused_before_the_logs_are_opened() {
+        let path = std::env::temp_dir().join(format!("dgl-tools-taken-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        // a link is not moved away
+        let target = path.join("elsewhere");
+        std::os::unix::fs::symlink(&target, path.join(RECORDS)).unwrap();
+        let taken = FileLock::take(&File::create(&target).unwrap()).unwrap();
+        let process = Process::new(0, 0, record::IpAddr::default(), record::Role::Trainer, 0);
+        let open = || LogDir::open(Some(&path), std::slice::from_ref(&process)).map(drop);
+        assert_eq!(open().unwrap_err().problem, super::taken().problem);
+        assert!(!path.join("trainer-0.log").exists());
+        drop(taken);
+        assert!(open().is_ok());
+        std::fs::remove_dir_all(path).unwrap();
+    }
 
     #[test]
     fn what_a_host_reports_has_a_budget_and_one_message() {
