@@ -207,7 +207,7 @@ pub struct Settings {
 impl FromArgMatches for Settings {
     fn from_arg_matches(_: &ArgMatches) -> Result<Settings, clap::Error> {
         let path = |name| variable(name).map(PathBuf::from);
-        let timeout = read("DGL_TOOLS_CONNECT_TIMEOUT", duration)?;
+        let timeout = read("DGL_TOOLS_CONNECT_TIMEOUT", connect_timeout)?;
         let options = RemoteOptions {
             connect: None,
             ssh_port: read("DGL_TOOLS_SSH_PORT", u16::from_str)?,
@@ -442,6 +442,15 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|_| "is not a length of time; write it as 10s, 500ms or 2m".to_owned())?;
     if time > LONGEST {
         return Err("is longer than 100 years".to_owned());
+    }
+    Ok(time)
+}
+
+fn connect_timeout(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    // less counts as no time for some connectors, and as any time for libssh2
+    if time < Duration::from_millis(1) {
+        return Err("must be 1ms or more".to_owned());
     }
     Ok(time)
 }

@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use cli::{ConnectArgs, duration, job_name, record_time};
-use job::{SHORTEST_STALL, StallRule};
+use job::{Limit, SHORTEST_STALL, StallRule};
 use launcher::plan::ProfileTimes;
 use record::{Process, Role};
 use std::path::PathBuf;
@@ -68,16 +68,16 @@ pub struct Args {
 
     /// Stop a job that takes longer; Python prints its stacks first
     ///
-    /// The time begins when all processes have started. When it is over, dgl-spawn sends ABRT, on
-    /// which Python prints its stacks, and a second later TERM.
+    /// The time begins when all processes have started; 0 means no limit. When it is over, dgl-spawn
+    /// sends ABRT, on which Python prints its stacks, and a second later TERM.
     #[arg(long, value_parser = duration, value_name = "TIME")]
-    pub timeout: Option<Duration>,
+    timeout: Option<Duration>,
 
     /// Stop a job unless all servers listen within this time; Python prints its stacks first
     ///
-    /// The job is stopped as with `--timeout`.
+    /// The job is stopped as with `--timeout`; 0 means no limit.
     #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME")]
-    pub start_timeout: Option<Duration>,
+    start_timeout: Option<Duration>,
 
     /// Report a job that is inactive for this time; with TIME:end also stop it
     ///
@@ -157,6 +157,16 @@ pub struct Args {
 }
 
 impl Args {
+    /// The time limits of the job, without those of 0, which are none.
+    pub fn limits(&self) -> Vec<Limit> {
+        let set = |time: Option<Duration>| time.filter(|time| !time.is_zero());
+        let start = set(self.start_timeout).map(Limit::Start);
+        start
+            .into_iter()
+            .chain(set(self.timeout).map(Limit::Job))
+            .collect()
+    }
+
     /// When a job stalls and what is done then, unless it is not to be watched.
     pub fn stall(&self) -> Option<StallRule> {
         (!self.stall_timeout.limit.is_zero()).then_some(self.stall_timeout)
@@ -246,6 +256,30 @@ fn stall_timeout(text: &str) -> Result<StallRule, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_limit_of_0_is_none() {
+        let limits = |words: &str| {
+            let args = Args::try_parse_from(format!("dgl-spawn {words}").split_whitespace());
+            args.map(|args| (args.limits(), args.stall().is_some()))
+        };
+        let second = Duration::from_secs(1);
+        for (words, expected, stalls) in [
+            ("", vec![], true),
+            ("--timeout 0", vec![], true),
+            ("--timeout 0s --start-timeout 0", vec![], true),
+            ("--timeout 0 --stall-timeout 0", vec![], false),
+            (
+                "--timeout 1s --start-timeout 1s",
+                vec![Limit::Start(second), Limit::Job(second)],
+                true,
+            ),
+        ] {
+            assert_eq!(limits(words).unwrap(), (expected, stalls), "{words}");
+        }
+        // a silent host is never waited for without end
+        assert!(limits("--host-timeout 0").is_err());
+    }
 
     #[test]
     fn when_a_job_stalls_and_what_is_done_then() {

@@ -10,7 +10,7 @@ mod sink;
 
 pub use args::Args;
 
-use job::{Limit, Rules};
+use job::Rules;
 use launcher::output::log_dir::LogDir;
 use launcher::plan;
 use launcher::run::launcher::{Launcher, own_fault};
@@ -118,12 +118,8 @@ fn with_note(args: &Args, report: Report) -> Report {
 }
 
 fn rules(args: &Args) -> Rules {
-    let start = args.start_timeout.map(Limit::Start);
     Rules {
-        limits: start
-            .into_iter()
-            .chain(args.timeout.map(Limit::Job))
-            .collect(),
+        limits: args.limits(),
         stall: args.stall(),
         fail_on_exception: args.fail_on_exception,
         grace: args.grace,
