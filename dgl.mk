@@ -20,7 +20,8 @@ NUM_TRAINERS ?= 1
 NUM_SAMPLERS ?= 0
 NUM_SERVERS ?= 1
 RESULTS ?= results
-JOB ?= $(notdir $(WORKSPACE))
+# The name of the directory, with a dash for each character that no job's name has.
+JOB ?= $(shell printf %s '$(WORKSPACE)' | sed 's|/*$$||; s|.*/||; s/[^A-Za-z0-9._-]/-/g')
 RUN ?= .dgl-run
 TAIL ?= 20
 RETRY ?= 0

@@ -22,6 +22,25 @@ fn make(args: &str) -> String {
 }
 
 #[test]
+fn every_workspace_gives_its_job_a_name_that_dgl_spawn_accepts() {
+    let folder = example();
+    for (workspace, job) in [
+        ("~/job", "job"),
+        ("~/job/", "job"),
+        ("/srv/a.b//", "a.b"),
+        ("~/my job", "my-job"),
+        ("~/jobs@home/try 1/", "try-1"),
+        ("~/me@home", "me-home"),
+    ] {
+        let dry = make(&format!("-n train WORKSPACE='{workspace}'"));
+        sh(&folder, &dry)
+            .ends(0)
+            .out_has(&format!(" --job '{job}' "))
+            .out_has(&format!(" --workspace '{workspace}' "));
+    }
+}
+
+#[test]
 fn tools_that_path_does_not_lead_to_are_those_of_the_checkout() {
     let folder = example();
     assert_eq!(
