@@ -585,7 +585,7 @@ fn the_static_agent_runs_where_there_is_nothing_at_all() {
         return;
     };
     let folder = scratch();
-    std::fs::copy(&agent, folder.join("host-agent")).unwrap();
+    std::fs::copy(agent, folder.join("host-agent")).unwrap();
     sh(
         &folder,
         "mkdir proc; echo '{\"do\":\"list_jobs\"}' | PATH=$PATH:/usr/sbin:/sbin unshare --user \

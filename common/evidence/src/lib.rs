@@ -925,7 +925,7 @@ mod tests {
                 "Fatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call \
                  first):\n"
                     .to_owned(),
-                frame.clone(),
+                frame,
             ),
             (
                 "terminate called after throwing an instance of 'c10::Error'\n".to_owned(),

@@ -750,7 +750,7 @@ fn killed(history: &ProcessHistory, name: &str) -> JobFinding {
         return JobFinding::new(text).shown_by(&history.last_line());
     }
     JobFinding::new(
-        text + ", which neither dgl-spawn nor, by its count, the kernel for want of memory has sent",
+        text + "; dgl-spawn did not send it, and the kernel counted no kill for lack of memory",
     )
 }
 

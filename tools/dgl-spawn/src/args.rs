@@ -68,8 +68,8 @@ pub struct Args {
 
     /// Stop a job that takes longer; Python prints its stacks first
     ///
-    /// The time begins when all processes have started; 0 means no limit. When it is over, dgl-spawn
-    /// sends ABRT, on which Python prints its stacks, and a second later TERM.
+    /// The time begins when all processes have started; 0 means no limit. When it is over,
+    /// dgl-spawn sends ABRT, on which Python prints its stacks, and a second later TERM.
     #[arg(long, value_parser = duration, value_name = "TIME")]
     timeout: Option<Duration>,
 

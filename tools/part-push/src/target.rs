@@ -291,9 +291,10 @@ impl<'a> Target<'a> {
                     continue;
                 }
                 self.fates.report(delivery);
-                let outcome = match present {
-                    true => unsent(None),
-                    false => self.not_shared(other, reporter.has_failed(other, delivery.file)),
+                let outcome = if present {
+                    unsent(None)
+                } else {
+                    self.not_shared(other, reporter.has_failed(other, delivery.file))
                 };
                 has_failed |= outcome.error.is_some();
                 reporter.report(self.host, delivery, true, outcome);
