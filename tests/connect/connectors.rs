@@ -210,7 +210,8 @@ fn some_hosts_only_on_real_hosts() {
         --script-folder code >plan.jsonl; part-push <plan.jsonl >pushed.jsonl";
     let pushed = cluster.sh(&folder, plan);
     pushed.ends(0);
-    let there = |host: u32, file: &str| cluster.0.join(format!("h{host}/srv/job/{file}")).exists();
+    let there =
+        |host: u32, file: &str| cluster.lab.join(format!("h{host}/srv/job/{file}")).exists();
 
     // to one host again
     cluster.sh(
@@ -405,7 +406,10 @@ fn what_ssh_is_told_on_real_hosts() {
         ssh h2 'sshd=\"$(command -v sshd || echo /usr/sbin/sshd) -f '$LAB'/h2/sshd_config -o \
         PidFile=none\"; $sshd -p 2222 && $sshd -p 2223 -o HostKey=/tmp/rsa -o \
         HostKeyAlgorithms=ssh-rsa'";
-    let started = cluster.sh(&folder, &format!("LAB='{}'; {second}", cluster.0.display()));
+    let started = cluster.sh(
+        &folder,
+        &format!("LAB='{}'; {second}", cluster.lab.display()),
+    );
     started.ends(0);
     soon("sshd listens on port 2222", || {
         cluster
@@ -457,7 +461,7 @@ fn names_in_ip_config_on_real_hosts() {
     let cluster = Cluster::up(3);
     let config = "Host gpu0\n  HostName 10.77.0.1\nHost gpu1\n  HostName h2\nHost gpu2\n  \
                   HostName 203.0.113.7\n  HostKeyAlias h3\n";
-    write(&cluster.0.join("h1/ssh"), "config", config);
+    write(&cluster.lab.join("h1/ssh"), "config", config);
     let address = "ssh h3 'PATH=$PATH:/usr/sbin:/sbin; ip addr add 203.0.113.7/24 dev eth0'; \
         printf 'gpu0\\n%s@gpu1 30051\\ngpu2\\n' $(id -un) >ip.txt";
     cluster.run(&folder, address);

@@ -39,7 +39,7 @@ impl Engine {
     fn route(&self, template: &str) -> String {
         format!(
             "export LAB='{}' PATH=\"$PWD/bin:$PATH\" DGL_TOOLS_CONNECT='{template}'; ",
-            self.cluster.0.display()
+            self.cluster.lab.display()
         )
     }
 

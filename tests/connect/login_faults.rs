@@ -2,7 +2,7 @@
 //! answers, forced commands, jump hosts that refuse, keys that use up the tries, and programs of
 //! this machine that do not finish.
 
-use crate::logins::{configure, listed, refusals};
+use crate::logins::{configure, refusals, with_records};
 use support::{executable, scratch, sh, write};
 
 /// Answers no request, as a forwarded agent behind a dead connection.
@@ -12,7 +12,7 @@ s = socket.socket(socket.AF_UNIX); s.bind('agent.sock'); s.listen(64); time.slee
 
 #[test]
 fn real_hosts_are_logged_in_to_by_key_files_though_the_agent_never_answers() {
-    let (folder, cluster) = listed(2);
+    let (folder, cluster) = with_records(2);
     write(&folder, "silent.py", SILENT_AGENT);
     let with_agent = |script: &str| {
         let script = format!(
@@ -48,7 +48,7 @@ fn real_hosts_are_logged_in_to_by_key_files_though_the_agent_never_answers() {
 /// As images of clouds have it for root.
 #[test]
 fn a_forced_command_of_real_hosts_is_quoted() {
-    let (folder, cluster) = listed(2);
+    let (folder, cluster) = with_records(2);
     let forced = "cd ~/.ssh && cp authorized_keys kept && sed -i 's/^/no-pty,command=\"echo Please \
         login as the user ubuntu; sleep 10; exit 142\" /' authorized_keys";
     cluster.on(2, forced).ends(0);
@@ -63,7 +63,7 @@ fn a_forced_command_of_real_hosts_is_quoted() {
 
 #[test]
 fn a_jump_host_that_refuses_is_asked_once_for_all_real_hosts_behind_it() {
-    let (folder, cluster) = listed(4);
+    let (folder, cluster) = with_records(4);
     write(
         &folder,
         "config",
@@ -84,7 +84,7 @@ fn a_jump_host_that_refuses_is_asked_once_for_all_real_hosts_behind_it() {
 
 #[test]
 fn keys_that_use_up_the_tries_of_real_hosts_are_offered_once_by_each_connector() {
-    let (folder, cluster) = listed(2);
+    let (folder, cluster) = with_records(2);
     configure(&cluster, 2, "MaxAuthTries 3");
     let agent = "for i in 1 2 3 4 5; do ssh-keygen -q -t ed25519 -N '' -f k$i; done
         eval $(ssh-agent) >agent && ssh-add -q k1 k2 k3 k4 k5
@@ -100,7 +100,7 @@ fn keys_that_use_up_the_tries_of_real_hosts_are_offered_once_by_each_connector()
 
 #[test]
 fn a_key_of_another_port_and_a_file_of_keys_that_cannot_be_read_on_real_hosts() {
-    let (folder, cluster) = listed(2);
+    let (folder, cluster) = with_records(2);
     configure(&cluster, 2, "Port 22\nPort 2222");
     let probe = |environment: &str, connect: &str| {
         let script =

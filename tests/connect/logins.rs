@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use support::{Cluster, Ran, partition, soon, write};
 
 /// Hosts and a directory with `hosts`, the records of all of them.
-pub fn listed(count: u32) -> (PathBuf, Cluster) {
+pub fn with_records(count: u32) -> (PathBuf, Cluster) {
     let (folder, cluster) = Cluster::listed(count);
     cluster.run(&folder, "ipconf-check ip.txt >hosts");
     (folder, cluster)
@@ -13,7 +13,7 @@ pub fn listed(count: u32) -> (PathBuf, Cluster) {
 
 /// Gives a host's sshd these lines in front of its configuration.
 pub fn configure(cluster: &Cluster, host: u32, lines: &str) {
-    let folder = cluster.0.join(format!("h{host}"));
+    let folder = cluster.lab.join(format!("h{host}"));
     let (file, first) = (folder.join("sshd_config"), folder.join("sshd_config.first"));
     if !first.exists() {
         std::fs::copy(&file, &first).unwrap();
@@ -30,7 +30,7 @@ pub fn configure(cluster: &Cluster, host: u32, lines: &str) {
 
 /// How often a host's sshd ended a login that it had not let in.
 pub fn refusals(cluster: &Cluster, host: u32) -> usize {
-    let log = std::fs::read_to_string(cluster.0.join(format!("h{host}/sshd.log"))).unwrap();
+    let log = std::fs::read_to_string(cluster.lab.join(format!("h{host}/sshd.log"))).unwrap();
     log.matches("by authenticating user").count()
 }
 
@@ -42,7 +42,7 @@ fn connectors(cluster: &Cluster, folder: &Path, probe: &str) -> Ran {
 
 #[test]
 fn each_of_real_hosts_is_logged_in_to_by_what_can_and_the_pipeline_remembers() {
-    let (folder, cluster) = listed(3);
+    let (folder, cluster) = with_records(3);
     partition(&folder, 3);
     let config = "Host 10.77.0.3\n ProxyJump 10.77.0.2\nHost *\n GSSAPIAuthentication yes\n";
     write(&folder, "config", config);
@@ -67,7 +67,7 @@ fn each_of_real_hosts_is_logged_in_to_by_what_can_and_the_pipeline_remembers() {
         .out_has("\n3\n");
     // a record is believed, and --connect all the same
     let remembered = "jq -c '.connect = \"ssh\"' <hosts | host-probe --host 1";
-    let log = cluster.0.join("h2/sshd.log");
+    let log = cluster.lab.join("h2/sshd.log");
     let all = format!(
         "{remembered} --connect auto | jq -r .connect | sed -n 2p; {remembered} | \
          jq -r .connect | sed -n 2p"
@@ -86,7 +86,7 @@ fn each_of_real_hosts_is_logged_in_to_by_what_can_and_the_pipeline_remembers() {
 
 #[test]
 fn processes_on_real_hosts_have_the_umask_of_a_login() {
-    let (folder, cluster) = listed(2);
+    let (folder, cluster) = with_records(2);
     let login = cluster.sh(&folder, "ssh -n h2 sh -c umask");
     login.ends(0);
     let expected = format!("[10.77.0.2 worker 0] {}", login.out);
@@ -102,9 +102,9 @@ fn processes_on_real_hosts_have_the_umask_of_a_login() {
 
 #[test]
 fn one_connection_of_ssh_serves_a_pipeline_on_real_hosts() {
-    let (folder, cluster) = listed(2);
+    let (folder, cluster) = with_records(2);
     let accepted = || {
-        let log = std::fs::read_to_string(cluster.0.join("h2/sshd.log")).unwrap();
+        let log = std::fs::read_to_string(cluster.lab.join("h2/sshd.log")).unwrap();
         log.matches("Accepted publickey").count()
     };
     let probe = "host-probe --host 1 --connect ssh <hosts >probed";
@@ -155,7 +155,7 @@ fn one_connection_of_ssh_serves_a_pipeline_on_real_hosts() {
 
 #[test]
 fn real_hosts_that_refuse_a_login_are_tried_as_little_as_possible() {
-    let (folder, cluster) = listed(4);
+    let (folder, cluster) = with_records(4);
     for host in 2..=4 {
         cluster
             .on(host, "mv ~/.ssh/authorized_keys ~/.ssh/away")
@@ -232,7 +232,7 @@ fn what_a_host_says_before_it_hangs_up_on_real_hosts() {
     if support::only_root_can("use PAM on a host") {
         return;
     }
-    let (folder, cluster) = listed(2);
+    let (folder, cluster) = with_records(2);
     let deny = "#!/bin/sh\n[ ! -e /srv/closed ] || { echo 'you have no active jobs on this node'; \
         exit 1; }\n";
     let pam = "auth required pam_permit.so\naccount required pam_exec.so stdout /srv/deny\n\
@@ -278,7 +278,7 @@ fn what_a_host_says_before_it_hangs_up_on_real_hosts() {
 
 #[test]
 fn certificates_of_real_hosts_log_in_until_they_expire() {
-    let (folder, cluster) = listed(2);
+    let (folder, cluster) = with_records(2);
     let make = "ssh-keygen -q -t ed25519 -N '' -f ca </dev/null && ssh-keygen -q -t ed25519 -N '' \
         -f key </dev/null && ssh-keygen -q -s ca -I ann -n $(id -un) -V -1d:+1d key.pub && \
         ssh-keygen -Lf key-cert.pub >/dev/null";
@@ -306,7 +306,7 @@ fn certificates_of_real_hosts_log_in_until_they_expire() {
         .err_has("key-cert.pub expired on 2020-01-02T00:00:00Z")
         .err_has("fix: get a new certificate");
     // of hosts
-    let host_key = cluster.0.join("h2/key");
+    let host_key = cluster.lab.join("h2/key");
     cluster.run(
         &folder,
         &format!(
@@ -331,7 +331,7 @@ fn real_hosts_that_trust_another_host_are_logged_in_to_by_ssh() {
     if support::only_root_can("read host keys in /etc/ssh") {
         return;
     }
-    let (folder, cluster) = listed(2);
+    let (folder, cluster) = with_records(2);
     let here = folder.display();
     // ssh-keysign reads only the files of /etc/ssh
     let client = format!(
@@ -353,7 +353,7 @@ fn real_hosts_that_trust_another_host_are_logged_in_to_by_ssh() {
     configure(&cluster, 2, settings);
     cluster.on(2, "mount --bind /srv/home ~").ends(0);
     connectors(&cluster, &folder, "host-probe --host 1").gives(0, "-\nssh\n");
-    let log = std::fs::read_to_string(cluster.0.join("h2/sshd.log")).unwrap();
+    let log = std::fs::read_to_string(cluster.lab.join("h2/sshd.log")).unwrap();
     assert!(log.contains("Accepted hostbased for "), "{log}");
     cluster
         .sh(&folder, "host-probe --host 1 --connect ssh2 <hosts >probed")
@@ -390,7 +390,7 @@ fn a_ticket_of_kerberos_logs_in_to_real_hosts() {
             return;
         }
     }
-    let (folder, cluster) = listed(2);
+    let (folder, cluster) = with_records(2);
     write(&folder, "krb5.conf", KERBEROS);
     write(&folder, "config", "GSSAPIAuthentication yes\n");
     let environment = "export KRB5_CONFIG=$PWD/krb5.conf KRB5_KDC_PROFILE=$PWD/krb5.conf \
@@ -422,7 +422,7 @@ fn a_ticket_of_kerberos_logs_in_to_real_hosts() {
         .err_has("with Kerberos, `klist` must show a ticket");
     let with = format!("{environment}; kinit -k -t user.keytab root && host-probe");
     connectors(&cluster, &folder, &with).gives(0, "ssh\n");
-    let log = std::fs::read_to_string(cluster.0.join("h2/sshd.log")).unwrap();
+    let log = std::fs::read_to_string(cluster.lab.join("h2/sshd.log")).unwrap();
     assert!(log.contains("Accepted gssapi-with-mic for root"), "{log}");
 }
 
@@ -454,7 +454,7 @@ fn a_second_factor_is_asked_for_once_on_a_terminal_of_real_hosts() {
     if support::only_root_can("give a user of a host a password") {
         return;
     }
-    let (folder, cluster) = listed(3);
+    let (folder, cluster) = with_records(3);
     write(&folder, "typist.py", TYPIST);
     let shadow = "cp /etc/shadow /srv/shadow && hash=$(openssl passwd -6 'open sesame') && \
         sed -i \"s|^root:[^:]*:|root:$hash:|\" /srv/shadow && mount --bind /srv/shadow /etc/shadow";
@@ -530,7 +530,7 @@ const SETTINGS: [&str; 24] = [
 
 /// Copies with each setting by the connectors that are chosen for the n-th.
 fn copy_with_settings(connectors: impl Fn(usize) -> &'static [&'static str]) -> (PathBuf, Cluster) {
-    let (folder, cluster) = listed(2);
+    let (folder, cluster) = with_records(2);
     partition(&folder, 1);
     let plan = "head -n 1 ip.txt >first; sed -n 2p ip.txt | ipconf-check >hosts; part-map \
         --part-config out/g.json --workspace /srv/job <hosts >plan.jsonl";
@@ -615,7 +615,7 @@ fn settings_of_ssh_config_keep_no_tool_from_real_hosts() {
 /// The oldest and the newest that have nothing in common with libssh2.
 #[test]
 fn algorithms_of_real_hosts_that_only_ssh_has() {
-    let (folder, cluster) = listed(2);
+    let (folder, cluster) = with_records(2);
     configure(&cluster, 2, "Ciphers aes256-cbc");
     cluster
         .sh(&folder, "host-probe --host 1 --connect ssh <hosts >probed")

@@ -258,7 +258,7 @@ fn real_hosts_on_shared_storage_behind_a_throttled_sshd() {
         "for k in $(seq 101 116); do ip addr add 10.77.0.$k/24 dev eth0 || exit 9; done; \
          PATH=$PATH:/usr/sbin; $(command -v sshd) -f '{}/h2/sshd_config' -p 2222 -o PidFile=none \
          -o MaxStartups=2:100:2",
-        cluster.0.display()
+        cluster.lab.display()
     );
     let status = cluster.call(&["exec", "1", "ssh", "h2", &more]).status;
     assert_eq!(status, 0);
@@ -278,7 +278,7 @@ fn real_hosts_on_shared_storage_behind_a_throttled_sshd() {
         "a file is sent once: {}",
         ran.out
     );
-    let ws = cluster.0.join("h2/srv/ws");
+    let ws = cluster.lab.join("h2/srv/ws");
     assert!(
         tree(&ws.join("src")) == tree(&folder.join("src")) && ours(&ws).is_empty(),
         "{:?}",

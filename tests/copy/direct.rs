@@ -174,7 +174,7 @@ fn all_connections_to_real_hosts_together_keep_to_a_limit() {
         ("--limit 20MB/s --wire ssh --compress never", takes(2.0)),
     ] {
         for host in [2, 3] {
-            let _ = fs::remove_dir_all(lab.cluster.0.join(format!("h{host}/srv/ws")));
+            let _ = fs::remove_dir_all(lab.cluster.lab.join(format!("h{host}/srv/ws")));
         }
         let begun = std::time::Instant::now();
         let ran = lab.push(options);

@@ -214,7 +214,7 @@ impl<'a> Lab<'a> {
 
     /// What a host has below its /srv, as this machine sees it.
     fn srv(&self, host: u32, path: &str) -> PathBuf {
-        self.cluster.0.join(format!("h{host}/srv/{path}"))
+        self.cluster.lab.join(format!("h{host}/srv/{path}"))
     }
 
     /// A copy that is disturbed when a quarter of the large file has arrived: more than may arrive

@@ -138,7 +138,7 @@ fn serve_s3(bench: &Bench, bin: &str) -> Child {
     );
     let server = Command::new(root().join("tools/host-lab/host-lab"))
         .args(["exec", "1", "sh", "-c", &script])
-        .env("LAB", &bench.cluster.0)
+        .env("LAB", &bench.cluster.lab)
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();
@@ -211,7 +211,7 @@ fn serve(bench: &Bench) -> Child {
     );
     let mut call = Command::new(root().join("tools/host-lab/host-lab"));
     call.args(["exec", "1", "sh", "-c", &server])
-        .env("LAB", &bench.cluster.0)
+        .env("LAB", &bench.cluster.lab)
         .env("PATH", path());
     let server = call.spawn().unwrap();
     soon("the server", || bench.folder.join("port").exists());
@@ -276,7 +276,7 @@ fn real_hosts_download_their_parts_from_a_web_server_by_the_recipe() {
             folder.display(),
             path()
         ))
-        .env("LAB", &bench.cluster.0)
+        .env("LAB", &bench.cluster.lab)
         .env("PATH", path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -70,7 +70,7 @@ impl Lab {
 
     /// The workspace of a host, as this machine sees it.
     pub fn ws(&self, host: u32) -> PathBuf {
-        self.cluster.0.join(format!("h{host}/srv/ws"))
+        self.cluster.lab.join(format!("h{host}/srv/ws"))
     }
 
     /// Whether a host has all that it is to get.

@@ -393,7 +393,7 @@ fn real_hosts_give_back_what_they_have() {
     let cluster = Cluster::up(3);
     write(&folder, "ip.txt", "10.77.0.2\n10.77.0.3\n");
     for host in [2, 3] {
-        let ws = cluster.0.join(format!("h{host}/srv/ws/out"));
+        let ws = cluster.lab.join(format!("h{host}/srv/ws/out"));
         fs::create_dir_all(&ws).unwrap();
         for k in 0..1500 {
             write(&ws, format!("{k}.log"), format!("{host} {k}"));

@@ -154,7 +154,7 @@ fn unfit_trainers_are_refused(
             "hosts 0-1: its graph servers wait for 2 trainers and samplers, but this job has 4",
         )
         .err_has("were started for 0 samplers per trainer, but this job has 1");
-    let config = cluster.0.join("h2/srv/job/data/g.json");
+    let config = cluster.lab.join("h2/srv/job/data/g.json");
     let text = std::fs::read_to_string(&config).unwrap();
     std::fs::write(&config, format!("{text}\n")).unwrap();
     cluster

@@ -142,7 +142,7 @@ impl Demo {
         // where gpu3 should be, there is no host
         let names = [("gpu1", 1), ("gpu2", 2), ("gpu3", 9)]
             .map(|(name, number)| format!("Host {name}\n  HostName 10.77.0.{number}\n"));
-        write(&cluster.0.join("h1/ssh"), "config", names.concat());
+        write(&cluster.lab.join("h1/ssh"), "config", names.concat());
         write(&folder, "code/train.py", TRAIN);
         for host in 0..2 {
             write(

@@ -32,7 +32,7 @@ fn call(script: &Path, cluster: &Cluster, folder: &Path, args: &[&str]) -> Ran {
     let mut call = Command::new(script);
     call.args(args)
         .current_dir(folder)
-        .env("LAB", &cluster.0)
+        .env("LAB", &cluster.lab)
         .env("PATH", "/usr/bin:/bin")
         .env("CARGO_TARGET_DIR", target);
     ran(call.output().unwrap())
@@ -105,7 +105,7 @@ fn real_hosts_are_alike_inside_and_out_of_reach_outside() {
     executable(&folder, "python3", "#!/bin/sh\nexit 9\n");
     let mut exec = Command::new(&script);
     let own_first = format!("{}:/usr/bin:/bin", folder.display());
-    exec.env("LAB", &cluster.0).env("PATH", own_first);
+    exec.env("LAB", &cluster.lab).env("PATH", own_first);
     exec.args([
         "exec",
         "1",
@@ -127,7 +127,7 @@ fn real_hosts_are_alike_inside_and_out_of_reach_outside() {
             .err_has("fix: hosts of host-lab are reached only");
     }
     cluster.call(&["down"]).ends(0);
-    assert!(!cluster.0.exists(), "keys and logs are gone too");
+    assert!(!cluster.lab.exists(), "keys and logs are gone too");
 }
 
 /// A terminal whose first process is exec, as of `xterm -e`, and one with a shell on the host.
@@ -152,7 +152,7 @@ fn real_hosts_keep_nothing_that_ran_over_a_terminal_which_is_closed() {
     ] {
         let run = format!(
             "export LAB='{}'; python3 -c \"$CLOSES\" '{}' exec 1 {command}",
-            cluster.0.display(),
+            cluster.lab.display(),
             script.display()
         );
         sh(

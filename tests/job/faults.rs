@@ -39,7 +39,7 @@ fn a_second_address_of_a_card_on_real_hosts() {
         )
         .ends(65)
         .err_has("dgl-env: stdin: the previous tool failed: host 1 failed");
-    assert!(!cluster.0.join("h1/srv/ran").exists());
+    assert!(!cluster.lab.join("h1/srv/ran").exists());
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn preflight_reports_all_faults_of_real_hosts() {
         .out_has("more faults.\n");
     for k in 1..=4 {
         assert!(
-            !cluster.0.join(format!("h{k}/srv/job/ran")).exists(),
+            !cluster.lab.join(format!("h{k}/srv/job/ran")).exists(),
             "host {k}"
         );
     }

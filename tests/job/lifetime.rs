@@ -489,7 +489,7 @@ impl Launched {
         let mut launch = command(root().join("tools/host-lab/host-lab"));
         launch
             .args(["exec", "1", "sh", "-c", &script])
-            .env("LAB", &cluster.0)
+            .env("LAB", &cluster.lab)
             .stdin(Stdio::null());
         Launched {
             name: name.to_owned(),

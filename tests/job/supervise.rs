@@ -447,7 +447,7 @@ fn slow_a_reader_that_stopped_is_named_and_a_signal_ends_the_wait() {
             "dgl-spawn: the program that reads stdout is slow or stopped",
             1,
         )
-        .out_has("0\n");
+        .gives(0, "0\n");
 }
 
 /// Starts a job by hand, and closes the output of its agent, which has nothing to write, while its

@@ -142,7 +142,7 @@ fn ctrl_c_ends_a_job_on_real_hosts() {
     let script = support::root().join("tools/host-lab/host-lab");
     let route = format!(
         "LAB='{}' '{}' exec 1",
-        cluster.0.display(),
+        cluster.lab.display(),
         script.display()
     );
     let terminal_of_host_1 = || {

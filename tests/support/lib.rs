@@ -246,7 +246,7 @@ pub fn ran(output: Output) -> Ran {
     }
 }
 
-/// Runs it to its end; its last argument is what it is named by where something else was expected.
+/// Runs it to its end; failures quote its last argument.
 fn run(command: &mut Command) -> Ran {
     let ran = ran(command.output().unwrap());
     let script = command.get_args().last().unwrap_or_default();
@@ -405,7 +405,7 @@ pub fn soon(what: &str, is_so: impl Fn() -> bool) {
 
 /// The long flags in front of what `--help` says of them.
 pub fn flags_of_help(tool: &str) -> BTreeSet<String> {
-    // no directory of its own: several tests ask at once
+    // runs in the repository, because tests call this in parallel
     let help = sh(&root(), &format!("{tool} --help"));
     assert_eq!(help.status, 0, "{tool}: {}", help.err);
     let (options, examples) = help
@@ -458,12 +458,15 @@ impl Drop for OpenFolder {
     }
 }
 
-/// Hosts of our own; taken down at the end whatever happens.
-pub struct Cluster(
-    pub PathBuf,
-    #[expect(dead_code, reason = "only held")] Turn,
-    Option<u64>,
-);
+/// Simulated hosts, removed when dropped.
+pub struct Cluster {
+    /// Has a directory for each host: `h1`, `h2`, …
+    pub lab: PathBuf,
+    #[expect(dead_code, reason = "only held")]
+    turn: Turn,
+    /// The limit of [`Cluster::up_impatient`].
+    silence: Option<u64>,
+}
 
 /// Held by a cluster that is up. Hosts with real work on them are hungry: beside too many of them,
 /// what a test waits for comes too late. cargo-nextest keeps to the same numbers by itself (see
@@ -522,7 +525,11 @@ impl Cluster {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let lab = format!("/var/tmp/dgl-tools-test-{}-{count}", std::process::id());
-        let cluster = Cluster(lab.into(), await_turn(), silence);
+        let cluster = Cluster {
+            lab: lab.into(),
+            turn: await_turn(),
+            silence,
+        };
         let up = cluster.call(&["up", &hosts.to_string(), "--rate", rate]);
         assert_eq!(up.status, 0, "the cluster did not start: {}", up.err);
         cluster
@@ -542,11 +549,11 @@ impl Cluster {
             .arg("600")
             .arg(script)
             .args(args)
-            .env("LAB", &self.0)
+            .env("LAB", &self.lab)
             .env("PATH", path())
             .env("DGL_TOOLS_CONNECT_TIMEOUT", "60s")
             .envs(
-                self.2
+                self.silence
                     .map(|silence| ("DGL_TOOLS_TEST_SILENCE", silence.to_string())),
             ))
     }
@@ -603,7 +610,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.call(&["down"]);
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_dir_all(&self.lab);
     }
 }
 

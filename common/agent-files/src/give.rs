@@ -293,8 +293,9 @@ impl SourceFile for &GivenFile<'_> {
 struct ToolOutlet<'a> {
     output: &'a EventOutput,
     requests: &'a mut Requests,
-    /// The parts of the file that the tool has, and their checksums.
+    /// The parts of the file that the tool has.
     kept: Parts,
+    /// The checksums of these parts.
     sums: Vec<Sum>,
 }
 

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_stands_still_if_enough_looks_say_so() {
+    fn a_process_stands_still_if_enough_samples_say_so() {
         let failing = [(110, None), (120, None)];
         let table = [
             ("too few samples", steady(0, 9, 1), None),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_computes_long_after_the_last_look_is_not_known() {
+    fn what_a_process_computes_long_after_the_last_sample_is_not_known() {
         let mut watch = PositionWatch::new(Duration::from_secs(120));
         let now = Instant::now();
         for _ in 0..ENOUGH_SAMPLES {

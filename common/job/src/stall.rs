@@ -32,9 +32,9 @@ pub enum StallStep {
 #[derive(Debug)]
 pub struct StallWatch {
     limit: Duration,
-    /// The hosts that have processes of the job, and those that have not reported that they are
-    /// idle.
+    /// The hosts that have processes of the job.
     hosts: BTreeSet<u32>,
+    /// The hosts that have not reported that they are idle.
     active: BTreeSet<u32>,
     phase: StallPhase,
     /// The hosts that have not answered the last question; the next one waits for them.

@@ -197,3 +197,29 @@ impl TryFrom<String> for SignalNumber {
         SignalNumber::named(&name).ok_or_else(|| format!("no signal {name}"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_have_the_status_that_shells_report() {
+        let reaped = |end: ProcessEnd| ProcessEnd {
+            reaped: true,
+            ..end
+        };
+        let table = [
+            (ProcessEnd::exited(0), 0),
+            (ProcessEnd::exited(1), 1),
+            (ProcessEnd::exited(137), 137),
+            (ProcessEnd::killed(SignalNumber::KILL), 137),
+            (ProcessEnd::killed(SignalNumber(300)), 255),
+            (reaped(ProcessEnd::exited(0)), 143),
+            (reaped(ProcessEnd::exited(3)), 3),
+            (reaped(ProcessEnd::killed(SignalNumber::KILL)), 137),
+        ];
+        for (end, shell) in table {
+            assert_eq!(end.shell_code(), shell, "{end:?}");
+        }
+    }
+}

@@ -308,8 +308,9 @@ const PIPE: &str = "a record is a JSON object with a \"type\"; only records may 
 struct StreamRules {
     partial: bool,
     report: Report,
-    /// The first record of a failed stage, and how many say so.
+    /// What the first record of a failed stage says.
     failed: Option<String>,
+    /// How many records are of a failed stage.
     failed_count: u64,
     sets: BTreeMap<String, Set>,
 }

@@ -42,12 +42,6 @@ pub fn sh_words<W: AsRef<[u8]>>(words: impl IntoIterator<Item = W>) -> Vec<u8> {
     line
 }
 
-/// A newline becomes `"$nl"`, a variable that the script has to define.
-pub fn one_line(words: &[u8]) -> Vec<u8> {
-    let pieces: Vec<&[u8]> = words.split(|byte| *byte == b'\n').collect();
-    pieces.join(&b"'\"$nl\"'"[..])
-}
-
 /// Like [`sh`], for messages and plans; bytes that are not UTF-8 are replaced.
 pub fn shown(word: impl AsRef<[u8]>) -> String {
     String::from_utf8_lossy(&sh(word)).into_owned()
@@ -76,14 +70,6 @@ mod tests {
             .arg(std::ffi::OsStr::from_bytes(&script))
             .output()
             .unwrap();
-        let mut line = b"nl='\n'; ".to_vec();
-        line.extend(one_line(&script));
-        let one = std::process::Command::new("sh")
-            .arg("-c")
-            .arg(std::ffi::OsStr::from_bytes(&line))
-            .output()
-            .unwrap();
-        assert_eq!(one.stdout, out.stdout);
         assert_eq!(
             out.stdout,
             words

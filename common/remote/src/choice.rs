@@ -62,7 +62,7 @@ enum LoginVerdict {
     Ssh,
     /// `ssh` logs in after the user has answered.
     Asking,
-    /// A host refused the user's answers, or there is nobody to ask.
+    /// A host refused the user's answers, or no user can be asked.
     Unasked,
     /// The jump host refuses every login.
     NoWay(HostFault),

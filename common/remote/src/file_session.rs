@@ -58,7 +58,7 @@ impl FileSession {
     }
 
     pub(crate) fn send(&mut self, step: FileRequest, body: Body) {
-        // a host that had nothing to do counts as silent from now on
+        // the host had nothing to send until now, so its silence begins here
         if self.session.pending() == 0 {
             self.wakes();
         }

@@ -26,7 +26,7 @@ enum LoginFailure {
     /// The host closed the connection, as a busy sshd or PAM may do.
     HungUp,
     /// No common algorithm: the setting, and the word for `ssh -Q`. What the host offers is no
-    /// advice, because anybody on the way can word it.
+    /// advice, because it may come from an attacker in between.
     NothingInCommon {
         setting: &'static str,
         query: &'static str,

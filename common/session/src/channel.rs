@@ -47,7 +47,7 @@ pub trait Channel: Send {
     fn exit_status(&mut self) -> Option<ExitStatus> {
         None
     }
-    /// What the end of a channel means that is not a login.
+    /// What it means when a channel other than a login closes.
     fn meaning_of_end(&self) -> Option<&'static str> {
         None
     }

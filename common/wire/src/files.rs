@@ -143,7 +143,7 @@ pub struct Receive {
 pub struct Listen {
     /// The address to listen on, and no other.
     pub address: Ipv4Addr,
-    /// 0 if the system is to choose.
+    /// 0 lets the system choose.
     pub port: u16,
     /// The tool's public key.
     pub key: String,
@@ -176,7 +176,7 @@ pub struct Give {
     pub base: Text,
 }
 
-/// The attributes of a file, or of an empty directory, that a host is to make.
+/// The attributes of a file or of an empty directory that the host creates.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileAttributes {

@@ -27,7 +27,7 @@ use wire::job::Job;
 const MOMENT: Micros = 2 * MS;
 /// How long the launcher attempts to send its last requests.
 const LAST_REQUESTS: Micros = 3 * SECOND;
-/// More than any schedule has for each host; whoever turns without time passing is found by it.
+/// More than any schedule has for each host; catches loops in which time does not advance.
 const MAX_STEPS: u64 = 300_000;
 /// How often the watcher looks for processes.
 const WATCHER_PACE: Micros = 100 * MS;
@@ -51,7 +51,7 @@ enum Task {
     Process(usize, u32, usize),
     /// dgl-reap acts on a host of an attempt: TERM, then KILL.
     Reap(usize, u32, bool),
-    /// The processes of an attempt that hang move again.
+    /// Hung processes of an attempt resume.
     Resume(u32),
     /// The launcher is stopped for this time.
     Stop(Micros),
@@ -132,17 +132,19 @@ pub struct World {
     pub attempt: u32,
     /// When the attempt began.
     pub begun: Micros,
-    /// Since when the processes hang, and for how long they did.
+    /// Since when the processes hang, if they do.
     pub hung_from: Option<Micros>,
-    /// The times in which the processes hung, and move again.
+    /// When each hang began, and when it ended.
     pub hangs: Vec<(Micros, Micros)>,
+    /// For how long the processes have hung in all.
     pub hung_for: Micros,
-    /// The launcher: its clock, until when it does not run, and its next turn.
     launcher_clock: Clock,
+    /// Until then the launcher does not run.
     launcher_runs_from: Micros,
+    /// The next turn of the dispatcher.
     launcher_wake_at: Micros,
+    /// False after its machine was restarted or it was killed.
     pub launcher_lives: bool,
-    /// When its machine was restarted or it was killed.
     pub executors: Vec<Option<Executor>>,
     /// Which executors the dispatcher has woken, in jobs with many hosts.
     woken: Option<Epoll>,
@@ -324,7 +326,7 @@ impl World {
         self.schedule.hosts[host][index as usize].0 != Part::Trainer
     }
 
-    /// When any news of a time is heard of at the latest.
+    /// The latest time at which an event of that time is known to the launcher.
     pub fn heard(&self, time: Micros) -> Micros {
         let quiet = self.hosts.iter().map(|host| host.quiet_from);
         let quiet = quiet.max().unwrap_or(0).max(self.launcher_runs_from);
@@ -499,7 +501,7 @@ impl World {
 
     // ---- the launcher
 
-    /// Turns the executor of a host; returns whether anything may have come for the dispatcher.
+    /// Turns the executor of a host until nothing more has arrived for it.
     pub fn turn_executor(&mut self, host: usize) {
         let (now, uptime) = self.launcher_clocks();
         let Some(executor) = &mut self.executors[host] else {
@@ -509,7 +511,6 @@ impl World {
         let mut next = ExecutorStep::Exchange(Duration::ZERO);
         let mut is_first = true;
         let mut unhandled = self.hosts[host].unhandled.take();
-        // as long as something comes, it goes on at once
         loop {
             let events = match next {
                 _ if unhandled.is_some() => unhandled.take().unwrap_or_default(),
@@ -721,7 +722,7 @@ impl World {
         self.look_at_connection(position);
     }
 
-    /// Whether an agent still runs somewhere.
+    /// The hosts on which an agent still runs.
     pub fn agents(&self) -> impl Iterator<Item = usize> {
         let hosts = self.hosts.iter().enumerate();
         hosts

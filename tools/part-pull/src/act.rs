@@ -38,8 +38,9 @@ struct PullTask<'a> {
     items: Vec<PulledFile>,
     /// The patterns that match something.
     matched: BTreeSet<usize>,
-    /// Special files and broken links that match, and the first of them.
+    /// How many special files and broken links match.
     left_out: u64,
+    /// The first of these, with the reason.
     first_left_out: Option<(PathBuf, FileFault)>,
     local: Local,
     fates: Fates,

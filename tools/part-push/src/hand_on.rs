@@ -391,6 +391,7 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         let outcome = Outcome {
             error,
             fix: None,
+            skipped: false,
             sent_bytes: if index == 0 { self.sent } else { 0 },
             elapsed: self.begun.elapsed(),
         };

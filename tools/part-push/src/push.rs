@@ -65,7 +65,7 @@ impl<'d> Sending<'_, 'd> {
         let is_here = |delivery: &&Delivery| delivery.source != DeliverySource::MustExist;
         let (here, elsewhere): (Vec<_>, Vec<_>) =
             deliveries.iter().partition(|delivery| is_here(delivery));
-        let why = "it must already be on the host, but is not, and this machine has no copy";
+        let why = "it is missing on the host, and this machine has no copy";
         for delivery in elsewhere {
             self.begin(delivery, 0);
             self.done(delivery.id, Some(why.to_owned()));
@@ -163,6 +163,7 @@ impl<'d> Sending<'_, 'd> {
                 Outcome {
                     error,
                     fix: None,
+                    skipped: false,
                     sent_bytes: sent,
                     elapsed: begun.elapsed(),
                 },

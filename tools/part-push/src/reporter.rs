@@ -14,6 +14,8 @@ pub struct Outcome {
     /// Why the file is not there, if it is not.
     pub error: Option<String>,
     pub fix: Option<&'static str>,
+    /// Whether the file needed no sending.
+    pub skipped: bool,
     /// Over the wire.
     pub sent_bytes: u64,
     /// From the beginning of its sending to the host's confirmation.
@@ -33,7 +35,7 @@ impl Reporter {
         self.failed.lock().contains(&(host, file))
     }
 
-    pub fn record(&self, delivery: &Delivery, skipped: bool, outcome: &Outcome) {
+    pub fn record(&self, delivery: &Delivery, outcome: &Outcome) {
         if outcome.error.is_some() {
             self.failed.lock().insert((delivery.host, delivery.file));
         }
@@ -45,16 +47,16 @@ impl Reporter {
             ok: outcome.error.is_none(),
             bytes: delivery.bytes,
             sent_bytes: outcome.sent_bytes,
-            skipped: skipped && outcome.error.is_none(),
+            skipped: outcome.skipped,
             elapsed_ms: millis(outcome.elapsed),
             error: outcome.error.clone(),
         });
     }
 
-    pub fn report(&self, host: &Host, delivery: &Delivery, skipped: bool, outcome: Outcome) {
-        self.record(delivery, skipped, &outcome);
+    pub fn report(&self, host: &Host, delivery: &Delivery, outcome: Outcome) {
+        self.record(delivery, &outcome);
         if outcome.error.is_none() {
-            self.copy.show.file(host, delivery.bytes, skipped);
+            self.copy.show.file(host, delivery.bytes, outcome.skipped);
         }
         if let Some(why) = outcome.error {
             let location = format!("{}: {}", host.location(), delivery.dst.display());
@@ -81,7 +83,7 @@ impl TargetResults<'_> {
 
     pub fn done(&self, delivery: &Delivery, outcome: Outcome) {
         if self.fates.report(delivery) {
-            self.reporter.report(self.host, delivery, false, outcome);
+            self.reporter.report(self.host, delivery, outcome);
         }
     }
 }

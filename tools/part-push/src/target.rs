@@ -41,6 +41,7 @@ pub struct TargetState {
 
 fn unsent(error: Option<String>) -> Outcome {
     Outcome {
+        skipped: error.is_none(),
         error,
         fix: None,
         sent_bytes: 0,
@@ -175,19 +176,19 @@ impl<'a> Target<'a> {
                 Fate::Lacks | Fate::Shared(_) | Fate::Reported => continue,
             };
             self.fates.report(*delivery);
-            reporter.report(self.host, delivery, error.is_none(), unsent(error));
+            reporter.report(self.host, delivery, unsent(error));
         }
         let lacking = self.lacking();
         if !lacking.is_empty() {
             self.on_connection(|connection| self.send(connection, &lacking, context, reporter));
         }
-        let waits = self.fates.count(&Fate::Lacks) > 0;
+        let has_failed = self.fates.count(&Fate::Lacks) > 0;
         self.lock().complete = was_there && self.fates.are_reported();
         let lacking = self.fates.with(&Fate::Lacks, &self.deliveries);
         self.give_up(&lacking, reporter);
         // the message covers files that others put on shared storage, so it waits for them
         if self.fates.shared(&self.deliveries).is_empty() {
-            self.show_end(waits, reporter);
+            self.show_end(has_failed, reporter);
         }
     }
 
@@ -238,6 +239,7 @@ impl<'a> Target<'a> {
             .partition(|(_, present)| *present);
         for (delivery, _) in present {
             let outcome = Outcome {
+                skipped: false,
                 sent_bytes: delivery.bytes,
                 ..unsent(None)
             };
@@ -262,7 +264,7 @@ impl<'a> Target<'a> {
             .iter()
             .filter(|delivery| self.fates.report(**delivery));
         for delivery in rest {
-            reporter.record(delivery, false, &unsent(Some(broken.problem.clone())));
+            reporter.record(delivery, &unsent(Some(broken.problem.clone())));
         }
     }
 
@@ -297,7 +299,7 @@ impl<'a> Target<'a> {
                     self.not_shared(other, reporter.has_failed(other, delivery.file))
                 };
                 has_failed |= outcome.error.is_some();
-                reporter.report(self.host, delivery, true, outcome);
+                reporter.report(self.host, delivery, outcome);
             }
             files = later;
             if !files.is_empty() {

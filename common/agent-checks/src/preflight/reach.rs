@@ -42,7 +42,7 @@ const RESET: libc::linger = libc::linger {
     l_linger: 0,
 };
 
-/// They are closed on drop.
+/// Listening sockets, closed on drop.
 #[derive(Debug, Default)]
 pub struct Listeners(Option<SideThread>);
 
@@ -156,8 +156,8 @@ fn listener(address: Ipv4Addr, port: u16, backlog: i32) -> io::Result<(TcpListen
     Ok((socket, port))
 }
 
-/// Connects to all targets at once, at most some sixty, each in a thread; returns those that cannot
-/// be reached, and those with a path that loses large packets.
+/// Connects to all targets at once, each in a thread; returns those that cannot be reached, and those
+/// with a path that loses large packets.
 pub fn connect(targets: &[SocketAddrV4]) -> Vec<Finding> {
     std::thread::scope(|scope| {
         let try_each = |(index, target): (usize, &SocketAddrV4)| {
@@ -267,6 +267,7 @@ mod tests {
         assert_eq!(connect(&[target]), []);
         assert!(listeners.listen(Ipv4Addr::new(192, 0, 2, 1), None).is_err());
     }
+
     #[test]
     fn more_hosts_connect_than_the_kernel_keeps_waiting() {
         let address = Ipv4Addr::new(127, 88, 0, 2);
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_answers_and_takes_no_block_is_one_to_which_large_packets_are_lost() {
+    fn large_packets_are_lost_if_a_block_gets_no_answer() {
         let address = Ipv4Addr::new(127, 88, 0, 3);
         // the number of answers; without an answer to the greeting nothing is concluded
         let table = [(0, None), (1, Some(true)), (2, Some(false)), (3, None)];

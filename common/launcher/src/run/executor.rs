@@ -175,8 +175,9 @@ pub struct Executor {
     requests: Receiver<HostRequest>,
     waker: Arc<Waker>,
     events: EventSender,
-    /// How many bytes had arrived at the last turn, and when the last arrived.
+    /// How many bytes had arrived at the last turn.
     received: u64,
+    /// When the last of them arrived.
     received_at: Option<Instant>,
     /// How many bytes may arrive before the next request, until the job starts.
     received_limit: u64,

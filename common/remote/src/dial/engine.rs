@@ -157,7 +157,7 @@ impl Engine {
         last_words(&self.output.lock().stderr_tail)
     }
 
-    /// Either "before `event`" or "`missing` within".
+    /// Explains why an agent is missing: the command ended first, or time ran out.
     pub fn why_absent(&self, event: &str, missing: &str, limit: Duration) -> String {
         let (name, output) = (&self.name, self.output.lock());
         let late = format!("{missing} within {} s", limit.as_secs_f32());
