@@ -370,7 +370,7 @@ fn real_hosts_copies_through_slurm_and_what_it_refuses() {
 
     // Debian's line for a machine's own name: DGL would take the address for every host; each host
     // can be asked for its own
-    let hosts = slurm.0.0.join("hosts");
+    let hosts = slurm.0.lab.join("hosts");
     let text = std::fs::read_to_string(&hosts).unwrap();
     std::fs::write(&hosts, text.replace("10.77.0.1 h1", "127.0.1.1 h1")).unwrap();
     slurm

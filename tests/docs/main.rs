@@ -9,6 +9,7 @@
 mod completions;
 mod linked;
 mod manual;
+mod map;
 mod options;
 mod readme;
 mod recipes;

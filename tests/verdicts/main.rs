@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 use support::{advises_these_tools, host_record, root, scratch, sh, write};
@@ -119,10 +120,17 @@ struct Score {
     /// Logs of torchrun and mpirun about the same ends: the process named, and the cause.
     log_who: Share,
     log_why: Share,
+    /// Every miss: the name of its case, or the text of its message, and what was not right.
+    missed: BTreeSet<String>,
+    /// The same with what dgl-why said.
     misses: String,
 }
 
 impl Score {
+    fn miss(&mut self, name: &str, what: &str) {
+        self.missed.insert(format!("{name}: {what}"));
+    }
+
     fn add(&mut self, name: &str, truth: &Value, said: &Said) {
         let mut problems = Vec::new();
         if truth["healthy"] == true {
@@ -137,10 +145,11 @@ impl Score {
             self.wrong_names += u32::from(accused);
             self.healthy.count(is_fine && !accused);
             if !is_fine || accused {
+                self.miss(name, "healthy");
                 problems.push("it is healthy".to_owned());
             }
         } else {
-            self.add_failure(truth, said, &mut problems);
+            self.add_failure(name, truth, said, &mut problems);
         }
         if !problems.is_empty() {
             let (problems, explanation) = (problems.join("; "), &said.explanation);
@@ -152,7 +161,7 @@ impl Score {
         }
     }
 
-    fn add_failure(&mut self, truth: &Value, said: &Said, problems: &mut Vec<String>) {
+    fn add_failure(&mut self, name: &str, truth: &Value, said: &Said, problems: &mut Vec<String>) {
         let culprit = said.culprit.as_ref();
         let is_right = culprit.is_some_and(|name| is_acceptable(&truth["who"], name));
         let is_known = truth["who"].as_array().is_some_and(|who| !who.is_empty());
@@ -164,14 +173,21 @@ impl Score {
             self.wrong_names += u32::from(!is_right);
         }
         if !is_right && (is_known || culprit.is_some()) {
+            self.miss(name, "who");
             problems.push(format!("it was {}", truth["who"]));
         }
         let why = missing(&truth["why"], &said.explanation);
         self.why.count(why.is_empty());
+        if !why.is_empty() {
+            self.miss(name, "why");
+        }
         problems.extend(why.iter().map(|group| format!("why has none of {group}")));
         if truth["advice"].is_array() {
             let advice = missing(&truth["advice"], &said.fix);
             self.advice.count(advice.is_empty());
+            if !advice.is_empty() {
+                self.miss(name, "advice");
+            }
             if !said.fix.is_empty() {
                 self.given.count(advice.is_empty());
             }
@@ -217,6 +233,12 @@ impl Score {
         self.log_who.count(is_right && !abstains);
         self.log_why.count(why.is_empty());
         self.wrong_names += u32::from(is_wrong);
+        if !is_right || abstains {
+            self.miss(name, "who");
+        }
+        if !why.is_empty() {
+            self.miss(name, "why");
+        }
         if is_wrong || !why.is_empty() {
             let text = format!(
                 "{name}: it was {}, {why:?}\n    {}\n",
@@ -277,6 +299,14 @@ fn records_of(message: &str) -> String {
     text
 }
 
+/// The file has this text, however its lines are broken.
+#[track_caller]
+fn assert_says(file: &str, line: &str) {
+    let text = std::fs::read_to_string(root().join(file)).unwrap();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    assert!(words.join(" ").contains(line), "{file} lacks: {line}");
+}
+
 #[test]
 fn slow_the_score_is_kept() {
     let (folder, cases) = (scratch(), root().join("tests/verdicts"));
@@ -307,6 +337,7 @@ fn slow_the_score_is_kept() {
             .any(|word| said.fix.contains(word.as_str().unwrap()));
         score.messages.count(missed.is_empty() && !misleads);
         if !missed.is_empty() || misleads {
+            score.miss(&truth["message"].to_string(), "advice");
             score.misses += &format!("{message}\n    fix: {}\n    {missed:?}\n", said.fix);
         }
     }
@@ -325,19 +356,31 @@ fn slow_the_score_is_kept() {
         healthy.all - healthy.right,
         healthy.all,
     );
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let words: Vec<&str> = readme.split_whitespace().collect();
-    assert!(
-        words.join(" ").contains(&line),
-        "README does not say: {line}"
-    );
-    assert!(score.who.percent() >= 98.0, "{text}");
-    assert!(score.why.percent() >= 98.0, "{text}");
-    assert!(score.advice.percent() >= 98.0, "{text}");
-    assert!(score.messages.percent() >= 95.0, "{text}");
-    // some of these logs show less than the records
-    assert!(score.log_who.percent() >= 60.0, "{text}");
-    assert!(score.log_why.percent() >= 80.0, "{text}");
     assert_eq!(score.healthy.right, score.healthy.all, "{text}");
     assert_eq!((score.wrong_names, score.misleading), (0, 0), "{text}");
+    let known = std::fs::read_to_string(cases.join("misses.txt")).unwrap();
+    let line_of = |miss: &String| format!("{miss}\n");
+    let known: BTreeSet<String> = known.lines().map(str::to_owned).collect();
+    let new: String = score.missed.difference(&known).map(line_of).collect();
+    let right: String = known.difference(&score.missed).map(line_of).collect();
+    assert!(
+        new.is_empty() && right.is_empty(),
+        "{text}\nnot in misses.txt:\n{new}\nin misses.txt, but right:\n{right}"
+    );
+    assert_says("README.md", &line);
+    let messages = &score.messages;
+    let line = format!(
+        "over the {cases} cases: who {} of {}, why {} of {}, advice {} of {}, no wrong names, no \
+         false alarms; {} of the {} messages get the right advice",
+        who.right,
+        who.all,
+        why.right,
+        why.all,
+        advice.right,
+        advice.all,
+        messages.right,
+        messages.all,
+        cases = why.all + healthy.all,
+    );
+    assert_says("tests/verdicts/README.md", &line);
 }
