@@ -1,4 +1,12 @@
 //! The state machine that decides when a job ends, and why.
+//!
+//! 1. The job runs until its first cause to end: a process that failed, a lost host, a stall, a
+//!    limit of time, a signal. `begin_end` keeps that cause; later ones change nothing.
+//! 2. A server that fails while clients run is no cause yet: `SERVER_FAILURE_WAIT` decides. After
+//!    the last client has succeeded, servers get `SERVERS_LINGER`, and none of their ends matters.
+//! 3. What follows a pause of this program is blamed on the pause.
+//! 4. The end is one request to all hosts, which the methods return: TERM, then KILL after the
+//!    grace time, or KILL at once. The caller sends it; time comes in by `tick`.
 
 use crate::model::{JobMember, Progress};
 use crate::pause::heartbeat;

@@ -265,7 +265,10 @@ impl Stream {
             let id = line.id.filter(|_| line.r#type == Host::TYPE);
             match changed.iter().find(|host| Some(host.id) == id) {
                 Some(host) => append(host, &mut all),
-                None => all.extend([self.text_of(line), b"\n"].concat()),
+                None => {
+                    all.extend_from_slice(self.text_of(line));
+                    all.push(b'\n');
+                }
             }
         }
         all

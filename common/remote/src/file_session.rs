@@ -58,7 +58,7 @@ impl FileSession {
     }
 
     pub(crate) fn send(&mut self, step: FileRequest, body: Body) {
-        // the host had nothing to send until now, so its silence begins here
+        // the host had nothing to do until now
         if self.session.pending() == 0 {
             self.wakes();
         }
@@ -121,7 +121,7 @@ impl FileSession {
         }
     }
 
-    /// Counts silence from now on: nobody read from the host, or it had nothing to do.
+    /// Restarts the silence timer: nobody read from the host, or it had nothing to do.
     pub(crate) fn wakes(&mut self) {
         self.moved.1 = Instant::now();
         self.expects_nothing();

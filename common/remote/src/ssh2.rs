@@ -1,4 +1,10 @@
 //! Logs in by libssh2, in this process.
+//!
+//! 1. `handshake` connects and agrees on algorithms, with the types of known host keys first.
+//! 2. `check_key` compares the host's key with known_hosts, or remembers it if it may.
+//! 3. `log_in` tries the keys of the agent and of files; `refused` and `hung_up` word a failure.
+//! 4. `open` starts the bootstrap in a channel, which `Ssh2Channel` reads and writes without
+//!    blocking.
 
 use super::known_hosts::{self, KnownKeys};
 use super::openssh;

@@ -1,4 +1,10 @@
 //! Lists the files of every host first, then fetches them from several hosts at once.
+//!
+//! 1. `PullTask::list` asks each host for the files that match; `number` gives each an id.
+//! 2. `find_present` finds those that are here already. With --dry-run, it ends with `print_plan`.
+//! 3. `claim_all` waits until no other part-pull writes to the directories, and 2 is repeated.
+//! 4. Hosts are refused if two of their files would be one here, or if their files do not fit.
+//! 5. `PullTask::pull` fetches the rest, over a direct connection or the login.
 
 use crate::args::Args;
 use crate::listing::{self, HostListing, Listed};

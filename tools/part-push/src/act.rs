@@ -1,4 +1,11 @@
 //! Carries out the deliveries: first examines every host, then sends to several at once.
+//!
+//! 1. `open` logs in to all hosts; `turn::wait` waits until no other push writes to a workspace.
+//! 2. `share` finds hosts that see the same directory, and `Target::inspect` what each host has.
+//! 3. If the files do not fit on one host, nothing is sent. With --dry-run, it ends with
+//!    `print_plan`.
+//! 4. `send` sends small files, then large ones that hosts hand on, then the rest. Hosts of shared
+//!    storage take over what a lost host leaves, and check that they see its files.
 
 use crate::args::Args;
 use crate::connection::PushConnection;
