@@ -41,13 +41,13 @@ fn files_that_documents_name_are_there() {
     for document in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
         for name in names(&read(&root(), document)) {
             let is_whole = FOLDERS.iter().any(|folder| name.starts_with(folder));
-            let is_there = match is_whole {
-                true => root().join(name).exists(),
-                false if name.ends_with(".rs") => {
-                    let end = format!("/{name}");
-                    sources.iter().any(|source| source.ends_with(&end))
-                }
-                false => continue,
+            let is_there = if is_whole {
+                root().join(name).exists()
+            } else if name.ends_with(".rs") {
+                let end = format!("/{name}");
+                sources.iter().any(|source| source.ends_with(&end))
+            } else {
+                continue;
             };
             seen += 1;
             if !is_there {
@@ -75,9 +75,10 @@ fn the_map_of_the_tests_has_every_file() {
     };
     let is_test = |source: &str| {
         let folder = Path::new(source).parent().unwrap();
-        match source.starts_with("tests/") {
-            true => folder.components().count() == 2 && folder.join("main.rs") != Path::new(source),
-            false => folder.ends_with("tests"),
+        if source.starts_with("tests/") {
+            folder.components().count() == 2 && folder.join("main.rs") != Path::new(source)
+        } else {
+            folder.ends_with("tests")
         }
     };
     let sources = sources();

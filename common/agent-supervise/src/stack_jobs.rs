@@ -167,8 +167,9 @@ fn spawn(
         let _ = SigSet::all().thread_block();
         if let StackSubject::Positions(processes) = subject {
             for process in processes {
-                let position = position::read(process);
-                position.map(|position| found.send(ReadByThread::Position(process, position)));
+                if let Some(position) = position::read(process) {
+                    let _ = found.send(ReadByThread::Position(process, position));
+                }
             }
             return;
         }

@@ -13,6 +13,7 @@
     clippy::unwrap_used,
     reason = "a simulator that is wrong ends, as a test does"
 )]
+#![allow(clippy::too_many_lines, reason = "as in other tests")]
 
 pub mod check;
 pub mod connection;

@@ -1,6 +1,8 @@
 //! Runs schedules of faults: `simulate [--copies] [--seeds N] [--hosts M] [--first SEED]
 //! [--trace]`.
 
+#![allow(clippy::unwrap_used, reason = "a wrong argument ends it")]
+
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use simulate::copies;
 use simulate::run::run;

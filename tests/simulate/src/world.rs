@@ -76,7 +76,7 @@ pub struct Host {
     runs_from: Micros,
     sleeps_until: Micros,
     pub wake_at: Micros,
-    loop_wake_at: Micros,
+    executor_wake_at: Micros,
     /// What the launcher's executor had read when it was stopped between that and its turn.
     unhandled: Option<Vec<SessionEvent>>,
     happening: Vec<(u32, ProcessEvent)>,
@@ -390,7 +390,7 @@ impl World {
                 runs_from: self.now,
                 sleeps_until: self.hosts.get(position).map_or(0, |host| host.sleeps_until),
                 wake_at: FOREVER,
-                loop_wake_at: FOREVER,
+                executor_wake_at: FOREVER,
                 unhandled: None,
                 happening: Vec::new(),
                 is_harmed: false,
@@ -415,7 +415,7 @@ impl World {
     fn wake_slot(&mut self, actor: Actor) -> &mut Micros {
         match actor {
             Actor::Launcher => &mut self.launcher_wake_at,
-            Actor::Executor(host) => &mut self.hosts[host].loop_wake_at,
+            Actor::Executor(host) => &mut self.hosts[host].executor_wake_at,
             Actor::Agent(host) => &mut self.hosts[host].wake_at,
         }
     }

@@ -172,7 +172,7 @@ fn explain(
         (true, true, _) => brief.clone(),
         (true, false, _) => format!("{brief}; {others}"),
         (false, _, false) => comparison.sentence(stacks::names, complete.note()),
-        (false, _, true) => silence(complete, &comparison),
+        (false, _, true) => sentence(complete, &comparison),
     };
     Explanation {
         reason,
@@ -183,7 +183,7 @@ fn explain(
     }
 }
 
-fn silence(complete: &CompleteStall, comparison: &Comparison) -> String {
+fn sentence(complete: &CompleteStall, comparison: &Comparison) -> String {
     let silent = term::seconds(complete.stalled.silent);
     let problem = match complete.stalled.computing {
         None => format!("no process has written, computed or moved data for {silent}"),

@@ -100,9 +100,10 @@ impl Agent {
                 _ => return Err(Lost),
             }
         }
-        match self.process.is_killed() {
-            true => Err(Lost),
-            false => Ok(events),
+        if self.process.is_killed() {
+            Err(Lost)
+        } else {
+            Ok(events)
         }
     }
 

@@ -63,7 +63,7 @@ fn bring(
         tool.run(|| drop(lock));
         return Err(Lost);
     }
-    let mut local = Local::new(folder.clone());
+    let mut local = Local::new(folder);
     let mut copied = Vec::new();
     let fetched = fetch(tool, &mut agent, &mut local, (&items, &mut copied));
     if !tool.is_killed() {
