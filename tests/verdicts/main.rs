@@ -248,6 +248,27 @@ impl Score {
         }
     }
 
+    /// Adds what dgl-why advises about each line of messages.jsonl.
+    fn add_messages(&mut self, folder: &Path, cases: &Path) {
+        let messages = std::fs::read_to_string(cases.join("messages.jsonl")).unwrap();
+        for line in messages.lines() {
+            let truth: Value = serde_json::from_str(line).unwrap();
+            let message = truth["message"].as_str().unwrap();
+            write(folder, "message.jsonl", records_of(message));
+            let said = said(folder, &folder.join("message.jsonl"));
+            let missed = missing(&truth["words"], &said.fix);
+            let not = truth["not"].as_array().into_iter().flatten();
+            let misleads = not
+                .clone()
+                .any(|word| said.fix.contains(word.as_str().unwrap()));
+            self.messages.count(missed.is_empty() && !misleads);
+            if !missed.is_empty() || misleads {
+                self.miss(&truth["message"].to_string(), "advice");
+                self.misses += &format!("{message}\n    fix: {}\n    {missed:?}\n", said.fix);
+            }
+        }
+    }
+
     fn text(&self) -> String {
         format!(
             "{}who: {} named, of those named {} are right, {} wrong names\nwhy: {}\nadvice: {}, of \
@@ -324,23 +345,7 @@ fn slow_the_score_is_kept() {
             score.add_logs(&name, &truth, &folder, &case);
         }
     }
-    let messages = std::fs::read_to_string(cases.join("messages.jsonl")).unwrap();
-    for line in messages.lines() {
-        let truth: Value = serde_json::from_str(line).unwrap();
-        let message = truth["message"].as_str().unwrap();
-        write(&folder, "message.jsonl", records_of(message));
-        let said = said(&folder, &folder.join("message.jsonl"));
-        let missed = missing(&truth["words"], &said.fix);
-        let not = truth["not"].as_array().into_iter().flatten();
-        let misleads = not
-            .clone()
-            .any(|word| said.fix.contains(word.as_str().unwrap()));
-        score.messages.count(missed.is_empty() && !misleads);
-        if !missed.is_empty() || misleads {
-            score.miss(&truth["message"].to_string(), "advice");
-            score.misses += &format!("{message}\n    fix: {}\n    {missed:?}\n", said.fix);
-        }
-    }
+    score.add_messages(&folder, &cases);
     let text = score.text();
     println!("{text}");
     let (who, why, advice, healthy) = (&score.who, &score.why, &score.advice, &score.healthy);
