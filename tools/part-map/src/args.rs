@@ -104,7 +104,7 @@ pub struct Args {
     /// Python environments (with `pyvenv.cfg` or `conda-meta`), which work only where they were
     /// made. Content with several names, by links, is copied once for each; a warning names the
     /// first if that is more than 10 MB. Files of the graph are omitted, because each host gets
-    /// only its own partition.
+    /// only its own partition; a warning names the first that has another name here, by a link.
     #[arg(long, value_name = "DIR")]
     pub script_folder: Vec<PathBuf>,
 

@@ -3,10 +3,10 @@
 
 use crate::args::{Args, PartsLocation};
 use crate::numbered::{self, HOST, NumberedNames};
-use crate::scripts::{self, ScriptChoice};
-use partition::files::{self, FileItem, WantedFile};
+use crate::scripts::{self, Identity, ScriptChoice};
+use partition::files::{self, FileItem, FileSource, WantedFile};
 use record::error::{Fault, Report};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
@@ -24,29 +24,39 @@ const GRAPHSTORM: [&str; 7] = [
     "wholegraph",
 ];
 
-/// Relative to the config's directory. If that cannot be listed, the fault is reported when one of
-/// its files is missing.
-pub fn graphstorm_files(folder: &Path) -> BTreeSet<PathBuf> {
-    GRAPHSTORM
-        .iter()
-        .flat_map(|name| {
-            WalkDir::new(folder.join(name))
-                .sort_by_file_name()
+/// Relative to the config's directory, with every file of these directories.
+pub fn graphstorm_files(folder: &Path, choice: &ScriptChoice) -> Result<BTreeSet<PathBuf>, Report> {
+    let found = GRAPHSTORM.iter().map(|name| {
+        let path = folder.join(name);
+        // a link that leads nowhere is not missing
+        match path.canonicalize() {
+            Ok(real) => scripts::file_or_folder(&real, Path::new(name), "map", choice),
+            Err(error) if files::is_missing(&error) && !path.is_symlink() => Ok(Vec::new()),
+            Err(error) => Err(files::unreadable(&path, &error).report()),
+        }
+    });
+    // --exclude leaves out none of them
+    let correctable = |Report(faults)| {
+        let fix = "correct it, or remove it from the directory of the config";
+        Report(
+            faults
                 .into_iter()
-                .filter_map(Result::ok)
-                .filter(|entry| files::is_file(entry.path()).unwrap_or(true))
-        })
-        .filter_map(|entry| Some(entry.path().strip_prefix(folder).ok()?.to_owned()))
-        .collect()
+                .map(|fault: Fault| fault.fix(fix))
+                .collect(),
+        )
+    };
+    let items = Report::collect(found).map_err(correctable)?;
+    let items = items.into_iter().flatten();
+    let files = items.filter(|item| item.source != FileSource::Folder);
+    Ok(files.map(|item| item.dst).collect())
 }
 
-/// The identities of the graph's files on this machine, including its config, so that they are not
-/// copied to every host as scripts.
-pub fn identities(config: &Path, wanted: &[WantedFile]) -> HashSet<(u64, u64)> {
+/// The graph's files on this machine by their identities, including its config, so that they are
+/// not copied to every host as scripts. A fault of one that is copied is reported elsewhere.
+pub fn identities(config: &Path, wanted: &[WantedFile]) -> HashMap<Identity, PathBuf> {
     let of = |path: &Path| {
-        std::fs::metadata(path)
-            .ok()
-            .map(|meta| (meta.dev(), meta.ino()))
+        let meta = std::fs::metadata(path).ok()?;
+        Some(((meta.dev(), meta.ino()), path.to_owned()))
     };
     wanted
         .iter()
@@ -99,11 +109,21 @@ pub fn per_host_files(
             .max_depth(1)
             .sort_by_file_name()
         {
-            let found = entry.ok().and_then(|entry| {
-                let name = entry.file_name().to_str()?.to_owned();
-                numbered::number(varying.to_str()?, &name)
-            });
-            let Some(number) = found else { continue };
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    let path = error.path().unwrap_or(folder);
+                    let problem = error.io_error().filter(|error| !files::is_missing(error));
+                    report
+                        .0
+                        .extend(problem.map(|error| files::unreadable(path, error)));
+                    continue;
+                }
+            };
+            let name = entry.file_name().to_str().zip(varying.to_str());
+            let Some(number) = name.and_then(|(name, form)| numbered::number(form, name)) else {
+                continue;
+            };
             let dst = PathBuf::from(numbered::fill(form, number));
             let path = folder.join(&dst);
             match path.canonicalize() {

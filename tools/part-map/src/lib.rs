@@ -22,8 +22,8 @@ use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{self, Stream};
 use record::term;
-use scripts::ScriptChoice;
-use std::collections::{HashMap, HashSet};
+use scripts::{Identity, ScriptChoice};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 /// As many bytes are worth a warning if they are copied more than once.
@@ -74,13 +74,10 @@ pub fn map(args: &Args, hosts: &[Host]) -> Result<FilePlan, Report> {
     items.extend(report.keep(own).unwrap_or_default());
     let workspace = Some(layout.workspace.as_path());
     let resolve = |path: &Path| path_on_hosts("--extra", path, workspace, hosts);
-    let identities = identities
-        .into_iter()
-        .chain(items.iter().filter_map(identity));
+    let identities = identities.into_iter().chain(items.iter().filter_map(part));
     let found = ScriptChoice::new(args, identities.collect()).and_then(|choice| {
         let found = scripts::find(args, &resolve, &choice);
-        warnings.extend(choice.left_out());
-        warnings.extend(choice.environments());
+        warnings.extend(choice.warnings());
         found
     });
     items.extend(report.keep(found).unwrap_or_default());
@@ -138,9 +135,10 @@ fn several_names(items: &[FileItem]) -> Option<String> {
     ))
 }
 
-fn identity(item: &FileItem) -> Option<(u64, u64)> {
+/// The identity and the path of a file that only its hosts get.
+fn part(item: &FileItem) -> Option<(Identity, PathBuf)> {
     match &item.source {
-        FileSource::Copied(here) => Some(here.identity),
+        FileSource::Copied(here) if item.host.is_some() => Some((here.identity, here.path.clone())),
         _ => None,
     }
 }
@@ -154,7 +152,7 @@ fn own_files(
 ) -> Result<Vec<FileItem>, Report> {
     let is_remote = layout.parts == PartsLocation::Remote;
     let mut sets = numbered::from_user(&args.per_host, is_remote)?;
-    let choice = ScriptChoice::new(args, HashSet::new())?;
+    let choice = ScriptChoice::new(args, HashMap::new())?;
     let items = if let Some(folder) = &args.partitions {
         sets.push(NumberedNames {
             location: folder.display().to_string(),
@@ -170,8 +168,7 @@ fn own_files(
             .map(|set| disk::per_host_files(folder, set, &choice));
         Report::collect(found)?.into_iter().flatten().collect()
     };
-    warnings.extend(choice.left_out());
-    warnings.extend(choice.environments());
+    warnings.extend(choice.warnings());
     let mut items = numbered::assign(&sets, items, hosts.len())?;
     for item in &mut items {
         if item.host.is_some() && is_remote {
@@ -185,8 +182,8 @@ fn own_files(
 #[derive(Default)]
 struct GraphFiles {
     items: Vec<FileItem>,
-    /// Device and inode of each, if scripts may be among them.
-    identities: HashSet<(u64, u64)>,
+    /// What the config names and what is beside it, if scripts may be among them.
+    identities: HashMap<Identity, PathBuf>,
     dropped: Option<&'static str>,
     warnings: Vec<String>,
 }
@@ -206,10 +203,16 @@ fn graph_files(
     warnings.extend(plan::both_forms(config, args.graph));
     let dropped = report.keep(plan::dropped(config, args.graph)).flatten();
     let mut wanted = plan::wanted(config, layout, args.parts_per_host);
-    let beside = disk::graphstorm_files(&config.folders[0]);
-    wanted.extend(plan::beside_config(config, layout, beside));
+    let choice = ScriptChoice::default();
+    let beside = report.keep(disk::graphstorm_files(&config.folders[0], &choice));
+    warnings.extend(choice.warnings());
+    wanted.extend(plan::beside_config(
+        config,
+        layout,
+        beside.unwrap_or_default(),
+    ));
     let identities = if args.script_folder.is_empty() && args.extra.is_empty() {
-        HashSet::new()
+        HashMap::new()
     } else {
         disk::identities(&config.file, &wanted)
     };

@@ -7,7 +7,7 @@ use partition::files::{FileItem, FileSource, inspect, is_missing};
 use partition::format::FileFormat;
 use record::error::{Fault, Report};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
@@ -15,10 +15,17 @@ use walkdir::WalkDir;
 /// other machine), and the records of dgl.mk, which change meanwhile.
 const NEVER: [&str; 5] = [".git", "__pycache__", "*.pyc", ".venv", ".dgl-run"];
 
+/// Device and inode.
+pub type Identity = (u64, u64);
+
+/// By default, takes everything but Python environments.
+#[derive(Default)]
 pub struct ScriptChoice {
     exclude: GlobSet,
     include: GlobSet,
-    graph: HashSet<(u64, u64)>,
+    graph: HashMap<Identity, PathBuf>,
+    /// Other names of the graph's files in directories.
+    of_graph: RefCell<BTreeMap<PathBuf, PathBuf>>,
     /// Special files and broken links in directories, and what they are.
     left_out: RefCell<BTreeMap<PathBuf, &'static str>>,
     /// Python environments below the directories.
@@ -27,7 +34,7 @@ pub struct ScriptChoice {
 
 impl ScriptChoice {
     /// Reads `--exclude`; files of the graph are left out too.
-    pub fn new(args: &Args, graph: HashSet<(u64, u64)>) -> Result<ScriptChoice, Report> {
+    pub fn new(args: &Args, graph: HashMap<Identity, PathBuf>) -> Result<ScriptChoice, Report> {
         let (taken, left_out): (Vec<_>, Vec<_>) = args
             .exclude
             .iter()
@@ -42,9 +49,47 @@ impl ScriptChoice {
             exclude: exclude.unwrap_or_default(),
             include: include.unwrap_or_default(),
             graph,
-            left_out: RefCell::default(),
-            environments: RefCell::default(),
+            ..ScriptChoice::default()
         })
+    }
+
+    /// Whether a file in a directory is one of the graph's.
+    fn is_of_graph(&self, path: &Path, identity: Identity) -> bool {
+        let Some(planned) = self.graph.get(&identity) else {
+            return false;
+        };
+        let real = |planned: &Path| {
+            let folder = planned.parent()?.canonicalize().ok()?;
+            Some(folder.join(planned.file_name()?))
+        };
+        let planned = std::path::absolute(planned).unwrap_or_else(|_| planned.clone());
+        if path != planned && real(&planned).is_none_or(|planned| path != planned) {
+            let names = (path.to_owned(), planned);
+            self.of_graph.borrow_mut().extend([names]);
+        }
+        true
+    }
+
+    /// What to warn about.
+    pub fn warnings(&self) -> impl Iterator<Item = String> {
+        let warnings = [self.left_out(), self.environments(), self.names_of_graph()];
+        warnings.into_iter().flatten()
+    }
+
+    /// Warns about files that scripts expect under a name that the graph's plan does not give them.
+    fn names_of_graph(&self) -> Option<String> {
+        let of_graph = self.of_graph.borrow();
+        let (path, planned) = of_graph.first_key_value()?;
+        let more = match of_graph.len() {
+            1 => String::new(),
+            count => format!(" (and {} more of the graph's files)", count - 1),
+        };
+        Some(format!(
+            "left out {}: it is a link to {}, which goes to its hosts under that name only{more}\n  \
+             fix: make a copy of it, if scripts need it under this name",
+            path.display(),
+            planned.display()
+        ))
     }
 
     fn leave_out(&self, path: &Path, what: &'static str) {
@@ -52,7 +97,7 @@ impl ScriptChoice {
     }
 
     /// Warns about special files and broken links in directories.
-    pub fn left_out(&self) -> Option<String> {
+    fn left_out(&self) -> Option<String> {
         let left_out = self.left_out.borrow();
         let (path, what) = left_out.first_key_value()?;
         let more = match left_out.len() {
@@ -63,7 +108,7 @@ impl ScriptChoice {
     }
 
     /// Warns about Python environments that were left out.
-    pub fn environments(&self) -> Option<String> {
+    fn environments(&self) -> Option<String> {
         let environments = self.environments.borrow();
         let first = environments.first()?.display();
         let more = match environments.len() {
@@ -275,7 +320,7 @@ pub fn walk(
         } else if !entry.file_type().is_file() {
             choice.leave_out(entry.path(), SPECIAL);
         } else if let Some(here) = report.keep(inspect(entry.path(), FileFormat::Any))
-            && !choice.graph.contains(&here.identity)
+            && !choice.is_of_graph(entry.path(), here.identity)
         {
             items.push(item(dst, FileSource::Copied(here)));
         }
