@@ -1,6 +1,6 @@
 //! Files as people have them: links, special files, odd modes, files that grow.
 
-use crate::lab::copied;
+use crate::lab::{copied, tree};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -115,6 +115,54 @@ fn a_link_that_leads_out_of_the_workspace_is_an_error_unless_it_is_named() {
     pull(&folder, "'*' far.pt data").ends(0);
     assert_eq!(read(&folder, "got/far.pt"), "far");
     assert_eq!(read(&folder, "got/data/far.pt"), "far");
+}
+
+/// Every file below a directory, by its name there.
+fn names(folder: &Path) -> Vec<PathBuf> {
+    tree(folder).into_keys().collect()
+}
+
+/// Parts that must be on their host: nothing is written, no directory of a push is made.
+#[test]
+fn a_push_that_writes_nothing_needs_no_workspace() {
+    let folder = scratch();
+    write(&folder, "there/part0", "part");
+    let records = |name: &str| {
+        let dst = folder.join("there").join(name);
+        format!(
+            "{{\"type\":\"file\",\"id\":0,\"of\":1,\"host\":0,\"kind\":\"partition\",\"dst\":\"{}\",\
+             \"bytes\":0,\"mode\":420}}\n",
+            dst.display()
+        )
+    };
+    for (name, status) in [("part0", 0), ("part1", 1)] {
+        write(&folder, "files", records(name));
+        let push = "{ echo 127.0.0.1 | ipconf-check; cat files; } | part-push --connect local";
+        let ran = sh(&folder, push);
+        ran.ends(status).err_lacks("is an absolute path");
+        assert_eq!(names(&folder.join("there")), [PathBuf::from("part0")]);
+    }
+}
+
+/// A stream that was edited, or comes from another program.
+#[test]
+fn sizes_that_no_disk_has_are_refused() {
+    let folder = source();
+    map(&folder, "--extra src").ends(0);
+    for (file, size, status, problem) in [
+        ("[ab]", u64::MAX, 65, "are 2^64 bytes or more"),
+        ("[ab]", 1 << 63, 65, "are 2^64 bytes or more"),
+        ("a", u64::MAX - 1000, 1, "no space left"),
+    ] {
+        let script = format!(
+            "sed '/src.{file}\"/s/\"bytes\":[0-9]*/\"bytes\":{size}/' plan.jsonl | part-push --connect \
+             local"
+        );
+        sh(&folder, &script)
+            .ends(status)
+            .err_has(problem)
+            .err_lacks("panicked");
+    }
 }
 
 #[test]

@@ -205,10 +205,29 @@ pub fn meta(meta: &Metadata) -> Meta {
     }
 }
 
+/// The first and last second that file systems can store. Linux stores these instead of times beyond
+/// them (timestamp_truncate in its fs/inode.c).
+mod limits {
+    /// Of ext3 and XFS: 32 bits. ext4 and XFS with bigtime begin here, too.
+    pub const FIRST: [i64; 2] = [i32::MIN as i64, 0];
+    /// ext3 and XFS, NFS 3, ext4 and XFS with bigtime.
+    pub const LAST: [i64; 4] = [
+        i32::MAX as i64,
+        u32::MAX as i64,
+        15_032_385_535,
+        16_299_260_424,
+    ];
+}
+
 /// Whether a file system that was given the first time may report the second. File systems have
 /// steps of 2 s (FAT), 1 s, 10 ms (exFAT), 1 ms, 1 us, 100 ns (NTFS) or 1 ns; some servers of SMB
-/// round up.
+/// round up. A time beyond what they can store is reported as their first or last one.
 pub fn same_time(given: (i64, u32), reported: (i64, u32)) -> bool {
+    let is_last = given.0 > reported.0 && limits::LAST.contains(&reported.0);
+    let is_first = given.0 < reported.0 && limits::FIRST.contains(&reported.0);
+    if is_last || is_first {
+        return true;
+    }
     const SECOND: i128 = 1_000_000_000;
     const STEPS: [i128; 6] = [100, 1_000, 1_000_000, 10_000_000, SECOND, 2 * SECOND];
     let nanos = |(seconds, nanos): (i64, u32)| i128::from(seconds) * SECOND + i128::from(nanos);
@@ -315,6 +334,13 @@ mod tests {
             ((101, 0), (100, 0), false),
             ((101, 0), (102, 0), false),
             ((-1, 500_000_000), (-1, 0), true),
+            // beyond what ext4 and NFS 3 can store
+            ((i64::MAX, 5), (15_032_385_535, 0), true),
+            ((i64::MAX, 5), (15_032_385_534, 0), false),
+            ((4_294_967_296, 0), (4_294_967_295, 0), true),
+            ((4_294_967_294, 0), (4_294_967_295, 0), false),
+            ((i64::MIN, 0), (-2_147_483_648, 0), true),
+            ((i64::MIN, 0), (-2_147_483_647, 0), false),
         ] {
             assert_eq!(
                 same_time(given, reported),

@@ -61,6 +61,7 @@ pub fn run(
         limit: args.copy.limit(),
         stop,
         base,
+        is_dry: args.copy.dry_run || !plan::is_written(deliveries),
         run: remote::random_token()?,
     };
     let targets = open(&context, hosts, deliveries, &mut report)?;
@@ -510,7 +511,7 @@ fn no_room(targets: &[Target<'_>]) -> Vec<Fault> {
         let state = target.lock();
         let ready = &state.connection.as_ref()?.ready;
         let is_more = |needed: u64, spare: u64, free: Option<u64>| {
-            free.filter(|free| needed > 0 && needed + spare > *free)
+            free.filter(|free| needed > 0 && needed.saturating_add(spare) > *free)
         };
         let (problem, fix) = if let Some(free) = is_more(bytes, ROOM_TO_SPARE, ready.free_bytes) {
             let (needed, free) = (term::bytes(bytes), term::bytes(free));

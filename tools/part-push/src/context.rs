@@ -25,6 +25,8 @@ pub struct PushContext<'a> {
     pub stop: Arc<AtomicUsize>,
     /// All files go below it.
     pub base: &'a Path,
+    /// Whether nothing is written on any host.
+    pub is_dry: bool,
     /// The name of this push.
     pub run: String,
 }
@@ -47,13 +49,12 @@ impl PushContext<'_> {
     }
 
     pub fn receive(&self, host: &Host) -> Receive {
-        let (dry, fsync) = (self.args.copy.dry_run, self.args.fsync);
         Receive {
             base: self.base.into(),
             run: self.run.clone(),
             host: host.id,
-            dry,
-            fsync,
+            dry: self.is_dry,
+            fsync: self.args.fsync,
             direct: false,
         }
     }

@@ -84,14 +84,21 @@ pub fn deliveries(
         return Err(Fault::data("files", problem).fix(fix).report());
     }
     let mut deliveries = Vec::with_capacity(all);
+    let mut bytes = Some(0_u64);
     for host in hosts {
         for (_, delivery) in checked.iter().filter(|(only, _)| goes_to(only, host)) {
+            bytes = bytes.and_then(|bytes| bytes.checked_add(delivery.bytes));
             deliveries.push(Delivery {
                 id: u32::try_from(deliveries.len()).unwrap_or(u32::MAX),
                 host: host.id,
                 ..delivery.clone()
             });
         }
+    }
+    // so that all sums of sizes fit
+    if bytes.is_none() {
+        let problem = "the sizes of all files for all hosts together are 2^64 bytes or more";
+        return Err(Fault::data("files", problem).fix(CREATE_AGAIN).report());
     }
     Ok(deliveries)
 }
@@ -161,12 +168,18 @@ fn source(file: &FileCopy) -> Result<DeliverySource, Fault> {
     })
 }
 
-/// The deepest directory that contains all destinations.
+/// Whether anything may be written on a host.
+pub fn is_written(deliveries: &[Delivery]) -> bool {
+    let is_written = |delivery: &Delivery| delivery.source != DeliverySource::MustExist;
+    deliveries.iter().any(is_written)
+}
+
+/// The deepest directory that contains all destinations, of those that are written if there are any.
 pub fn base(deliveries: &[Delivery]) -> PathBuf {
-    let written = deliveries
-        .iter()
-        .filter(|delivery| delivery.source != DeliverySource::MustExist);
-    let mut parents = written.filter_map(|delivery| delivery.dst.parent());
+    let all = !is_written(deliveries);
+    let counts = |delivery: &&Delivery| all || delivery.source != DeliverySource::MustExist;
+    let counted = deliveries.iter().filter(counts);
+    let mut parents = counted.filter_map(|delivery| delivery.dst.parent());
     let first = parents.next().map(Path::to_owned).unwrap_or_default();
     parents.fold(first, |base, parent| {
         let common = base
