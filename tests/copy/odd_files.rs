@@ -117,9 +117,112 @@ fn a_link_that_leads_out_of_the_workspace_is_an_error_unless_it_is_named() {
     assert_eq!(read(&folder, "got/data/far.pt"), "far");
 }
 
+/// What leads out of the workspace is an error only where a pattern could match it.
+#[test]
+fn a_link_to_a_file_that_no_pattern_matches_is_no_error() {
+    let folder = workspace();
+    let ws = folder.join("ws");
+    write(&ws, "a.pt", "a");
+    write(&ws, "logs/b.pt", "b");
+    write(&folder, "elsewhere/notes", "notes");
+    symlink("../elsewhere/notes", ws.join("notes")).unwrap();
+    symlink("../../elsewhere/notes", ws.join("logs/notes")).unwrap();
+    for (pattern, copied) in [("**/*.pt", "a.pt"), ("*/*.pt", "logs/b.pt")] {
+        pull(&folder, &format!("'{pattern}'"))
+            .ends(0)
+            .err_lacks("leads out");
+        assert!(folder.join("got").join(copied).exists(), "{pattern}");
+    }
+    // it does not hide that a pattern matches nothing
+    pull(&folder, "'*/*.bin' 'logs/*.bin'")
+        .ends(1)
+        .err_lacks("leads out")
+        .err_has("that matches */*.bin or logs/*.bin\n");
+    // a directory might have files that match
+    symlink("../elsewhere", ws.join("data")).unwrap();
+    pull(&folder, "'*/*.pt'")
+        .ends(1)
+        .err_has("./data: this symbolic link leads out");
+}
+
 /// Every file below a directory, by its name there.
 fn names(folder: &Path) -> Vec<PathBuf> {
     tree(folder).into_keys().collect()
+}
+
+/// The results of a pull may be in the workspace of a host, or of several that share it.
+#[test]
+fn what_a_pull_has_brought_is_not_brought_again() {
+    // the hosts, where the files go, and what has arrived after each of three pulls
+    let table: [(&str, &str, &[&str]); 3] = [
+        (
+            "127.0.0.1",
+            "results",
+            &["results/deep/b.pt", "results/model.pt"],
+        ),
+        (
+            "10.0.0.1\n10.0.0.2",
+            "results",
+            &[
+                "results/h0/deep/b.pt",
+                "results/h0/model.pt",
+                "results/h1/deep/b.pt",
+                "results/h1/model.pt",
+            ],
+        ),
+        (
+            "10.0.0.1\n10.0.0.2",
+            ".",
+            &["h0/deep/b.pt", "h0/model.pt", "h1/deep/b.pt", "h1/model.pt"],
+        ),
+    ];
+    for (hosts, to, expected) in table {
+        let folder = scratch();
+        write(&folder, "ip.txt", format!("{hosts}\n"));
+        write(&folder, "ws/model.pt", "model");
+        write(&folder, "ws/deep/b.pt", "b");
+        let script = format!(
+            "cd ws; ipconf-check ../ip.txt | part-pull --connect 'env A=b' --workspace \"$PWD\" \
+             --to {to} '**/*.pt'"
+        );
+        let mut all: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
+        all.extend(["model.pt", "deep/b.pt"].map(PathBuf::from));
+        all.sort();
+        for round in 0..3 {
+            sh(&folder, &script).ends(0);
+            assert_eq!(names(&folder.join("ws")), all, "{to}: {round}");
+        }
+        // nor does a dry run plan it
+        let dry = sh(&folder, &script.replace("part-pull", "part-pull --dry-run"));
+        assert_eq!(
+            dry.ends(0).out.matches("->").count(),
+            0,
+            "{to}: {}",
+            dry.out
+        );
+        assert_eq!(names(&folder.join("ws")), all, "{to}: the dry run");
+    }
+}
+
+/// A fault of this machine is not one of the host or of the connection.
+#[test]
+fn what_is_in_the_way_of_a_pull_is_to_be_corrected_here() {
+    let table = [
+        ("ln -s ../elsewhere got/logs", "leads out of --to"),
+        ("echo file >got/logs", "Not a directory"),
+        ("mkdir -p got/logs/a.log", "a directory has its name here"),
+    ];
+    for (lays, problem) in table {
+        let folder = workspace();
+        sh(&folder, &format!("mkdir got; {lays}")).ends(0);
+        let script = "ipconf-check ip.txt | timeout 30 part-pull --connect local --workspace \
+            \"$PWD/ws\" --to got logs";
+        sh(&folder, script)
+            .ends(1)
+            .err_has(problem)
+            .err_has("fix: correct this on this machine, or give another directory with --to")
+            .err_lacks("workspace");
+    }
 }
 
 /// Parts that must be on their host: nothing is written, no directory of a push is made.

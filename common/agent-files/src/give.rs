@@ -72,11 +72,11 @@ impl Giver {
     }
 
     /// Lists files and empty directories at the roots and in the directories below that are to be
-    /// entered, without part-push's own directories. A symbolic link counts as what it leads to,
+    /// entered, without part-push's own directories and those with the mark. A symbolic link counts as what it leads to,
     /// which must be in the workspace or in the root, unless the link is a root. What does not
     /// exist is omitted. What cannot be read is reported, because wanted files may be there, and so
     /// is what is no file.
-    fn find(&mut self, roots: &[Text], enter: &GlobSet) {
+    fn find(&mut self, roots: &[Text], enter: &GlobSet, mark: Option<&str>) {
         let output = Arc::clone(&self.output);
         let mut found = Listing {
             output: &output,
@@ -84,7 +84,7 @@ impl Giver {
             unreadable: Vec::new(),
         };
         for root in roots {
-            self.walk(root.path(), roots, enter, &mut found);
+            self.walk(root.path(), roots, (enter, mark), &mut found);
         }
         output.send(FileEvent::Found {
             entries: found.entries,
@@ -93,7 +93,13 @@ impl Giver {
         });
     }
 
-    fn walk(&mut self, root: &Path, roots: &[Text], enter: &GlobSet, found: &mut Listing<'_>) {
+    fn walk(
+        &mut self,
+        root: &Path,
+        roots: &[Text],
+        (enter, mark): (&GlobSet, Option<&str>),
+        found: &mut Listing<'_>,
+    ) {
         let root_folder = self.base.descend(root, Links::Anywhere, false).ok();
         let mut waiting = vec![(root.to_owned(), None)];
         while let Some((path, above)) = waiting.pop() {
@@ -107,9 +113,9 @@ impl Giver {
                 Ok(named) if is_ours && named.meta.is_dir() => continue,
                 Ok(named) => named,
                 Err(_) if is_ours => continue,
-                Err(fault) => {
+                Err(hidden) => {
                     if is_root || !roots.iter().any(|root| root.path() == path) {
-                        found.add_unreadable(path, fault);
+                        found.add_unreadable(path, hidden);
                     }
                     continue;
                 }
@@ -118,6 +124,10 @@ impl Giver {
                 found.add(path, &meta);
                 continue;
             };
+            let is_mark = |name: &OsString| mark.is_some_and(|mark| name == mark);
+            if !is_root && names.iter().any(is_mark) {
+                continue;
+            }
             let id = (meta.dev(), meta.ino());
             let above = Some(Rc::new(Above { id, above }));
             waiting.extend(
@@ -136,11 +146,11 @@ impl Giver {
         within: Option<&Folder>,
         above: Option<&Above>,
         is_entered: bool,
-    ) -> Result<Named, FileFault> {
+    ) -> Result<Named, Hidden> {
         let (folder, name) = self.split(path)?;
-        let meta = folder.stat(name)?;
+        let meta = folder.stat(name).map_err(FileFault::from)?;
         if !meta.is_symlink() {
-            return Named::of(&folder, name, meta, is_entered);
+            return Ok(Named::of(&folder, name, meta, is_entered)?);
         }
         let broken = |fault| match fault {
             FileFault::System(libc::ENOENT | libc::ENOTDIR) => FileFault::BrokenLink,
@@ -150,8 +160,9 @@ impl Giver {
         let meta = end.stat(&name).map_err(|error| broken(error.into()))?;
         if meta.is_dir() {
             let is_above = above.is_some_and(|above| above.has((meta.dev(), meta.ino())));
-            if is_above || end.folder(&name)?.contains(&folder)? {
-                return Err(FileFault::System(libc::ELOOP));
+            let contains = end.folder(&name).and_then(|end| end.contains(&folder));
+            if is_above || contains.map_err(FileFault::from)? {
+                return Err(FileFault::System(libc::ELOOP).into());
             }
         }
         let leads_out = |within: &Folder| {
@@ -159,9 +170,12 @@ impl Giver {
             Ok::<_, FileFault>(!is_inside)
         };
         if within.map(leads_out).transpose()? == Some(true) {
-            return Err(FileFault::LeadsOut(path.into()));
+            return Err(Hidden {
+                fault: FileFault::LeadsOut(path.into()),
+                is_file: meta.is_file(),
+            });
         }
-        Named::of(&end, &name, meta, is_entered)
+        Ok(Named::of(&end, &name, meta, is_entered)?)
     }
 
     /// The directory and the name of a file to send; a link stands for what it leads to, as in the
@@ -222,6 +236,22 @@ impl Named {
             return Err(FileFault::NoFile);
         };
         Ok(Named { meta, names })
+    }
+}
+
+/// What cannot be listed, and why.
+struct Hidden {
+    fault: FileFault,
+    /// Whether it is known to be no directory.
+    is_file: bool,
+}
+
+impl From<FileFault> for Hidden {
+    fn from(fault: FileFault) -> Hidden {
+        Hidden {
+            fault,
+            is_file: false,
+        }
     }
 }
 
@@ -362,13 +392,15 @@ impl Listing<'_> {
     }
 
     /// What has just been removed, or never existed, is left out; anything else may hold files.
-    fn add_unreadable(&mut self, path: PathBuf, fault: FileFault) {
+    fn add_unreadable(&mut self, path: PathBuf, hidden: Hidden) {
+        let Hidden { fault, is_file } = hidden;
         if matches!(fault, FileFault::System(libc::ENOENT | libc::ENOTDIR)) {
             return;
         }
         self.unreadable.push(Unreadable {
             path: path.into(),
             fault,
+            is_file,
         });
         self.send_if_many();
     }
@@ -410,9 +442,9 @@ impl Serve for Giver {
         // another directory may have its name by now
         self.last = None;
         match step {
-            FileRequest::Find { roots, enter } => {
+            FileRequest::Find { roots, enter, mark } => {
                 let enter = glob_set(&enter).map_err(|error| Failure::new(error.to_string()))?;
-                self.find(&roots, &enter);
+                self.find(&roots, &enter, mark.as_deref());
             }
             FileRequest::Send(wanted) => self.send(&wanted, &body, requests),
             // that file has been sent by now

@@ -85,6 +85,9 @@ pub enum FileRequest {
         roots: Vec<Text>,
         /// Globs of the directories below the roots whose names are of interest.
         enter: Vec<String>,
+        /// The name of a file: directories below the roots that have it are left out, because the
+        /// fetched files go there.
+        mark: Option<String>,
     },
     /// Sends files; answered by [`FileEvent::Step`]s. Each file ends with its batch, `commit` or
     /// `abandon`.
@@ -484,6 +487,9 @@ pub struct Unreadable {
     /// Relative to the directory of [`Give`].
     pub path: Text,
     pub fault: FileFault,
+    /// Whether it is a link to a file, so that nothing can be below it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_file: bool,
 }
 
 /// The most characters shown of a path that a host names: Linux's limit (PATH_MAX). A tool keeps
@@ -544,6 +550,12 @@ impl FileFault {
             FileFault::System(number) => std::io::Error::from_raw_os_error(*number).to_string(),
             FileFault::EarlierChanged => {
                 "the file that is here changed while it was compared".to_owned()
+            }
+            FileFault::LeadsOut(folder) => {
+                format!(
+                    "{} is a symbolic link that leads out of --to",
+                    shown(folder)
+                )
             }
             other => other.to_string(),
         }

@@ -10,7 +10,7 @@ use crate::args::Args;
 use crate::listing::{self, HostListing, Listed};
 use crate::local::{self, Local};
 use crate::plan::{PulledFile, SelectedFiles};
-use crate::pull::{self, PullResults, Received};
+use crate::pull::{self, PullFault, PullResults, Received};
 use cli::copy::{self, CopyReporter};
 use cli::progress::ProgressDisplay;
 use rayon::prelude::*;
@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use transfer::fates::{Fate, Fates};
 use transfer::folder::writable_by_others;
-use transfer::lock::{LockAttempt, PATIENCE};
+use transfer::lock::{self, LockAttempt, Mark, PATIENCE};
 use transfer::{LARGE, case, room};
 use wire::files::{FileFault, FileRequest, Give};
 
@@ -37,6 +37,8 @@ const MAX_NAMES: usize = 3;
 /// Space that a file system needs beside the files.
 const ROOM_TO_SPARE: u64 = 1 << 20;
 const AGAIN: &str = "run this again; it skips files that have arrived";
+const CORRECT_HERE: &str = "correct this on this machine, or give another directory with --to; then run this again; it \
+     skips files that have arrived";
 
 struct PullTask<'a> {
     host: &'a Host,
@@ -76,12 +78,18 @@ pub fn run(
     let pool = remote::threads(at_once)?;
     // a host that --partial has left of several keeps its place
     let alone = hosts.len() == 1 && (hosts[0].of <= 1 || !args.connect.host.is_empty());
+    let run = remote::random_token()?;
+    let mark = lock::new_name(local::LOCK);
     let list = |(host, opened)| {
         let folder = folder(args, host, alone);
-        PullTask::list(host, opened, &stop, workspace, wanted, &folder)
+        PullTask::list(host, opened, &stop, workspace, (wanted, &mark), &folder)
     };
     let pairs: Vec<(&Host, _)> = hosts.iter().zip(opened).collect();
+    let folders = hosts.iter().map(|host| folder(args, host, alone));
+    let marks = put_marks(folders.chain([args.to.clone()]).collect(), &mark, &run);
     let mut tasks: Vec<PullTask<'_>> = pool.install(|| pairs.into_par_iter().map(list).collect());
+    drop(marks);
+    refuse_endless(&mut tasks);
     let of = number(&mut tasks);
     pool.install(|| tasks.par_iter_mut().for_each(|task| task.find_present()));
     tell_missing(&tasks, wanted);
@@ -92,7 +100,7 @@ pub fn run(
     if args.copy.dry_run {
         report.0.extend(print_plan(&tasks));
         let fault = |task: &PullTask<'_>, (item, why): (&PulledFile, &str)| {
-            file_fault(task.host, item, why)
+            file_fault(task.host, item, &PullFault::There(why.to_owned()))
         };
         let faults = tasks
             .iter()
@@ -100,7 +108,8 @@ pub fn run(
         report.0.extend(faults);
     } else {
         let changed = remote.newly_found(hosts);
-        let brought = pool.install(|| bring_all(args, stream, &changed, &stop, &mut tasks, of));
+        let bring = || bring_all(args, (stream, &run), &changed, &stop, &mut tasks, of);
+        let brought = pool.install(bring);
         report.0.extend(brought?);
     }
     let known: Vec<_> = report
@@ -111,6 +120,12 @@ pub fn run(
     report.0.extend(failed_hosts(&tasks, &known));
     report.print("part-pull");
     Ok(cli::signal::received(&stop).map_or_else(|| report.exit(), Exit::Signal))
+}
+
+/// Marks the directories for the files, because a host may see them in its workspace.
+fn put_marks(folders: BTreeSet<PathBuf>, mark: &str, run: &str) -> Vec<Mark> {
+    let put = |folder: PathBuf| local::mark(&folder, mark, run);
+    folders.into_iter().filter_map(put).collect()
 }
 
 /// The unreported faults of hosts that gave nothing, or not everything.
@@ -132,13 +147,13 @@ fn failed_hosts(tasks: &[PullTask<'_>], known: &[String]) -> Vec<Fault> {
 /// The records of hosts in `changed` have new fields.
 fn bring_all(
     args: &Args,
-    stream: &Stream,
+    (stream, run): (&Stream, &str),
     changed: &[Host],
     stop: &AtomicUsize,
     tasks: &mut [PullTask<'_>],
     of: u32,
 ) -> Result<Vec<Fault>, Report> {
-    let claims = claim_all(args, tasks, stop)?;
+    let claims = claim_all(args, tasks, run, stop)?;
     if claims.is_none() {
         // another part-pull is writing there
         tasks
@@ -174,6 +189,7 @@ fn bring_all(
 fn claim_all(
     args: &Args,
     tasks: &[PullTask<'_>],
+    run: &str,
     stop: &AtomicUsize,
 ) -> Result<Option<Vec<LockAttempt>>, Report> {
     let lacks = |task: &&PullTask<'_>| task.fates.count(&Fate::Lacks) > 0;
@@ -191,8 +207,7 @@ fn claim_all(
             open.display()
         );
     }
-    let run = remote::random_token()?;
-    let claims = folders.iter().map(|folder| claim(folder, &run, stop));
+    let claims = folders.iter().map(|folder| claim(folder, run, stop));
     Ok(claims.collect::<Result<_, _>>()?)
 }
 
@@ -263,6 +278,23 @@ fn refuse_too_much(args: &Args, tasks: &mut [PullTask<'_>]) {
         let why = format!("no space left here: {needed} are to be copied, {free} are free");
         task.link = Err(HostFault::reported(why)
             .fix("make room here, or give a directory on a larger disk with --to"));
+    }
+}
+
+/// Refuses the hosts with which the sum of all sizes would not fit into its type.
+fn refuse_endless(tasks: &mut [PullTask<'_>]) {
+    let mut all = 0_u64;
+    for task in tasks {
+        let mut sizes = task.items.iter().map(PulledFile::bytes);
+        let sum = sizes.try_fold(all, u64::checked_add);
+        match sum {
+            Some(sum) => all = sum,
+            None => {
+                task.items.clear();
+                let problem = "it tells of files with 2^64 bytes or more";
+                task.link = Err(HostFault::reported(problem));
+            }
+        }
     }
 }
 
@@ -370,14 +402,14 @@ impl<'a> PullTask<'a> {
         opened: Result<Session, HostFault>,
         stop: &Arc<AtomicUsize>,
         workspace: &Path,
-        wanted: &SelectedFiles,
+        (wanted, mark): (&SelectedFiles, &str),
         folder: &Path,
     ) -> PullTask<'a> {
         let listed = opened.and_then(|session| {
             let base = workspace.into();
             let give = FileRequest::Give(Give { base });
             let (mut link, _) = HostLink::begin(session, stop.clone(), give)?;
-            let listed = listing::list(&mut link, wanted)?;
+            let listed = listing::list(&mut link, wanted, mark)?;
             Ok((link, listed))
         });
         let (link, listed) = listed.map_or_else(
@@ -500,7 +532,11 @@ impl<'a> PullTask<'a> {
         }
         for item in &all {
             if let Fate::Refused(why) = self.fates.of(*item) {
-                results.done(item, Err(why));
+                let fault = match item.unreadable {
+                    Some(_) => PullFault::There(why),
+                    None => PullFault::Here(why),
+                };
+                results.done(item, Err(fault));
             }
         }
         let lacking = self.fates.with(&Fate::Lacks, &all);
@@ -514,7 +550,7 @@ impl<'a> PullTask<'a> {
         let why = why.map_or("it is no longer on the host", |broken| &broken.problem);
         self.local.remove_left(&lacking);
         for item in self.fates.with(&Fate::Lacks, &all) {
-            results.done(item, Err(why.to_owned()));
+            results.done(item, Err(PullFault::There(why.to_owned())));
         }
         let show = &reporter.show;
         show.host(self.host, begun.elapsed(), self.link.is_err());
@@ -543,14 +579,15 @@ fn pull_by_wire(
     pull::pull(link, local, &missing, results)
 }
 
-fn file_fault(host: &Host, item: &PulledFile, why: &str) -> Fault {
+fn file_fault(host: &Host, item: &PulledFile, fault: &PullFault) -> Fault {
     let location = format!("{}: {}", host.location(), item.src.display());
-    Fault::item(location, why).fix(match item.unreadable {
-        Some(_) => {
+    Fault::item(location, fault.why()).fix(match (&item.unreadable, fault) {
+        (Some(_), _) => {
             "let the login read it on the host, or write patterns that leave it out; a link that \
              a pattern names without a wildcard is followed"
         }
-        None => AGAIN,
+        (None, PullFault::Here(_)) => CORRECT_HERE,
+        (None, PullFault::There(_)) => AGAIN,
     })
 }
 
@@ -592,7 +629,8 @@ impl PullReporter<'_> {
         let (host, reporter) = (self.host, self.reporter);
         let (src, src_b64) = path_fields(item.src.strip_prefix(".").unwrap_or(&item.src));
         let (dst, dst_b64) = path_fields(&item.dst);
-        let error = result.as_ref().err().cloned();
+        let fault = result.as_ref().err().cloned();
+        let error = fault.as_ref().map(|fault| fault.why().to_owned());
         match &result {
             Ok(0) if skipped => reporter.show.file(host, item.bytes(), true),
             Ok(bytes) => reporter.show.file(host, *bytes, false),
@@ -610,10 +648,10 @@ impl PullReporter<'_> {
             bytes: item.bytes(),
             received_bytes: result.unwrap_or(0),
             skipped,
-            error: error.clone(),
+            error,
         });
-        if let Some(why) = error {
-            reporter.fault(file_fault(host, item, &why));
+        if let Some(fault) = fault {
+            reporter.fault(file_fault(host, item, &fault));
         }
     }
 }

@@ -38,7 +38,12 @@ pub struct HostListing {
     bytes: usize,
 }
 
-pub fn list(link: &mut HostLink, wanted: &SelectedFiles) -> Result<HostListing, HostFault> {
+/// Directories below the roots that have a file with the name `mark` are left out.
+pub fn list(
+    link: &mut HostLink,
+    wanted: &SelectedFiles,
+    mark: &str,
+) -> Result<HostListing, HostFault> {
     link.send(FileRequest::Find {
         roots: wanted
             .roots
@@ -46,6 +51,7 @@ pub fn list(link: &mut HostLink, wanted: &SelectedFiles) -> Result<HostListing, 
             .map(|root| root.as_str().into())
             .collect(),
         enter: wanted.enter.clone(),
+        mark: Some(mark.to_owned()),
     });
     let (mut listing, mut listed) = (HostListing::default(), 0);
     loop {
@@ -70,18 +76,8 @@ pub fn list(link: &mut HostLink, wanted: &SelectedFiles) -> Result<HostListing, 
                 listing.add(path, Ok(meta), patterns)?;
             }
         }
-        for Unreadable { path, fault } in unreadable {
-            let path = PathBuf::from(path.0);
-            if fault.is_of_no_file() {
-                listing.leave_out(path, fault, wanted);
-            } else {
-                let why = match &fault {
-                    FileFault::LeadsOut(_) => LEADS_OUT.to_owned(),
-                    fault => format!("{HIDDEN}: {fault}"),
-                };
-                let patterns = wanted.matching_below(&path);
-                listing.add(path, Err(why), patterns)?;
-            }
+        for hidden in unreadable {
+            listing.add_unreadable(hidden, wanted)?;
         }
         if listed > MOST_FILES || listing.bytes > MOST_LISTED {
             return Err(HostFault::reported(format!(
@@ -120,6 +116,28 @@ impl HostListing {
         self.matched.extend(patterns);
         self.chosen.push((path, meta));
         Ok(())
+    }
+
+    fn add_unreadable(
+        &mut self,
+        hidden: Unreadable,
+        wanted: &SelectedFiles,
+    ) -> Result<(), HostFault> {
+        let path = PathBuf::from(hidden.path.0);
+        if hidden.fault.is_of_no_file() {
+            self.leave_out(path, hidden.fault, wanted);
+            return Ok(());
+        }
+        let why = match &hidden.fault {
+            FileFault::LeadsOut(_) => LEADS_OUT.to_owned(),
+            fault => format!("{HIDDEN}: {fault}"),
+        };
+        let patterns = if hidden.is_file {
+            wanted.matching(&path)
+        } else {
+            wanted.matching_below(&path)
+        };
+        self.add(path, Err(why), patterns)
     }
 
     fn leave_out(&mut self, path: PathBuf, fault: FileFault, wanted: &SelectedFiles) {

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use transfer::folder::{Folder, Links};
-use transfer::lock::{Lock, LockAttempt};
+use transfer::lock::{Lock, LockAttempt, Mark};
 use transfer::partial::{KeptPartial, PartialNames};
 use transfer::parts::Parts;
 use transfer::receiver::{Beginning, Destination};
@@ -20,13 +20,19 @@ use wire::files::{FileAttributes, FileFault, Open};
 
 const CRC64: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
 
-const LOCK: &str = ".part-pull.lock";
+pub const LOCK: &str = ".part-pull.lock";
 
 /// Claims a directory, and makes it if it is missing: two part-pulls that write the same file under
 /// the same temporary name would rename it unfinished.
 pub fn claim(folder: &Path, run: &str) -> Result<LockAttempt, String> {
     let folder = Folder::open_or_make(folder).map_err(|fault| fault.here())?;
     Lock::take(&folder, LOCK, run).map_err(|error| error.to_string())
+}
+
+/// Marks a directory in which files of earlier runs may be, so that no host lists them; a missing
+/// directory, and one to which nothing can be written, has no mark.
+pub fn mark(folder: &Path, name: &str, run: &str) -> Option<Mark> {
+    Mark::put(&Folder::open(folder).ok()?, name, run).ok()
 }
 
 /// The umask of this process. It is read once, before there are threads, because reading means
@@ -181,9 +187,9 @@ impl Local {
         KeptPartial::find(Some(&names), item.there.bytes, || folder.file(name).ok())
     }
 
-    pub fn make_empty(&self, item: &PulledFile) -> Result<(), String> {
+    pub fn make_empty(&self, item: &PulledFile) -> Result<(), FileFault> {
         let made = self.make().and_then(|mut tree| tree.make(&item.dst));
-        made.map(drop).map_err(|fault| fault.here())
+        made.map(drop)
     }
 }
 

@@ -21,7 +21,35 @@ const UNREADABLE: &str = "the host could not read all of it";
 const UNREQUESTED: &str = "it sent another file than was asked for";
 
 /// The bytes received, or why it failed.
-pub type Received = Result<u64, String>;
+pub type Received = Result<u64, PullFault>;
+
+#[derive(Clone)]
+pub enum PullFault {
+    /// Of this machine.
+    Here(String),
+    /// Of the host, or of the connection to it.
+    There(String),
+}
+
+impl PullFault {
+    pub fn why(&self) -> &str {
+        match self {
+            PullFault::Here(why) | PullFault::There(why) => why,
+        }
+    }
+}
+
+/// The fault of a file that this machine writes.
+fn here(fault: &FileFault) -> PullFault {
+    match fault {
+        FileFault::System(_)
+        | FileFault::LeadsOut(_)
+        | FileFault::LinkOfOther(_)
+        | FileFault::RenamedLink(_) => PullFault::Here(fault.here()),
+        // what arrived is wrong, or another attempt is right
+        _ => PullFault::There(fault.here()),
+    }
+}
 
 pub trait PullResults<'a> {
     /// Bytes that have arrived, or need not.
@@ -41,13 +69,14 @@ pub fn pull<'a>(
     let (folders, files): (Vec<&PulledFile>, Vec<&PulledFile>) =
         files.iter().partition(|file| file.there.is_folder());
     for folder in folders {
-        results.done(folder, local.make_empty(folder).map(|()| 0));
+        let made = local.make_empty(folder);
+        results.done(folder, made.map(|()| 0).map_err(|fault| here(&fault)));
     }
     let tree = match local.make() {
         Ok(tree) => tree,
         Err(fault) => {
             for file in files {
-                results.done(file, Err(fault.here()));
+                results.done(file, Err(here(&fault)));
             }
             return Ok(());
         }
@@ -202,9 +231,9 @@ impl<'a> Pull<'_, 'a> {
         }
         let received = bytes - expected.kept_bytes;
         let result = result.map(|()| received).map_err(|fault| match fault {
-            FileFault::Changed => fault.to_string(),
-            fault if is_theirs => format!("{UNREADABLE}: {fault}"),
-            fault => fault.here(),
+            FileFault::Changed => PullFault::There(fault.to_string()),
+            fault if is_theirs => PullFault::There(format!("{UNREADABLE}: {fault}")),
+            fault => here(&fault),
         });
         self.results.done(file, result);
     }
