@@ -618,7 +618,13 @@ impl Pull<'_> {
     }
 
     fn incoming(&self) -> u64 {
-        incoming(&self.0.folder.join("got/out"), ".part-pull.")
+        let folders = fs::read_dir(self.0.folder.join("got/out"));
+        let folders = folders.into_iter().flatten().flatten();
+        let own = folders.filter(|folder| {
+            let name = folder.file_name();
+            name.to_string_lossy().starts_with(".part-pull.")
+        });
+        own.map(|own| incoming(&own.path(), "")).max().unwrap_or(0)
     }
 
     fn disturb(&self, disturbance: impl FnOnce()) -> Ran {

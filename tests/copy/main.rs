@@ -15,6 +15,7 @@ mod links;
 mod local;
 mod odd_files;
 mod open_directories;
+mod partial_files;
 mod pull;
 mod room;
 mod sent;

@@ -272,7 +272,7 @@ fn a_file_that_is_read_while_it_is_pulled_has_not_changed() {
     large.set_len(6 << 20).unwrap();
     let script = format!(
         "ipconf-check ip.txt | part-pull --connect local --limit 4MB/s --workspace {0} --to got \
-         large & for try in $(seq 1000); do ls got/.part-pull.*[0-9a-f] 2>/dev/null && break; \
+         large & for try in $(seq 1000); do ls got/.part-pull.*/[0-9a-f]* 2>/dev/null && break; \
          sleep 0.02; done; python3 -c 'import mmap, sys; file = open(sys.argv[1], \"r+b\"); \
          sum(mmap.mmap(file.fileno(), 0)[::4096])' {0}/large; wait $!",
         ws.display()

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use transfer::folder::Folder;
 use transfer::lock::{self, Lock, LockAttempt};
+use transfer::own_folder::{self, is_partial_key};
 use transfer::partial::PartialNames;
 use wire::files::FileFault;
 
@@ -33,8 +34,7 @@ const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 const PREFIX: &str = record::RESERVED;
 const LOCK: &str = ".part-push.lock";
 const KEPT: &str = ".part-push.kept";
-/// Marks the directories that part-push makes. Another user may give a directory of this user that
-/// name, but cannot put this file into it. Directories without it are not touched, and in others
+/// Marks the directories that part-push makes. Directories without it are not touched, and in others
 /// only files with names of part-push's own are.
 const MADE_HERE: &str = ".made-by-part-push";
 /// The name of a small file until it is complete.
@@ -143,16 +143,9 @@ impl PushFolder {
         }
     }
 
-    /// The directory has its mark before it gets its name. Another user may have put another
-    /// directory in its place, which would have files or be open to others.
+    /// Also returns whether the file system ignores modes.
     fn make(&self) -> io::Result<(Folder, bool)> {
-        let new = format!("{}.new", self.name);
-        self.base.make_new(&new, 0o700)?;
-        let folder = self.base.folder(&new)?;
-        if !folder.is_private() || !folder.names()?.is_empty() {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
-        let mark = folder.create(MADE_HERE, &[])?;
+        let (folder, mark) = own_folder::make(&self.base, &self.name, MADE_HERE)?;
         let keeps = |mode| {
             let given = mark.set_permissions(Permissions::from_mode(mode));
             given.is_ok()
@@ -162,7 +155,6 @@ impl PushFolder {
         };
         // it may show the same ones for all files, and one of these by chance
         let keeps_modes = keeps(0o640) & keeps(0o600);
-        self.base.rename(&new, &self.base, &self.name)?;
         Ok((folder, !keeps_modes))
     }
 
@@ -256,14 +248,8 @@ impl PushFolder {
             expire(&kept, SystemTime::now());
         }
         salvage(&self.base, OsStr::new(&self.name), &held.folder);
-        if let Some(kept) = kept(&self.base)
-            && kept.names().is_ok_and(|names| names == [MADE_HERE])
-        {
-            let _ = kept.remove(MADE_HERE);
-            if self.base.remove_folder(KEPT).is_err() {
-                // another host has kept something there in between
-                let _ = kept.create(MADE_HERE, &[]);
-            }
+        if let Some(kept) = kept(&self.base) {
+            own_folder::remove_empty(&self.base, OsStr::new(KEPT), &kept, MADE_HERE);
         }
     }
 }
@@ -281,12 +267,8 @@ fn kept(base: &Folder) -> Option<Folder> {
     made_here(base, OsStr::new(KEPT))
 }
 
-/// `None` if part-push has not made the directory, or if other users could have put something
-/// there.
 fn made_here(base: &Folder, name: &OsStr) -> Option<Folder> {
-    let folder = base.folder(name).ok().filter(Folder::is_private)?;
-    let mark = folder.stat(MADE_HERE).ok()?;
-    mark.is_file().then_some(folder)
+    own_folder::open(base, name, MADE_HERE)
 }
 
 /// Includes the notes on the parts.
@@ -297,13 +279,6 @@ fn parts_in(kept: &Folder) -> impl Iterator<Item = OsString> {
     };
     let names = kept.names().unwrap_or_default().into_iter();
     names.filter(is_part)
-}
-
-/// Two words of hexadecimal digits.
-pub fn is_partial_key(key: &str) -> bool {
-    let is_number = |word: &str| word.len() == 16 && record::hex::decode(word).is_some();
-    key.split_once('.')
-        .is_some_and(|(location, version)| is_number(location) && is_number(version))
 }
 
 fn push_folders(base: &Folder) -> Vec<OsString> {

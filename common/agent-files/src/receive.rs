@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use tls::PublicKey;
 use transfer::folder::{Folder, Links, writable_by_others};
+use transfer::own_folder;
 use transfer::partial::{KeptPartial, PartialNames};
 use transfer::parts::Parts;
 use transfer::receiver::{Beginning, Destination, FileResult, Receiver};
@@ -310,7 +311,7 @@ impl Destination for PushDestination {
 }
 
 fn part(push_folder: &PushFolder, partial_key: &str) -> Result<PartialNames, FileFault> {
-    if !push_folder::is_partial_key(partial_key) {
+    if !own_folder::is_partial_key(partial_key) {
         return Err(FileFault::OutOfOrder);
     }
     Ok(push_folder::part(&push_folder.folder()?, partial_key))

@@ -1,16 +1,24 @@
-//! Files on this machine. They are written under a temporary name beside the final one, and renamed
-//! when complete.
+//! Files on this machine. They are written under a temporary name, on the file system of the final
+//! one, and renamed when complete:
+//!
+//!     .part-pull.lock    the lock of the running part-pull, in the directory for a host's files
+//!     .part-pull.WORD/   the parts of large files that belong into the directory above it, which
+//!                        are kept when a part-pull is interrupted
+//!     .part-pull.WORD    a small file that is being written
+//!
+//! Each word is random, so that others who can write there cannot take the name before.
 
 use crate::plan::PulledFile;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use transfer::folder::{Folder, Links};
 use transfer::lock::{Lock, LockAttempt, Mark};
+use transfer::own_folder::{self, is_partial_key};
 use transfer::partial::{KeptPartial, PartialNames};
 use transfer::parts::Parts;
 use transfer::receiver::{Beginning, Destination};
@@ -20,7 +28,10 @@ use wire::files::{FileAttributes, FileFault, Open};
 
 const CRC64: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
 
+const PREFIX: &str = ".part-pull.";
 pub const LOCK: &str = ".part-pull.lock";
+/// Marks the directories of partial files.
+const MADE_HERE: &str = ".made-by-part-pull";
 
 /// Claims a directory, and makes it if it is missing: two part-pulls that write the same file under
 /// the same temporary name would rename it unfinished.
@@ -53,28 +64,55 @@ pub struct Local {
     tree: Option<Tree>,
 }
 
-/// The partial file's name: the same for the same version of the file.
-fn partial_name(item: &PulledFile) -> OsString {
+/// The partial file's name: the same for the same version of the file. Its first half depends on
+/// the file's name only.
+fn partial_key(item: &PulledFile) -> String {
     let version = format!("{} {:?}", item.there.bytes, item.there.mtime);
     let version = CRC64.checksum(version.as_bytes());
-    format!("{}{version:016x}", beginning(item)).into()
+    format!("{:016x}.{version:016x}", location(item))
 }
 
-/// Removes another user's file in the place of the partial file first.
-fn own_partial(folder: &Folder, item: &PulledFile) -> PartialNames {
-    let names = PartialNames::new(folder.clone(), partial_name(item));
-    let me = nix::unistd::geteuid().as_raw();
-    let is_own = |meta: fs::Metadata| meta.is_file() && meta.uid() == me && meta.nlink() == 1;
-    if !folder.stat(&names.file).is_ok_and(is_own) {
-        let _ = names.remove();
+fn location(item: &PulledFile) -> u64 {
+    CRC64.checksum(item.dst.file_name().unwrap_or_default().as_bytes())
+}
+
+fn new_name() -> io::Result<String> {
+    let word = remote::random_token().map_err(|fault| io::Error::other(fault.problem))?;
+    Ok(format!("{PREFIX}{word}"))
+}
+
+/// Includes the names of earlier versions, which had partial files beside the final ones.
+fn is_temporary(name: &OsStr) -> bool {
+    let word = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+    word.is_some_and(|word| {
+        let word = word.strip_suffix(".new").unwrap_or(word);
+        let word = word.strip_suffix(".good").unwrap_or(word);
+        let is_random = word.len() == 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_random || is_partial_key(word)
+    })
+}
+
+/// The directory of partial files in a directory of files.
+fn own_folder(folder: &Folder) -> Option<Folder> {
+    let names = folder.names().unwrap_or_default().into_iter();
+    let mut names = names.filter(|name| is_temporary(name));
+    names.find_map(|name| own_folder::open(folder, &name, MADE_HERE))
+}
+
+/// The partial file that is to be continued or begun.
+fn partial_names(folder: &Folder, item: &PulledFile) -> Result<PartialNames, FileFault> {
+    if let Some(own) = own_folder(folder) {
+        return Ok(PartialNames::new(own, partial_key(item)));
     }
-    names
-}
-
-/// How the names of partial files of all versions begin.
-fn beginning(item: &PulledFile) -> String {
-    let name = item.dst.file_name().unwrap_or_default();
-    format!(".part-pull.{:016x}.", CRC64.checksum(name.as_bytes()))
+    let name = new_name()?;
+    match own_folder::make(folder, &name, MADE_HERE) {
+        Ok((own, _)) => Ok(PartialNames::new(own, partial_key(item))),
+        // a file system that shows each directory as writable for others; nobody knows this name
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Ok(PartialNames::new(folder.clone(), name))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 impl Local {
@@ -102,7 +140,7 @@ impl Local {
         Ok((tree.find(folder, Links::Inside)?, name))
     }
 
-    /// The directories of these files, and the partial files of earlier runs there.
+    /// The directories of these files, and the names of part-pull's own in them.
     fn left<'a>(&mut self, items: &[&'a PulledFile]) -> Vec<(&'a Path, Folder, OsString)> {
         let mut seen = BTreeSet::new();
         let mut left = Vec::new();
@@ -112,7 +150,7 @@ impl Local {
                 && let Ok((folder, _)) = self.find(item)
             {
                 let names = folder.names().unwrap_or_default().into_iter();
-                let ours = names.filter(|name| name.as_bytes().starts_with(b".part-pull."));
+                let ours = names.filter(|name| is_temporary(name));
                 left.extend(ours.map(|name| (parent, folder.clone(), name)));
             }
         }
@@ -123,26 +161,36 @@ impl Local {
     /// may be at work there.
     pub fn release_left(&mut self, items: &[&PulledFile]) {
         for (_, folder, name) in self.left(items) {
-            // a partial file that cannot be released remains
-            let _ = PartialNames::new(folder, name).release();
+            let own = own_folder::open(&folder, &name, MADE_HERE);
+            for part in own.iter().flat_map(parts_in) {
+                // a partial file that cannot be released remains
+                let _ = part.release();
+            }
         }
     }
 
-    /// Removes partial files of other versions of the complete files. No other part-pull may be at
-    /// work there.
+    /// Removes partial files of other versions of the complete files, and what killed runs have
+    /// left. No other part-pull may be at work there.
     pub fn remove_left(&mut self, items: &[&PulledFile]) {
         let mut here = HashSet::new();
         for item in items {
             if self.has(item) {
-                here.insert((item.dst.parent(), beginning(item)));
+                here.insert((item.dst.parent(), format!("{:016x}", location(item))));
             }
         }
         for (parent, folder, name) in self.left(items) {
-            let text = name.to_string_lossy();
-            let version = text.trim_end_matches(".good").rfind('.').unwrap_or(0);
-            if here.contains(&(Some(parent), text[..=version].to_owned())) {
-                let _ = folder.remove(&name);
+            let Some(own) = own_folder::open(&folder, &name, MADE_HERE) else {
+                remove_unmarked(&folder, &name);
+                continue;
+            };
+            for part in parts_in(&own) {
+                let key = part.file.to_string_lossy();
+                let location = key.split('.').next().unwrap_or(&key);
+                if here.contains(&(Some(parent), location.to_owned())) {
+                    let _ = part.remove();
+                }
             }
+            own_folder::remove_empty(&folder, &name, &own, MADE_HERE);
         }
     }
 
@@ -183,8 +231,9 @@ impl Local {
     /// The kept parts of a file: of the partial file, or else of the one with the final name.
     pub fn kept(&mut self, item: &PulledFile) -> Option<KeptPartial> {
         let (folder, name) = self.find(item).ok()?;
-        let names = own_partial(&folder, item);
-        KeptPartial::find(Some(&names), item.there.bytes, || folder.file(name).ok())
+        let names = own_folder(&folder).map(|own| PartialNames::new(own, partial_key(item)));
+        let replaced = || folder.file(name).ok();
+        KeptPartial::find(names.as_ref(), item.there.bytes, replaced)
     }
 
     pub fn make_empty(&self, item: &PulledFile) -> Result<(), FileFault> {
@@ -193,9 +242,28 @@ impl Local {
     }
 }
 
-/// Requested files that have not ended, by number.
+/// The partial files in a directory of them.
+fn parts_in(own: &Folder) -> Vec<PartialNames> {
+    let names = own.names().unwrap_or_default().into_iter();
+    let parts = names.filter(|name| name.to_str().is_some_and(is_partial_key));
+    let names = |name| PartialNames::new(own.clone(), name);
+    parts.map(names).collect()
+}
+
+/// A killed run has left it: a small file, or an empty directory that was to get its mark.
+fn remove_unmarked(folder: &Folder, name: &OsStr) {
+    let me = nix::unistd::geteuid().as_raw();
+    match folder.stat(name) {
+        Ok(meta) if meta.is_dir() => drop(folder.remove_folder(name)),
+        Ok(meta) if meta.is_file() && meta.uid() == me => drop(folder.remove(name)),
+        _ => {}
+    }
+}
+
+/// Requested files that have not ended, by number; and the directory of partial files that was used
+/// last, with the one to whose files they belong, so that its names need not be read for each file.
 #[derive(Default)]
-pub struct PullDestination<'a>(pub BTreeMap<u32, Expected<'a>>);
+pub struct PullDestination<'a>(pub BTreeMap<u32, Expected<'a>>, Option<(PathBuf, Folder)>);
 
 pub struct Expected<'a> {
     pub file: &'a PulledFile,
@@ -234,16 +302,25 @@ impl Destination for PullDestination<'_> {
     }
 
     fn passing(&self, file: &FileAttributes) -> Result<(Option<Folder>, OsString), FileFault> {
-        let expected = self.0.get(&file.id).ok_or(FileFault::OutOfOrder)?;
-        Ok((None, partial_name(expected.file)))
+        if !self.0.contains_key(&file.id) {
+            return Err(FileFault::OutOfOrder);
+        }
+        Ok((None, new_name()?.into()))
     }
 
     fn partial(&mut self, tree: &mut Tree, open: &Open) -> Result<Beginning, FileFault> {
         let expected = self.0.get_mut(&open.file.id);
         let expected = expected.ok_or(FileFault::OutOfOrder)?;
         let (folder, _) = tree.make_parent(&expected.file.dst)?;
+        let parent = expected.file.dst.parent().unwrap_or(Path::new(""));
+        let is_last = |(of, own): &&(PathBuf, Folder)| of == parent && own.stat(MADE_HERE).is_ok();
+        let names = match self.1.as_ref().filter(is_last) {
+            Some((_, own)) => PartialNames::new(own.clone(), partial_key(expected.file)),
+            None => partial_names(&folder, expected.file)?,
+        };
+        self.1 = Some((parent.to_owned(), names.folder.clone()));
         let mut beginning = Beginning {
-            names: own_partial(&folder, expected.file),
+            names,
             keep: Parts::default(),
             replaced: None,
         };
