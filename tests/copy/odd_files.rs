@@ -233,8 +233,8 @@ fn a_push_that_writes_nothing_needs_no_workspace() {
     let records = |name: &str| {
         let dst = folder.join("there").join(name);
         format!(
-            "{{\"type\":\"file\",\"id\":0,\"of\":1,\"host\":0,\"kind\":\"partition\",\"dst\":\"{}\",\
-             \"bytes\":0,\"mode\":420}}\n",
+            "{{\"type\":\"file\",\"id\":0,\"of\":1,\"host\":0,\"kind\":\"partition\",\
+             \"dst\":\"{}\",\"bytes\":0,\"mode\":420}}\n",
             dst.display()
         )
     };
@@ -258,8 +258,8 @@ fn sizes_that_no_disk_has_are_refused() {
         ("a", u64::MAX - 1000, 1, "no space left"),
     ] {
         let script = format!(
-            "sed '/src.{file}\"/s/\"bytes\":[0-9]*/\"bytes\":{size}/' plan.jsonl | part-push --connect \
-             local"
+            "sed '/src.{file}\"/s/\"bytes\":[0-9]*/\"bytes\":{size}/' plan.jsonl | \
+             part-push --connect local"
         );
         sh(&folder, &script)
             .ends(status)

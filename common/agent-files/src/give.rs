@@ -72,10 +72,10 @@ impl Giver {
     }
 
     /// Lists files and empty directories at the roots and in the directories below that are to be
-    /// entered, without part-push's own directories and those with the mark. A symbolic link counts as what it leads to,
-    /// which must be in the workspace or in the root, unless the link is a root. What does not
-    /// exist is omitted. What cannot be read is reported, because wanted files may be there, and so
-    /// is what is no file.
+    /// entered, without part-push's own directories and those with the mark. A symbolic link counts
+    /// as what it leads to, which must be in the workspace or in the root, unless the link is a
+    /// root. What does not exist is omitted. What cannot be read is reported, because wanted files
+    /// may be there, and so is what is no file.
     fn find(&mut self, roots: &[Text], enter: &GlobSet, mark: Option<&str>) {
         let output = Arc::clone(&self.output);
         let mut found = Listing {

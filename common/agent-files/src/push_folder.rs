@@ -34,8 +34,8 @@ const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 const PREFIX: &str = record::RESERVED;
 const LOCK: &str = ".part-push.lock";
 const KEPT: &str = ".part-push.kept";
-/// Marks the directories that part-push makes. Directories without it are not touched, and in others
-/// only files with names of part-push's own are.
+/// Marks the directories that part-push makes. Others are not touched, and in marked ones only
+/// files with part-push's names.
 const MADE_HERE: &str = ".made-by-part-push";
 /// The name of a small file until it is complete.
 pub const SMALL: &str = "one";

@@ -1,4 +1,4 @@
-//! A directory that a tool makes for its incomplete files, in a directory to which others may write.
+//! A directory that a tool makes for its incomplete files, in one to which others may write.
 //!
 //! Only this user can write to it, and it has a mark: another user may give one of this user's
 //! directories its name, but cannot put the mark into it. So whatever has a name in it was made by

@@ -205,8 +205,8 @@ pub fn meta(meta: &Metadata) -> Meta {
     }
 }
 
-/// The first and last second that file systems can store. Linux stores these instead of times beyond
-/// them (timestamp_truncate in its fs/inode.c).
+/// The first and last second that file systems can store. Linux stores these instead of times
+/// beyond them (timestamp_truncate in its fs/inode.c).
 mod limits {
     /// Of ext3 and XFS: 32 bits. ext4 and XFS with bigtime begin here, too.
     pub const FIRST: [i64; 2] = [i32::MIN as i64, 0];

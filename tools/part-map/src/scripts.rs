@@ -85,8 +85,8 @@ impl ScriptChoice {
             count => format!(" (and {} more of the graph's files)", count - 1),
         };
         Some(format!(
-            "left out {}: it is a link to {}, which goes to its hosts under that name only{more}\n  \
-             fix: make a copy of it, if scripts need it under this name",
+            "left out {}: it is a link to {}, which goes to its hosts under that name \
+             only{more}\n  fix: make a copy of it, if scripts need it under this name",
             path.display(),
             planned.display()
         ))

@@ -37,8 +37,8 @@ const MAX_NAMES: usize = 3;
 /// Space that a file system needs beside the files.
 const ROOM_TO_SPARE: u64 = 1 << 20;
 const AGAIN: &str = "run this again; it skips files that have arrived";
-const CORRECT_HERE: &str = "correct this on this machine, or give another directory with --to; then run this again; it \
-     skips files that have arrived";
+const CORRECT_HERE: &str = "correct this on this machine, or give another directory with --to; \
+     then run this again; it skips files that have arrived";
 
 struct PullTask<'a> {
     host: &'a Host,

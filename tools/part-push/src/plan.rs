@@ -174,7 +174,7 @@ pub fn is_written(deliveries: &[Delivery]) -> bool {
     deliveries.iter().any(is_written)
 }
 
-/// The deepest directory that contains all destinations, of those that are written if there are any.
+/// The deepest directory that contains all destinations: of what is written, if anything is.
 pub fn base(deliveries: &[Delivery]) -> PathBuf {
     let all = !is_written(deliveries);
     let counts = |delivery: &&Delivery| all || delivery.source != DeliverySource::MustExist;

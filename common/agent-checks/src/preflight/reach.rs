@@ -156,8 +156,8 @@ fn listener(address: Ipv4Addr, port: u16, backlog: i32) -> io::Result<(TcpListen
     Ok((socket, port))
 }
 
-/// Connects to all targets at once, each in a thread; returns those that cannot be reached, and those
-/// with a path that loses large packets.
+/// Connects to all targets at once, each in a thread; returns those that cannot be reached, and
+/// those with a path that loses large packets.
 pub fn connect(targets: &[SocketAddrV4]) -> Vec<Finding> {
     std::thread::scope(|scope| {
         let try_each = |(index, target): (usize, &SocketAddrV4)| {
