@@ -148,7 +148,7 @@ impl Mark {
         Ok(Mark {
             folder: folder.clone(),
             name: name.to_owned(),
-            _lock: FileLock::take(&file),
+            _lock: FileLock::take(&file).ok(),
         })
     }
 }
