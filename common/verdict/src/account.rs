@@ -2,6 +2,8 @@
 //! process.
 
 use crate::job::{JobHistory, ProcessHistory};
+use crate::words;
+use evidence::syntax;
 use evidence::{Evidence, LogLine, Raiser, Statement, StatementKind};
 use record::Process;
 use record::exit::SignalNumber;
@@ -27,8 +29,7 @@ pub enum Echo {
 }
 
 /// What only libraries of distributed jobs write, when another process has ended or does not
-/// answer: torch's store and RPC, NCCL, DGL's and GLT's RPC, MPI. Where a single part would be too
-/// common, a star joins parts that must all occur.
+/// answer: torch's store and RPC, NCCL, DGL's and GLT's RPC, MPI.
 const PEER: [&str; 26] = [
     "timed out after*waiting for clients",
     "timed out in store based barrier",
@@ -78,20 +79,42 @@ const LOST: [&str; 16] = [
     "unexpected shutdown of",
     "peer disconnected",
 ];
-const LIBRARIES: [&str; 13] = [
+const LIBRARIES: [&str; 15] = [
     "gloo",
+    "processgroupgloo",
     "pair.cc",
-    "nccl",
+    "nccl…",
+    "processgroupnccl",
     "c10d",
     "tcpstore",
     "store->",
     "tensorpipe",
-    "torch",
-    "dgl",
+    "torch…",
+    "libtorch…",
+    "dgl…",
     "rpc",
     "mpi_",
     "btl_",
-    "runtimeerror: ",
+];
+/// Modules of Python whose exceptions can be about another process of the job.
+const MODULES: [&str; 9] = [
+    "torch",
+    "dgl",
+    "graphlearn_torch",
+    "ray",
+    "mpi4py",
+    "deepspeed",
+    "horovod",
+    "multiprocessing",
+    "concurrent",
+];
+/// Classes without a module that such libraries raise.
+const CLASSES: [&str; 5] = [
+    "RuntimeError",
+    "TimeoutError",
+    "ConnectionError",
+    "OSError",
+    "DGLError",
 ];
 
 /// What Python writes when a child has ended.
@@ -116,28 +139,56 @@ const LOST_CLASSES: [&str; 9] = [
 ];
 
 pub fn echo<'a>(lines: impl IntoIterator<Item = &'a str>) -> Echo {
-    let text = Vec::from_iter(lines).join("\n").to_lowercase();
-    let has = |all: &[&str]| {
-        let mut all = all.iter();
-        all.any(|words| words.split('*').all(|part| text.contains(part)))
-    };
+    let text = Vec::from_iter(lines).join("\n");
+    let can_be_of_peer = !is_of_others(&text);
+    let text = text.to_lowercase();
+    let has_any = |list| words::has_any(&text, list);
     let class = |line: &'_ str| {
         LOST_CLASSES
             .iter()
             .any(|class| line.split(':').next() == Some(class))
     };
-    if has(&["childfailederror"]) {
+    // a message of torch may have nothing else
+    let is_only_lost = |lost: &&str| {
+        text.split_once("runtimeerror: ")
+            .is_some_and(|(_, message)| message.starts_with(lost) && words::has(message, lost))
+    };
+    if words::has(&text, "childfailederror") {
         Echo::Child
-    } else if has(&["http://", "https://", "grpc"]) {
+    } else if has_any(&["http://", "https://", "grpc"]) {
         // a server outside of any job
         Echo::None
-    } else if has(&CHILD) || text.lines().any(class) {
+    } else if has_any(&CHILD) || text.lines().any(class) {
         Echo::Child
-    } else if has(&PEER) || has(&LOST) && has(&LIBRARIES) {
+    } else if can_be_of_peer
+        && (has_any(&PEER)
+            || has_any(&LOST) && has_any(&LIBRARIES)
+            || LOST.iter().any(is_only_lost))
+    {
         Echo::Peer
     } else {
         Echo::None
     }
+}
+
+/// Whether the message is an exception of the script, or of a library that knows nothing of other
+/// processes of the job: its words about connections are about something else.
+fn is_of_others(message: &str) -> bool {
+    let message = message.strip_prefix("raised ").unwrap_or(message);
+    let head = message.lines().next().unwrap_or_default();
+    if !syntax::is_exception(head) {
+        return false;
+    }
+    let class = head.split(':').next().unwrap_or_default();
+    match class.rsplit_once('.') {
+        Some((path, _)) => !MODULES.contains(&path.split('.').next().unwrap_or_default()),
+        None => !CLASSES.contains(&class) && !class.starts_with("Dist"),
+    }
+}
+
+/// Whether a line is about the signal with which launchers end a job.
+pub fn tells_of_term(line: &str) -> bool {
+    words::has_any(&line.to_lowercase(), &["sigterm", "signal 15"])
 }
 
 /// A message in one line, without text that libraries add to all messages, and without the lines of
@@ -258,6 +309,7 @@ impl<'a> Account<'a> {
             statement.is_raised()
                 && statement.first.while_ending
                 && !statement.head().starts_with("KeyboardInterrupt")
+                && !statement.lines().any(tells_of_term)
         })?;
         let account = Account::new(process, late);
         (account.echo == Echo::None).then_some(account)
@@ -518,7 +570,46 @@ mod tests {
                 Echo::Child,
             ),
             ("EOFError", Echo::Child),
+            (
+                "dgl._ffi.base.DGLError: [12:00:00] rpc.cc:1: Connection reset by peer",
+                Echo::Peer,
+            ),
+            (
+                "torch.distributed.DistStoreError: wait timeout after 5000ms",
+                Echo::Peer,
+            ),
             ("ValueError: loss is nan", Echo::None),
+            // a part of a word
+            (
+                "RuntimeError: broken pipeline config: stage 3 has no layers",
+                Echo::None,
+            ),
+            ("RuntimeError: torch model in an unbroken pipe", Echo::None),
+            (
+                "RuntimeError: cannot redistribute: another ranking of torch",
+                Echo::None,
+            ),
+            // of something else than the job
+            (
+                "RuntimeError: feature store: socket timeout after 5 s",
+                Echo::None,
+            ),
+            (
+                "TimeoutError: feature store: socket timeout after 5 s",
+                Echo::None,
+            ),
+            ("ValueError: broken pipe in the config of torch", Echo::None),
+            ("KeyError: 'rpc: connection refused'", Echo::None),
+            ("AssertionError: nccl: remote process exited", Echo::None),
+            (
+                "psycopg2.OperationalError: torch_runs: Connection refused",
+                Echo::None,
+            ),
+            (
+                "FileNotFoundError: /data/gloo/corrupt EOFErrors.txt",
+                Echo::None,
+            ),
+            ("raised ValueError: dgl: connection closed", Echo::None),
         ] {
             assert_eq!(echo([message]), expected, "{message}");
         }
@@ -528,7 +619,7 @@ mod tests {
     fn no_single_word_makes_an_echo() {
         let texts = near::texts("echo");
         for text in &texts {
-            assert_eq!(echo([text.as_str()]), Echo::None, "{text}");
+            assert_eq!(echo([*text]), Echo::None, "{text}");
         }
         let entries = PEER.iter().chain(&LOST).chain(&CHILD).chain(&LOST_CLASSES);
         for entry in entries {

@@ -4,6 +4,7 @@
 use crate::account;
 use crate::findings::{JobFinding, LED_TO};
 use crate::job::{JobHistory, ProcessHistory};
+use crate::words;
 use record::{Host, Process};
 use std::sync::LazyLock;
 
@@ -193,17 +194,8 @@ impl Advice {
             "file of the script" => scene.names_own_file(),
             _ => true,
         };
-        let is_met_by = |words: &&str| words.split('*').all(|part| has(&scene.text, part));
-        self.words.iter().any(is_met_by) && is_met()
+        words::has_any(&scene.text, &self.words) && is_met()
     }
-}
-
-/// Whether the text has these words. A number at their end is a whole one.
-fn has(text: &str, words: &str) -> bool {
-    let is_digit = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
-    let ends_with_number = words.ends_with(|c: char| c.is_ascii_digit());
-    text.match_indices(words)
-        .any(|(offset, _)| !ends_with_number || !is_digit(&text[offset + words.len()..]))
 }
 
 impl Scene<'_> {
@@ -302,18 +294,19 @@ impl Scene<'_> {
 
 #[cfg(test)]
 pub mod near {
-    /// The texts of near.txt that must not be taken for `id`, in lower case.
-    pub fn texts(id: &str) -> Vec<String> {
+    /// The texts of near.txt that must not be taken for `id`.
+    pub fn texts(id: &str) -> Vec<&'static str> {
         let lines = include_str!("near.txt").lines();
         let of_id = lines.filter_map(|line| line.strip_prefix(id)?.strip_prefix(": "));
-        of_id.map(str::to_lowercase).collect()
+        of_id.collect()
     }
 
     /// Whether one of the texts has the longest word of an entry.
-    pub fn has_word_of(entry: &str, texts: &[String]) -> bool {
+    pub fn has_word_of(entry: &str, texts: &[&str]) -> bool {
         let words = entry.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         let longest = words.max_by_key(|word| word.len()).unwrap_or_default();
-        texts.iter().any(|text| text.contains(longest))
+        let mut texts = texts.iter().map(|text| text.to_lowercase());
+        texts.any(|text| text.contains(longest))
     }
 }
 
@@ -452,7 +445,7 @@ mod tests {
                     process: None,
                     host: None,
                     module: String::new(),
-                    text,
+                    text: text.to_lowercase(),
                 };
                 let unconditional = Advice {
                     when: "",
@@ -539,6 +532,7 @@ mod tests {
     }
 
     /// DGL_TOOLS_WRITE_MANUAL=1 writes the section.
+    #[expect(clippy::disallowed_methods, reason = "a page of this repository")]
     #[test]
     fn the_manual_has_the_messages() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR"))

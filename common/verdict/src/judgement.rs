@@ -7,6 +7,7 @@ use crate::job::{JobHistory, ProcessHistory, UNKNOWN_RANK};
 use crate::nccl;
 use crate::skew;
 use crate::wait;
+use crate::words;
 use evidence::{LogLine, Statement, StatementKind};
 use record::exit::{ProcessEnd, SignalNumber};
 use record::majority;
@@ -153,11 +154,10 @@ const WHO_SENT_IT: &str =
 /// Processes that exited with status 0 because of a SIGTERM, as their last lines state.
 fn asked_to_end(job: &JobHistory) -> Option<JobFinding> {
     let is_request = |line: &&LogLine| {
-        let text = line.text.to_lowercase();
-        let has = |all: &[&str]| all.iter().any(|words| text.contains(words));
+        let got = ["received", "receiving", "caught", "got"];
         !line.while_ending
-            && has(&["sigterm", "signal 15"])
-            && has(&["received", "receiving", "caught", "got "])
+            && account::tells_of_term(&line.text)
+            && words::has_any(&line.text.to_lowercase(), &got)
     };
     let asked: Vec<(&ProcessHistory, &LogLine)> = job
         .clients()
@@ -418,7 +418,8 @@ impl<'a> Suspect<'a> {
 
     /// The only process that failed by itself while the job ended, shortly after `first`, which
     /// only noticed another process's end: ends on several hosts may arrive in another order than
-    /// they happened. If there are several, the end of the job may have caused them.
+    /// they happened, but not those on one host. If there are several, the end of the job may have
+    /// caused them.
     fn late(job: &'a JobHistory, first: &ProcessHistory) -> Option<Suspect<'a>> {
         let others = job.processes.iter().filter(|history| {
             // a shell reports with a greater status that a signal ended its command
@@ -426,7 +427,8 @@ impl<'a> Suspect<'a> {
                 .end()
                 .code
                 .is_some_and(|code| (1..=128).contains(&code));
-            history.process.id != first.process.id && has_failed && ended_soon(history, first)
+            let is_elsewhere = history.process.host != first.process.host;
+            is_elsewhere && has_failed && ended_soon(history, first)
         });
         let accounts: Vec<Account> = others.clone().filter_map(Account::of_late_end).collect();
         match &accounts[..] {

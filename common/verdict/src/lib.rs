@@ -14,6 +14,7 @@ mod show;
 pub mod silence;
 mod skew;
 mod wait;
+mod words;
 
 pub use findings::{Conclusion, JobFinding, RunOutcome};
 pub use job::{JobHistory, Life, ProcessHistory};
