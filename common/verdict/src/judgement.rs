@@ -14,7 +14,7 @@ use record::majority;
 use record::stacks;
 use record::term::{self, bytes};
 use record::{Culprit, FirstFailure, Process, Summary};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 pub fn verdict(job: &JobHistory) -> Conclusion {
@@ -327,11 +327,10 @@ fn of_unknown_order(
     finding: &JobFinding,
 ) -> Option<JobFinding> {
     const NAMED: usize = 3;
-    let mut causes = Vec::from_iter((echo == Echo::None).then_some(cause.first()));
+    let mut causes = BTreeSet::from_iter((echo == Echo::None).then_some(cause.first()));
     let mut texts = Vec::from_iter((echo == Echo::None).then_some(finding.text.as_str()));
     for suspect in suspects.iter().filter(|suspect| suspect.since_ms == 0) {
-        if suspect.cause.is_empty() || !causes.contains(&suspect.cause.first()) {
-            causes.push(suspect.cause.first());
+        if causes.insert(suspect.cause.first()) || suspect.cause.is_empty() {
             texts.push(&suspect.text);
         }
     }

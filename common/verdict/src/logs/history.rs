@@ -8,7 +8,7 @@ use evidence::marks::Writer;
 use evidence::{Evidence, Statement, StatementKind};
 use record::exit::{ProcessEnd, SignalNumber};
 use record::{Exited, IpAddr, Process, Role};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// How the lines begin that launchers write around the end of a job. They are not a process's last
 /// line.
@@ -106,7 +106,7 @@ impl Logs {
             let has_lines = process.evidence.count > 0;
             is_known || has_lines && (process.writer != Writer::default() || !are_named)
         });
-        self.processes.sort_by_key(LogProcess::order);
+        self.processes.sort_by_cached_key(LogProcess::order);
         let mut job = JobHistory::default();
         if self.is_out_of_memory && self.failed().all(|process| !process.end_or_unknown().oom) {
             let text = "the kernel killed a process because memory ran out: it had reached the \
@@ -149,20 +149,27 @@ impl Logs {
     /// Gives lines that name no process to the processes which their launcher saw fail, if only
     /// they can have written them.
     fn give_unmarked_lines(&mut self) {
-        let mut groups: Vec<Group> = Vec::new();
-        for source in 0..self.processes.len() {
-            let is_reported = |process: &LogProcess| {
-                let end = process.end.as_ref();
-                end.is_some_and(|end| end.source == Some(source) && !end.while_ending)
-            };
-            let mut failed: Vec<usize> = (0..self.processes.len())
-                .filter(|index| *index != source && is_reported(&self.processes[*index]))
-                .collect();
+        let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+        let mut ended: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (index, process) in self.processes.iter().enumerate() {
+            let source = process.end.as_ref().and_then(|end| end.source);
+            if let Some(source) = source {
+                ended.entry(source).or_default().push(index);
+            }
+        }
+        for (source, mut failed) in ended {
+            let end = |index: &usize| self.processes[*index].end.as_ref();
+            let is_own = |index: &usize| end(index).is_some_and(|end| !end.while_ending);
+            // the end that a shell reported is that of the process which the launcher names
+            let is_of_shell = self.processes[source].writer == Writer::default();
+            let counts = |index: &usize| *index != source || !is_of_shell;
+            let ends = failed.iter().filter(|index| counts(index));
+            let first = ends.filter_map(end).map(|end| end.line).min();
+            failed.retain(|index| *index != source && is_own(index));
             if failed.is_empty() || !self.processes[source].evidence.is_mixed() {
                 continue;
             }
-            // the end that a shell reported is that of the process which the launcher names
-            if self.processes[source].writer == Writer::default() {
+            if is_of_shell {
                 self.processes[source].end = None;
             }
             failed.retain(|index| {
@@ -170,32 +177,23 @@ impl Logs {
                 let has_lines = process.writer.place.is_some() && process.evidence.count > 0;
                 !has_lines && process.evidence.statements().is_empty()
             });
-            failed.sort_by_key(|index| self.processes[*index].order());
-            let ends = self
-                .processes
-                .iter()
-                .filter_map(|process| process.end.as_ref());
-            let first = ends
-                .filter(|end| end.source == Some(source))
-                .map(|end| end.line)
-                .min();
+            failed.sort_by_cached_key(|index| self.processes[*index].order());
             let evidence = &mut self.processes[source].evidence;
             evidence.end_at(first.unwrap_or(u64::MAX));
             let Some(head) = common_head(evidence, failed.len()) else {
                 self.give_own(source, &failed);
                 continue;
             };
-            match groups.iter_mut().find(|group| group.head == head) {
-                Some(group) => group.failed.append(&mut failed),
-                None => groups.push(Group {
-                    head,
-                    source,
-                    failed,
-                }),
-            }
+            let group = groups.entry(head).or_insert(Group {
+                source,
+                failed: Vec::new(),
+            });
+            group.failed.append(&mut failed);
         }
-        for group in groups {
-            self.name_together(&group);
+        let ranks = self.processes.iter();
+        let last = ranks.filter_map(|process| process.writer.rank).max();
+        for group in groups.values() {
+            self.name_together(group, last);
         }
     }
 
@@ -230,17 +228,13 @@ impl Logs {
     }
 
     /// Makes one process of those that all wrote the same, because nothing shows who was first.
-    fn name_together(&mut self, group: &Group) {
+    fn name_together(&mut self, group: &Group, last: Option<u32>) {
         let ranks: BTreeSet<u32> = group
             .failed
             .iter()
             .filter_map(|index| self.processes[*index].writer.rank)
             .collect();
-        let others = self
-            .processes
-            .iter()
-            .filter_map(|process| process.writer.rank);
-        let are_all = others.max() == Some(ranks.len() as u32 - 1);
+        let are_all = last.is_some_and(|last| last as usize + 1 == ranks.len());
         let list: Vec<String> = ranks.iter().map(u32::to_string).collect();
         let name = match (are_all, &list[..]) {
             _ if ranks.len() < group.failed.len() => {
@@ -281,7 +275,6 @@ impl Logs {
 
 /// Processes that failed with the same exception, in lines without marks.
 struct Group {
-    head: String,
     /// The process without a name that has the lines.
     source: usize,
     failed: Vec<usize>,

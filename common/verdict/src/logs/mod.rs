@@ -35,6 +35,10 @@ const LINES_AFTER: usize = 60;
 /// the processes.
 const KEPT_LINES: usize = 4 * LAST_LINES;
 
+/// A log with more writers than a job has processes would fill the memory. What the others write is
+/// counted together.
+const MAX_WRITERS: usize = 16_384;
+
 /// Words that launchers write, beside those of processes.
 const LAUNCHERS: [&str; 21] = [
     "exitcode",
@@ -73,6 +77,10 @@ pub struct Logs {
     is_out_of_memory: bool,
     /// Whether the tasks of srun are launchers, which start the ranks.
     has_agents: bool,
+    /// How many ends launchers have reported.
+    ends: usize,
+    /// How often torchrun has seen processes fail.
+    failures: u64,
 }
 
 struct LogProcess {
@@ -84,6 +92,9 @@ struct LogProcess {
     end: Option<LogEnd>,
     /// Its name if it stands for several.
     group: Option<String>,
+    /// The number of the failure that torchrun saw last before a line of this process, and how many
+    /// lines the process had written before.
+    failure: (u64, u64),
 }
 
 #[derive(Default)]
@@ -145,6 +156,9 @@ impl Logs {
             (None, Some(local)) => local,
             (None, None) => Writer { place, ..writer },
         };
+        let has_room = self.processes.len() < MAX_WRITERS || self.by_writer.contains_key(&key);
+        let others = || Writer::at("one of the other processes");
+        let key = if has_room { key } else { others() };
         let processes = &mut self.processes;
         *self.by_writer.entry(key.clone()).or_insert_with(|| {
             let is_own = key.rank.is_some() || key.local_rank.is_some();
@@ -159,6 +173,7 @@ impl Logs {
                 },
                 end: None,
                 group: None,
+                failure: (0, 0),
             });
             processes.len() - 1
         })
@@ -183,13 +198,18 @@ impl Logs {
         self.ranks.insert(local, rank);
     }
 
+    /// The evidence of a process that has written another line.
+    fn evidence(&mut self, index: usize) -> &mut Evidence {
+        let process = &mut self.processes[index];
+        if process.failure.0 < self.failures {
+            process.failure = (self.failures, process.evidence.count);
+        }
+        &mut process.evidence
+    }
+
     fn ended(&mut self, index: usize, reported: ReportedEnd, source: usize, while_ending: bool) {
-        let order = self
-            .processes
-            .iter()
-            .filter(|process| process.end.is_some())
-            .count();
-        let line = self.processes[source].evidence.count;
+        let (order, line) = (self.ends, self.processes[source].evidence.count);
+        self.ends += 1;
         let process = &mut self.processes[index];
         process.host = reported.host.clone().or(process.host.take());
         match &mut process.end {
@@ -223,9 +243,9 @@ struct LogReader<'a> {
     torchrun: Torchrun,
     mpi: Mpi,
     ray: Ray,
-    /// How many lines each process had written when torchrun last saw one fail, unless it has
-    /// printed its table since. If processes go on after that, it has started them again.
-    failed_at: Option<Vec<u64>>,
+    /// How many processes were known when torchrun last saw one fail, unless it has printed its
+    /// table since. If processes go on after that, it has started them again.
+    failed_at: Option<usize>,
     has_gone_on: bool,
     /// Whether the launcher ends the processes.
     is_shutdown: bool,
@@ -291,8 +311,7 @@ impl<'a> LogReader<'a> {
         let count = |end| memchr::memchr_iter(end, text).count();
         let lines = count(b'\n') + count(b'\r');
         if lines > 0 {
-            let evidence = &mut self.logs.processes[self.unmarked].evidence;
-            evidence.skip(lines as u64);
+            self.logs.evidence(self.unmarked).skip(lines as u64);
         }
     }
 
@@ -333,7 +352,7 @@ impl<'a> LogReader<'a> {
         let is_ordinary = !history::is_launcher_line(marked.text);
         self.has_gone_on |= is_ordinary && LineStart::of(marked.text).is_none();
         let while_ending = self.logs.job_end.is_some();
-        let evidence = &mut self.logs.processes[process].evidence;
+        let evidence = self.logs.evidence(process);
         if marked.in_traceback {
             evidence.line(true, syntax::TRACEBACK, 0, while_ending);
         }
@@ -354,8 +373,8 @@ impl<'a> LogReader<'a> {
         let is_launcher = !reports.is_empty();
         self.reported(reports, process);
         if line.contains("failed (exitcode: ") {
-            let processes = self.logs.processes.iter();
-            self.failed_at = Some(processes.map(|process| process.evidence.count).collect());
+            self.logs.failures += 1;
+            self.failed_at = Some(self.logs.processes.len());
             self.has_gone_on = false;
         }
         is_launcher
@@ -363,14 +382,16 @@ impl<'a> LogReader<'a> {
 
     /// Forgets what processes wrote before torchrun started them again.
     fn forget_restarted(&mut self) {
-        let Some(counts) = self.failed_at.take().filter(|_| self.has_gone_on) else {
+        let Some(known) = self.failed_at.take().filter(|_| self.has_gone_on) else {
             return;
         };
-        for (process, count) in self.logs.processes.iter_mut().zip(counts) {
+        for process in &mut self.logs.processes[..known] {
             process.end = None;
+            let (failure, lines) = process.failure;
+            let has_gone_on = failure == self.logs.failures;
             process
                 .evidence
-                .retain(|statement| statement.first.number >= count);
+                .retain(|statement| has_gone_on && statement.first.number >= lines);
         }
     }
 
