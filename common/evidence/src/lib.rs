@@ -42,6 +42,8 @@ const LEAVING: &str = "is exiting...";
 pub struct LogLine {
     /// Among all lines of the process.
     pub number: u64,
+    /// Which of several files has it.
+    pub file: u32,
     pub is_stderr: bool,
     pub text: String,
     pub time_ms: u64,
@@ -189,6 +191,8 @@ enum NextLines {
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     pub count: u64,
+    /// The file of the latest line.
+    file: u32,
     /// How many of the last lines are kept, if more than [`LAST_LINES`].
     lines: usize,
     last_lines: VecDeque<LogLine>,
@@ -224,8 +228,15 @@ impl Evidence {
         self.continued = Some((self.count, u64::MAX));
     }
 
-    /// The lines that follow are of another file.
-    pub fn finish_statements(&mut self) {
+    /// The lines that follow are of this file.
+    pub fn in_file(&mut self, file: u32) {
+        if self.file != file {
+            self.finish_statements();
+            self.file = file;
+        }
+    }
+
+    fn finish_statements(&mut self) {
         let open = self.readers.drain(..).filter_map(|reader| reader.open);
         self.statements.extend(open);
     }
@@ -281,7 +292,7 @@ impl Evidence {
             .flatten()
             .unwrap_or_default();
         text.clone_into(&mut line.text);
-        (line.number, line.time_ms) = (self.count, time_ms);
+        (line.number, line.file, line.time_ms) = (self.count, self.file, time_ms);
         (line.is_stderr, line.while_ending) = (is_stderr, while_ending);
         self.count += 1;
         let plain = without_escapes(text);

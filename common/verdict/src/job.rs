@@ -10,6 +10,7 @@ use record::{
     Record, Resumed, Role, Stack, Stalled, Started, Summary,
 };
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// The records of a set are in the order of their ids.
 #[derive(Default)]
@@ -70,8 +71,8 @@ pub struct ProcessHistory {
     pub process: Process,
     /// Its launcher's name for it, if that knows no hosts and roles.
     pub name: Option<String>,
-    /// The log with its lines, if they are no records.
-    pub log: Option<String>,
+    /// The logs of the job, of which each line names one by its place, if there are no records.
+    pub logs: Option<Arc<[String]>>,
     pub life: Life,
     pub evidence: Evidence,
     /// The latest stacks of the process and each of its children.
@@ -83,7 +84,7 @@ impl ProcessHistory {
         ProcessHistory {
             process,
             name: None,
-            log: None,
+            logs: None,
             life: Life::default(),
             evidence: Evidence::default(),
             stacks: BTreeMap::new(),
@@ -102,7 +103,7 @@ impl ProcessHistory {
 
     /// The record of its end, if there is one.
     pub fn exit_record(&self) -> Option<&Exited> {
-        self.life.exited.as_ref().filter(|_| self.log.is_none())
+        self.life.exited.as_ref().filter(|_| self.logs.is_none())
     }
 
     /// Whether it ended with status 0 before the end of the job.
@@ -115,7 +116,7 @@ impl ProcessHistory {
     pub fn has_stayed(&self) -> bool {
         let exited = self.life.exited.as_ref();
         let is_read = !self.stacks.is_empty();
-        let has_started = self.life.started.is_some() || self.log.is_some() || is_read;
+        let has_started = self.life.started.is_some() || self.logs.is_some() || is_read;
         has_started && exited.is_none_or(|exited| exited.while_ending)
     }
 
@@ -131,7 +132,7 @@ impl ProcessHistory {
         };
         Quote {
             output,
-            log: self.log.clone(),
+            log: (self.logs.as_ref()).and_then(|logs| logs.get(line.file as usize).cloned()),
         }
     }
 
@@ -157,7 +158,7 @@ impl JobHistory {
     }
 
     pub fn is_from_logs(&self) -> bool {
-        self.processes.iter().any(|history| history.log.is_some())
+        self.processes.iter().any(|history| history.logs.is_some())
     }
 
     /// What its history is known from, in words.

@@ -297,12 +297,12 @@ fn alone(
     cause: &[String],
     finding: JobFinding,
 ) -> JobFinding {
-    if first.log.is_some()
+    if first.logs.is_some()
         && let Some(address) = unreached(cause)
     {
         return finding.after(&format!("{address} was not reached: "));
     }
-    if echo != Echo::Peer || first.log.is_none() && job.clients().count() < 2 {
+    if echo != Echo::Peer || first.logs.is_none() && job.clients().count() < 2 {
         return finding;
     }
     named_peer(job, &finding)
@@ -787,7 +787,7 @@ fn ended_by(history: &ProcessHistory, signal: SignalNumber, name: &str) -> JobFi
 
 fn exited_with_status(history: &ProcessHistory, failure: &FirstFailure, name: &str) -> JobFinding {
     let status = match failure.end.code {
-        None if history.log.is_some() => String::new(),
+        None if history.logs.is_some() => String::new(),
         code => format!(" exited with status {}", code.unwrap_or(1)),
     };
     let account = Account::of_end(history, false);
@@ -808,7 +808,7 @@ fn exited_with_status(history: &ProcessHistory, failure: &FirstFailure, name: &s
         .map(|line| line.text.trim().to_owned())
         .collect();
     let mut wrote = match texts.as_slice() {
-        [] if history.log.is_some() => "no line of the log is known to be its own".to_owned(),
+        [] if history.logs.is_some() => "no line of the log is known to be its own".to_owned(),
         [] => "it wrote no output".to_owned(),
         lines if history.evidence.is_mixed() => {
             format!("the last lines of the log: {}", account::quoted(lines))
@@ -846,7 +846,7 @@ fn out_of_memory(job: &JobHistory, history: &ProcessHistory, is_child: bool) -> 
         name
     };
     let mut text = format!("{who} was killed by the kernel because memory ran out");
-    if history.log.is_some() {
+    if history.logs.is_some() {
         // only accounts of control groups report it
         text += ": it had reached the limit of a container or of a batch job";
     }

@@ -6,8 +6,8 @@
 use std::fmt::Write as _;
 use verdict::logs::{LogFile, Logs};
 
-/// A log of this many ranks.
-type Log = fn(usize) -> String;
+/// The logs of this many ranks.
+type Log = fn(usize) -> Vec<String>;
 
 fn srun(ranks: usize) -> String {
     (0..ranks).fold(String::new(), |mut log, rank| {
@@ -51,22 +51,31 @@ fn ticks() -> u64 {
     times.map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
-fn ticks_of(log: &str) -> u64 {
+fn ticks_of(files: &[String]) -> u64 {
     let begin = ticks();
     let mut logs = Logs::default();
-    logs.read(&LogFile::named("job.log"), log.as_bytes())
-        .unwrap();
+    for (number, text) in files.iter().enumerate() {
+        let file = LogFile::named(&format!("{number}.log"));
+        logs.read(&file, text.as_bytes()).unwrap();
+    }
     assert!(verdict::verdict(&logs.history()).cause.text.len() > 1);
     ticks() - begin
 }
 
 #[test]
 fn the_time_grows_with_the_ranks_and_not_with_their_square() {
-    for (name, log) in [
-        ("srun", srun as Log),
-        ("torchrun", torchrun),
-        ("spawn", spawn),
-    ] {
+    let logs: [(&str, Log); 4] = [
+        ("srun", |ranks| vec![srun(ranks)]),
+        ("torchrun", |ranks| vec![torchrun(ranks)]),
+        ("spawn", |ranks| vec![spawn(ranks)]),
+        ("a file for each rank", |ranks| {
+            let lines = |rank| {
+                format!("[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]: E: 1\n")
+            };
+            (0..ranks).map(lines).collect()
+        }),
+    ];
+    for (name, log) in logs {
         let (few, many) = (ticks_of(&log(2_000)), ticks_of(&log(16_000)));
         assert!(many <= 16 * few.max(5), "{name}: {few} and {many} ticks");
     }

@@ -1,7 +1,7 @@
 //! The history that the logs of a job show, with the processes that failed first in front.
 
 use super::report::number_after;
-use super::{LogEnd, LogFile, LogProcess, Logs};
+use super::{LogEnd, LogProcess, Logs};
 use crate::account::{self, Echo};
 use crate::job::{JobEnd, JobHistory, ProcessHistory, UNKNOWN_RANK};
 use evidence::marks::Writer;
@@ -9,6 +9,7 @@ use evidence::{Evidence, Statement, StatementKind};
 use record::exit::{ProcessEnd, SignalNumber};
 use record::{Exited, IpAddr, Process, Role};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// How the lines begin that launchers write around the end of a job. They are not a process's last
 /// line.
@@ -116,10 +117,10 @@ impl Logs {
         job.ended_by = self
             .job_end
             .map(|(text, is_request)| JobEnd { text, is_request });
-        let count = self.processes.len();
+        let (count, files) = (self.processes.len(), Arc::from(self.files));
         let histories = self.processes.into_iter().zip(0..);
         job.processes = histories
-            .map(|(process, id)| process.history(id, count))
+            .map(|(process, id)| process.history(id, count, &files))
             .collect();
         job
     }
@@ -130,9 +131,8 @@ impl Logs {
             let process = &mut self.processes[index];
             if let Some(mut end) = process.end.take_if(|end| end.reported.is_task) {
                 let host = end.reported.host.take().unwrap_or_default();
-                let name = LogFile::named(&process.file);
                 process.host = None;
-                let process = self.process(Writer::at(&format!("a process on {host}")), &name);
+                let process = self.process(Writer::at(&format!("a process on {host}")), None);
                 self.processes[process].end.get_or_insert(end);
             }
         }
@@ -387,7 +387,7 @@ impl LogProcess {
         }
     }
 
-    fn history(self, id: u32, count: usize) -> ProcessHistory {
+    fn history(self, id: u32, count: usize, files: &Arc<[String]>) -> ProcessHistory {
         let rank = self.writer.rank.unwrap_or(UNKNOWN_RANK + id);
         let name = self.name(count);
         let process = Process::new(id, 0, IpAddr::default(), Role::Worker, rank);
@@ -405,7 +405,7 @@ impl LogProcess {
         });
         history.evidence = self.evidence;
         history.name = Some(name);
-        history.log = Some(self.file);
+        history.logs = Some(Arc::clone(files));
         history
     }
 }

@@ -68,6 +68,8 @@ static FINDER: LazyLock<EvidenceFinder> = LazyLock::new(|| EvidenceFinder::with(
 
 #[derive(Default)]
 pub struct Logs {
+    /// The names of those that were read.
+    files: Vec<String>,
     processes: Vec<LogProcess>,
     by_writer: HashMap<Writer, usize>,
     /// The rank of a local rank at a place, or of an actor.
@@ -86,8 +88,6 @@ pub struct Logs {
 struct LogProcess {
     writer: Writer,
     host: Option<String>,
-    /// The log that has its lines.
-    file: String,
     evidence: Evidence,
     end: Option<LogEnd>,
     /// Its name if it stands for several.
@@ -129,17 +129,14 @@ impl Logs {
         reader.lines_left = usize::MAX;
         reader.block(&text);
         reader.forget_restarted();
-        for process in &mut self.processes {
-            process.evidence.finish_statements();
-        }
         Ok(())
     }
 
     /// The process of a writer, which is new if nothing was known of it.
-    fn process(&mut self, mut writer: Writer, file: &LogFile) -> usize {
+    fn process(&mut self, mut writer: Writer, place_of_file: Option<&str>) -> usize {
         let place = writer.place.take();
         let local = writer.local_rank.map(|local_rank| Writer {
-            place: place.clone().or(file.writer.place.clone()),
+            place: place.clone().or(place_of_file.map(str::to_owned)),
             ..Writer::local(local_rank)
         });
         let rank = writer
@@ -165,7 +162,6 @@ impl Logs {
             processes.push(LogProcess {
                 writer: key,
                 host: None,
-                file: file.name.clone(),
                 evidence: if is_own {
                     Evidence::default()
                 } else {
@@ -198,12 +194,13 @@ impl Logs {
         self.ranks.insert(local, rank);
     }
 
-    /// The evidence of a process that has written another line.
+    /// The evidence of a process that has written another line, into the latest file.
     fn evidence(&mut self, index: usize) -> &mut Evidence {
         let process = &mut self.processes[index];
         if process.failure.0 < self.failures {
             process.failure = (self.failures, process.evidence.count);
         }
+        process.evidence.in_file(self.files.len() as u32 - 1);
         &mut process.evidence
     }
 
@@ -234,7 +231,8 @@ fn is_line_end(byte: &u8) -> bool {
 
 struct LogReader<'a> {
     logs: &'a mut Logs,
-    file: &'a LogFile,
+    /// The place whose log it is.
+    place: Option<&'a str>,
     /// The process whose lines have no mark.
     unmarked: usize,
     /// The process of the last mark.
@@ -255,10 +253,12 @@ struct LogReader<'a> {
 
 impl<'a> LogReader<'a> {
     fn new(logs: &'a mut Logs, file: &'a LogFile) -> LogReader<'a> {
-        let unmarked = logs.process(file.writer.clone(), file);
+        logs.files.push(file.name.clone());
+        let place = file.writer.place.as_deref();
+        let unmarked = logs.process(file.writer.clone(), place);
         LogReader {
             logs,
-            file,
+            place,
             unmarked,
             latest: (String::new(), unmarked),
             marks: LineMarks::default(),
@@ -331,7 +331,7 @@ impl<'a> LogReader<'a> {
             let process = if writer == Writer::default() {
                 self.unmarked
             } else {
-                self.logs.process(writer, self.file)
+                self.logs.process(writer, self.place)
             };
             self.latest = (marked.mark.into_owned(), process);
         }
@@ -408,7 +408,7 @@ impl<'a> LogReader<'a> {
                     let index = if end.writer == Writer::default() {
                         process
                     } else {
-                        self.logs.process(end.writer.clone(), self.file)
+                        self.logs.process(end.writer.clone(), self.place)
                     };
                     self.logs.ended(index, end, process, self.is_shutdown);
                 }
@@ -417,7 +417,7 @@ impl<'a> LogReader<'a> {
                         local_rank: Some(local_rank),
                         ..Writer::ranked(rank)
                     };
-                    self.logs.process(both, self.file);
+                    self.logs.process(both, self.place);
                 }
                 LauncherReport::Actor { name, rank } => {
                     self.logs.is_ranked(Writer::at(&name), rank);
