@@ -1,7 +1,8 @@
 //! Compares messages with lists of words.
 
 /// Whether a text in lower case has these words, and not only as parts of longer words. Underscores
-/// end words too. A star joins parts that must all occur; at `…` a part may be that of a longer word.
+/// end words too. A star joins parts that must all occur; where a part has `…`, its word may be
+/// longer.
 pub fn has(text: &str, words: &str) -> bool {
     words.split('*').all(|part| has_part(text, part))
 }
