@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds host-agent as one static file, which runs on every Linux of its machine type from kernel 3.6 on, whatever lies beside it.
 #   agent.sh            for this machine's type: target/release/host-agent, beside the tools
-#   agent.sh --dev      the same without optimization, for tests: target/debug/host-agent-static
+#   agent.sh --dev      the same without optimization, for tests: target/debug/static-host-agent
 #   agent.sh TARGET     for another, such as aarch64-unknown-linux-gnu: target/release/host-agent-aarch64
 # CARGO_TARGET_DIR is obeyed. Exit status 69: something is missing that this says.
 set -eu
@@ -57,7 +57,7 @@ fi
 rm -f "$probe"
 cargo rustc "$@"
 # the next `cargo build` puts the one that it links in its place
-[ "$profile" = release ] || cp "$built/debug/host-agent" "$built/debug/host-agent-static"
+[ "$profile" = release ] || cp "$built/debug/host-agent" "$built/debug/static-host-agent"
 [ "$target" = "$own" ] || {
   mkdir -p "$built/release"
   # a new file: hosts of this machine may be running the old one

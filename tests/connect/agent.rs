@@ -575,7 +575,7 @@ fn a_host_that_has_next_to_nothing() {
 /// Nothing but /proc.
 #[test]
 fn the_static_agent_runs_where_there_is_nothing_at_all() {
-    let agents = ["host-agent-static", "../release/host-agent"].map(|agent| tools().join(agent));
+    let agents = ["static-host-agent", "../release/host-agent"].map(|agent| tools().join(agent));
     let is_static = |agent: &&PathBuf| {
         let asked = sh(&tools(), &format!("ldd '{}' 2>&1", agent.display()));
         asked.out.contains("statically linked")

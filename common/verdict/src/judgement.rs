@@ -417,17 +417,23 @@ impl<'a> Suspect<'a> {
 
     /// The only process that failed by itself while the job ended, shortly after `first`, which
     /// only noticed another process's end: ends on several hosts may arrive in another order than
-    /// they happened, but not those on one host. If there are several, the end of the job may have
-    /// caused them.
+    /// they happened. On the host of `first`, that process must have been exchanging data: a
+    /// process closes its connections before its end can be seen. If there are several, the end of
+    /// the job may have caused them.
     fn late(job: &'a JobHistory, first: &ProcessHistory) -> Option<Suspect<'a>> {
+        let statements = first.evidence.statements();
+        let exchanged = statements.iter().any(|statement| statement.exchanges);
         let others = job.processes.iter().filter(|history| {
             // a shell reports with a greater status that a signal ended its command
             let has_failed = history
                 .end()
                 .code
                 .is_some_and(|code| (1..=128).contains(&code));
-            let is_elsewhere = history.process.host != first.process.host;
-            is_elsewhere && has_failed && ended_soon(history, first)
+            let may_be_first = exchanged || history.process.host != first.process.host;
+            history.process.id != first.process.id
+                && may_be_first
+                && has_failed
+                && ended_soon(history, first)
         });
         let accounts: Vec<Account> = others.clone().filter_map(Account::of_late_end).collect();
         match &accounts[..] {
