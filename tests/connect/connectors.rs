@@ -635,7 +635,9 @@ fn files_that_ssh_config_names_on_real_hosts() {
         &folder,
         &format!("{begin}; rm none; DGL_TOOLS_HOST_KEY=accept-new {probe}"),
     );
-    accept.ends(74).err_has("there is no known_hosts file");
+    accept
+        .ends(74)
+        .err_has("no known_hosts file to write its key to");
     assert!(!folder.join("none").exists());
 
     let key = "export DGL_TOOLS_CONNECT=ssh2; [ -e key ] || { cp ~/.ssh/id_ed25519 key; mv \

@@ -3,6 +3,7 @@
 
 use crate::lab::{Lab, disturb, tree};
 use std::fs;
+use std::path::PathBuf;
 use support::{Ran, noise, soon, tools, write};
 
 const LARGE: usize = 40 << 20;
@@ -59,9 +60,11 @@ impl Lab {
 
     /// A part of the large file is here.
     fn is_being_brought(&self) -> bool {
-        let files = fs::read_dir(self.folder.join("back/src"));
-        files.into_iter().flatten().flatten().any(|file| {
-            file.metadata()
+        let entries = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten();
+        // the parts are in a directory of part-pull's
+        let own = entries(self.folder.join("back/src")).flat_map(|own| entries(own.path()));
+        own.into_iter().any(|part| {
+            part.metadata()
                 .is_ok_and(|meta| meta.len() > LARGE as u64 / 10)
         })
     }

@@ -81,8 +81,8 @@ impl Bench {
         let check = "ipconf-check ip.txt | part-map --part-config g.json --parts remote \
             --workspace /srv/job | part-push >pushed.jsonl";
         self.cluster.sh(&self.folder, check).ends(1).err_has(
-            "part-push: host 1 (10.77.0.2): /srv/job/data/part1/graph.dgl: it must already be on \
-             the host, but is not",
+            "part-push: host 1 (10.77.0.2): /srv/job/data/part1/graph.dgl: it is missing on the \
+             host, and this machine has no copy",
         );
     }
 

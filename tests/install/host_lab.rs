@@ -117,14 +117,12 @@ fn real_hosts_are_alike_inside_and_out_of_reach_outside() {
     let (here, there) = pythons.out.split_once('\n').unwrap();
     assert_eq!(here, there.trim(), "{}", pythons.err);
 
-    // from outside the hosts are not reached, and it is said how they are
+    // from outside, the hosts are not reached
     let outside = "printf '10.77.0.1\n' | ipconf-check - | host-probe";
     for connect in ["ssh2", "ssh"] {
         let probe =
             format!("export DGL_TOOLS_CONNECT={connect} DGL_TOOLS_CONNECT_TIMEOUT=2s; {outside}");
-        sh(&folder, &probe)
-            .ends(74)
-            .err_has("fix: hosts of host-lab are reached only");
+        sh(&folder, &probe).ends(74);
     }
     cluster.call(&["down"]).ends(0);
     assert!(!cluster.lab.exists(), "keys and logs are gone too");

@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
@@ -18,15 +19,9 @@ pub enum Call {
 }
 
 /// Calls fsync(2).
-#[cfg(not(feature = "simulated"))]
 pub(crate) fn sync(file: &File) -> io::Result<()> {
+    before(Call::Sync(file.metadata()?.ino()))?;
     file.sync_all()
-}
-
-#[cfg(feature = "simulated")]
-pub(crate) fn sync(file: &File) -> io::Result<()> {
-    use std::os::unix::fs::MetadataExt;
-    before(Call::Sync(file.metadata()?.ino()))
 }
 
 #[cfg(not(feature = "simulated"))]
