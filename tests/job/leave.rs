@@ -62,7 +62,8 @@ fn a_job_that_is_left_on_one_of_real_hosts_outlives_the_login() {
     let (folder, cluster) = Cluster::listed(2);
     let plan = format!(
         "ipconf-check ip.txt | dgl-env --role worker --workspace '{}' -- sh -c \
-         'echo begins; until [ -e go ]; do sleep 0.2; done; echo ends; [ $RANK = 0 ] || {{ sleep 1; exit 3; }}' \
+         'echo begins; until [ -e go ]; do sleep 0.2; done; echo ends; [ $RANK = 0 ] || \
+         {{ sleep 1; exit 3; }}' \
          >job.jsonl",
         folder.display()
     );

@@ -291,7 +291,7 @@ fn refuse_endless(tasks: &mut [PullTask<'_>]) {
             Some(sum) => all = sum,
             None => {
                 task.items.clear();
-                let problem = "it tells of files with 2^64 bytes or more";
+                let problem = "its files together are 2^64 bytes or more";
                 task.link = Err(HostFault::reported(problem));
             }
         }
