@@ -155,9 +155,15 @@ const WHO_SENT_IT: &str =
 fn asked_to_end(job: &JobHistory) -> Option<JobFinding> {
     let is_request = |line: &&LogLine| {
         let got = ["received", "receiving", "caught", "got"];
+        // what a script will do if one comes
+        let announced = [
+            "when", "whenever", "if", "once", "until", "upon", "unless", "will",
+        ];
+        let text = line.text.to_lowercase();
         !line.while_ending
             && account::tells_of_term(&line.text)
-            && words::has_any(&line.text.to_lowercase(), &got)
+            && words::has_any(&text, &got)
+            && !words::has_any(&text, &announced)
     };
     let asked: Vec<(&ProcessHistory, &LogLine)> = job
         .clients()
@@ -568,13 +574,24 @@ fn missing_followers(lines: &[String]) -> Option<String> {
         .find_map(|line| line.split_once("Followers ["))?;
     let (names, _) = rest.split_once("] timed out")?;
     let is_digit = |c: char| c.is_ascii_digit();
-    let names = names.split(", ").map(|name| name.trim_matches('\''));
+    let names: Vec<&str> = names
+        .split(", ")
+        .map(|name| name.trim_matches('\''))
+        .collect();
     let (roles, numbers): (Vec<&str>, Vec<&str>) = names
+        .iter()
         .map(|name| name.split_at(name.trim_end_matches(is_digit).len()))
         .unzip();
-    let role = roles.first()?.trim_end_matches(['-', '_']);
+    let (first, others) = roles.split_first()?;
+    let role = first.trim_end_matches(['-', '_']);
     let role = role.rsplit(|c: char| !c.is_alphabetic()).next()?;
-    let role = Some(role).filter(|role| !role.is_empty())?;
+    // scripts choose these names
+    let is_numbered = !role.is_empty()
+        && others.iter().all(|other| other == first)
+        && numbers.iter().all(|number| !number.is_empty());
+    if !is_numbered {
+        return Some(format!("{} did not answer", names.join(" and ")));
+    }
     let plural = if numbers.len() > 1 { "s" } else { "" };
     Some(format!(
         "{role}{plural} {} did not answer",

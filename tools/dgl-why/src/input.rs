@@ -98,7 +98,7 @@ fn is_being_written(path: &Path) -> bool {
 }
 
 /// Adds a file, or a directory's files in the order of their names. Links are followed, but each
-/// file is added once, whatever names lead to it.
+/// file is added once, whatever names lead to it, and by a link only if no other name does.
 fn add_files(
     path: &Path,
     seen: &mut HashSet<(u64, u64)>,
@@ -108,27 +108,44 @@ fn add_files(
         files.push(path.to_owned());
         return Ok(());
     }
-    let walk = WalkDir::new(path)
-        .follow_links(true)
-        .max_depth(MAX_DEPTH)
-        .sort_by_file_name();
-    let is_new = |entry: &DirEntry| {
-        let id = entry.metadata().map(|meta| (meta.dev(), meta.ino()));
-        id.is_ok_and(|id| seen.insert(id))
-    };
-    for entry in walk.into_iter().filter_entry(is_new) {
-        match entry {
-            Ok(entry) if entry.file_type().is_file() => files.push(entry.into_path()),
-            Ok(_) => {}
-            // a link that leads nowhere, or to a directory above it
-            Err(error)
-                if error
-                    .io_error()
-                    .is_none_or(|error| error.kind() == ErrorKind::NotFound) => {}
-            Err(error) => return Err(error.into()),
+    let mut found = Vec::new();
+    for follows_links in [false, true] {
+        let mut entered = HashSet::new();
+        let walk = WalkDir::new(path)
+            .follow_links(follows_links)
+            .max_depth(MAX_DEPTH)
+            .sort_by_file_name();
+        // a directory at the greatest depth is not entered, but may be at another place
+        let is_new = |entry: &DirEntry| {
+            !entry.file_type().is_dir()
+                || entry.depth() < MAX_DEPTH && id(entry).is_some_and(|id| entered.insert(id))
+        };
+        for entry in walk.into_iter().filter_entry(is_new) {
+            match entry {
+                Ok(entry) if entry.file_type().is_file() => {
+                    if id(&entry).is_some_and(|id| seen.insert(id)) {
+                        found.push(entry.into_path());
+                    }
+                }
+                Ok(_) => {}
+                // a link that leads nowhere, or to a directory above it
+                Err(error)
+                    if error
+                        .io_error()
+                        .is_none_or(|error| error.kind() == ErrorKind::NotFound) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
     }
+    found.sort();
+    files.append(&mut found);
     Ok(())
+}
+
+/// Its device and inode.
+fn id(entry: &DirEntry) -> Option<(u64, u64)> {
+    let meta = entry.metadata().ok()?;
+    Some((meta.dev(), meta.ino()))
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Report {

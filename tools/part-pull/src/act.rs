@@ -281,19 +281,16 @@ fn refuse_too_much(args: &Args, tasks: &mut [PullTask<'_>]) {
     }
 }
 
-/// Refuses the hosts with which the sum of all sizes would not fit into its type.
+/// Refuses hosts with so many bytes that the sum of all hosts' might not fit into its type.
 fn refuse_endless(tasks: &mut [PullTask<'_>]) {
-    let mut all = 0_u64;
+    let most = u64::MAX / tasks.len().max(1) as u64;
     for task in tasks {
         let mut sizes = task.items.iter().map(PulledFile::bytes);
-        let sum = sizes.try_fold(all, u64::checked_add);
-        match sum {
-            Some(sum) => all = sum,
-            None => {
-                task.items.clear();
-                let problem = "its files together are 2^64 bytes or more";
-                task.link = Err(HostFault::reported(problem));
-            }
+        let sum = sizes.try_fold(0, u64::checked_add);
+        if sum.is_none_or(|sum| sum > most) {
+            task.items.clear();
+            let problem = format!("its files together have more than {most} bytes");
+            task.link = Err(HostFault::reported(problem));
         }
     }
 }

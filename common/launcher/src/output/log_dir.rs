@@ -5,8 +5,9 @@ use record::Process;
 use record::error::Fault;
 use record::jsonl::Head;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::fs::{File, Metadata};
+use std::io::{self, BufRead, BufReader, BufWriter, Read as _, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use transfer::folder::{Folder, NEW_FOLDER};
 use transfer::lock::FileLock;
@@ -18,6 +19,9 @@ const RECORDS_MODE: u32 = 0o600;
 const LOG_MODE: u32 = 0o666;
 /// How many bytes of records a host may cause by its reports: a thousand stalls of a large host.
 const MAX_REPORTS: u64 = 256 << 20;
+
+/// In bytes; no record of these tools is as long.
+const MAX_RECORD: u64 = 64 << 20;
 
 /// A file and its name; `None` once it could not be written.
 type LogFile = Option<(String, BufWriter<File>)>;
@@ -66,6 +70,12 @@ impl LogDir {
             Some((_, file)) => lock(file.get_ref())?,
             None => None,
         };
+        if let Some((_, file)) = &records
+            && lock.is_some()
+            && was_moved(&folder, file.get_ref())
+        {
+            return Err(taken());
+        }
         let log = |process: &Process| Ok((process.id, open(log_name(process), LOG_MODE)?));
         Ok(LogDir {
             logs: processes.iter().map(log).collect::<Result<_, Fault>>()?,
@@ -158,6 +168,17 @@ fn lock(records: &File) -> Result<Option<FileLock>, Fault> {
     }
 }
 
+/// Whether another launcher has taken the file for an earlier run's before it was locked.
+fn was_moved(folder: &Folder, records: &File) -> bool {
+    let id = |meta: &Metadata| (meta.dev(), meta.ino());
+    match folder.stat(RECORDS) {
+        // a link is not moved
+        Ok(named) if named.is_symlink() => false,
+        Ok(named) => records.metadata().is_ok_and(|open| id(&open) != id(&named)),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
 fn taken() -> Fault {
     unreachable("a running job writes its logs there".to_owned())
         .fix("name another directory, or wait until that job has finished")
@@ -230,11 +251,17 @@ fn set_earlier_run_aside(folder: &Folder, mut names: BTreeSet<String>) -> io::Re
 }
 
 /// The logs of a run's processes, by its records. Only dgl-spawn's own files may be moved: others
-/// have similar names, like the slurm-12345.log of a batch job.
+/// have similar names, like the slurm-12345.log of a batch job. Another user may have put a file
+/// there that has no lines.
 fn logs_of_run(records: &File) -> io::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
-    for line in BufReader::new(records).split(b'\n') {
-        let line = line?;
+    let mut input = BufReader::new(records);
+    loop {
+        let mut line = Vec::new();
+        let read = (&mut input).take(MAX_RECORD).read_until(b'\n', &mut line)?;
+        if read == 0 || read as u64 == MAX_RECORD {
+            break;
+        }
         match Head::parse(&line).map(|head| head.r#type).as_deref() {
             Ok("process") => {
                 let process = serde_json::from_slice(&line).ok();
@@ -268,6 +295,35 @@ mod tests {
         drop(taken);
         assert!(open().is_ok());
         std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn records_that_another_job_has_moved_are_not_its_own() {
+        let path = std::env::temp_dir().join(format!("dgl-tools-moved-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        let folder = Folder::open(&path).unwrap();
+        let file = folder.create(RECORDS, b"").unwrap();
+        assert!(!was_moved(&folder, &file));
+        std::fs::rename(path.join(RECORDS), path.join("run-1")).unwrap();
+        assert!(was_moved(&folder, &file));
+        folder.create(RECORDS, b"").unwrap();
+        assert!(was_moved(&folder, &file));
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    /// A sparse file of another user costs no disk space.
+    #[test]
+    fn records_without_lines_are_not_read_into_memory() {
+        let path = std::env::temp_dir().join(format!("dgl-tools-long-{}", std::process::id()));
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .unwrap();
+        file.set_len(1 << 40).unwrap();
+        assert_eq!(logs_of_run(&file).unwrap(), BTreeSet::new());
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -95,6 +95,8 @@ struct LogProcess {
     /// The number of the failure that torchrun saw last before a line of this process, and how many
     /// lines the process had written before.
     failure: (u64, u64),
+    /// How many files had been begun when it wrote last, or its end was reported.
+    file: usize,
 }
 
 #[derive(Default)]
@@ -170,6 +172,7 @@ impl Logs {
                 end: None,
                 group: None,
                 failure: (0, 0),
+                file: 0,
             });
             processes.len() - 1
         })
@@ -200,6 +203,7 @@ impl Logs {
         if process.failure.0 < self.failures {
             process.failure = (self.failures, process.evidence.count);
         }
+        process.file = self.files.len();
         process.evidence.in_file(self.files.len() as u32 - 1);
         &mut process.evidence
     }
@@ -208,6 +212,7 @@ impl Logs {
         let (order, line) = (self.ends, self.processes[source].evidence.count);
         self.ends += 1;
         let process = &mut self.processes[index];
+        process.file = self.files.len();
         process.host = reported.host.clone().or(process.host.take());
         match &mut process.end {
             // a table repeats the line before it
@@ -385,7 +390,10 @@ impl<'a> LogReader<'a> {
         let Some(known) = self.failed_at.take().filter(|_| self.has_gone_on) else {
             return;
         };
-        for process in &mut self.logs.processes[..known] {
+        // of other nodes, other files tell
+        let file = self.logs.files.len();
+        let known = self.logs.processes[..known].iter_mut();
+        for process in known.filter(|process| process.file == file) {
             process.end = None;
             let (failure, lines) = process.failure;
             let has_gone_on = failure == self.logs.failures;
