@@ -258,7 +258,7 @@ struct PushDestination {
     /// `None` if nothing is written.
     push_folder: Option<Arc<PushFolder>>,
     incoming: Arc<IncomingFiles>,
-    /// Of the file that is to be replaced.
+    /// How much was read of the file that is to be replaced.
     read: ReadBytes,
     output: Arc<EventOutput>,
 }

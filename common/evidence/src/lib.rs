@@ -42,7 +42,7 @@ const LEAVING: &str = "is exiting...";
 pub struct LogLine {
     /// Among all lines of the process.
     pub number: u64,
-    /// Which of several files has it.
+    /// The index of the file that has it, if there are several.
     pub file: u32,
     pub is_stderr: bool,
     pub text: String,
@@ -246,12 +246,12 @@ impl Evidence {
         self.statements.retain(is_wanted);
     }
 
-    /// Its process had ended after this many lines; what follows is of its launcher.
+    /// Lines after this many come from the launcher of the process, which had ended.
     pub fn end_at(&mut self, count: u64) {
         self.count = self.count.min(count);
     }
 
-    /// Only one process has written all lines that are left.
+    /// All remaining lines come from one process.
     pub fn is_of_one(&mut self) {
         self.is_mixed = false;
         self.last_lines.clear();

@@ -39,6 +39,8 @@ const SSH_SUFFIX: usize = 17;
 const NAME: usize = 24;
 /// How much of the messages of ssh is kept, in bytes; the last ones say why it failed.
 const MAX_WORDS: usize = 8 << 10;
+/// How many bytes a pipe holds, by default.
+const PIPE: usize = 64 << 10;
 /// The pause before another try to lock a file that another tool has locked.
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// The time for a child that did not become a master to end.
@@ -179,7 +181,9 @@ fn wait(
     // a host may talk without end
     let mut read = |said: &mut Vec<u8>| {
         let mut buffer = [0; MAX_WORDS];
-        if let Some(Ok(count @ 1..)) = stderr.as_mut().map(|stderr| stderr.read(&mut buffer)) {
+        for _ in 0..PIPE.div_ceil(MAX_WORDS) {
+            let read = stderr.as_mut().map(|stderr| stderr.read(&mut buffer));
+            let Some(Ok(count @ 1..)) = read else { break };
             said.extend_from_slice(&buffer[..count]);
             said.drain(..said.len().saturating_sub(MAX_WORDS));
         }

@@ -1,4 +1,4 @@
-//! A directory that a tool makes for its incomplete files, in one to which others may write.
+//! The directory for a tool's incomplete files, in a directory to which others may write.
 //!
 //! Only this user can write to it, and it has a mark: another user may give one of this user's
 //! directories its name, but cannot put the mark into it. So whatever has a name in it was made by
@@ -43,8 +43,8 @@ pub fn remove_empty(base: &Folder, name: &OsStr, folder: &Folder, mark: &str) {
     }
 }
 
-/// Whether a name is that of a partial file: two words of hexadecimal digits, for its place and its
-/// version.
+/// Whether this is the name of a partial file: two words of hexadecimal digits, for the file's
+/// place and its version.
 pub fn is_partial_key(key: &str) -> bool {
     let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let is_number = |word: &str| word.len() == 16 && word.bytes().all(is_hex);

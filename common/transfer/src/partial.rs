@@ -567,28 +567,16 @@ mod tests {
         let opened = Folder::open(&folder).unwrap();
         let dst = (&opened, OsStr::new("dst"));
         let from = File::open(folder.join("dst")).unwrap();
-        let partial = Partial::begin(
-            names(&folder),
-            3 * GRAIN,
-            keep,
-            as_it_is(&from),
-            false,
-            &|_| true,
-        )
-        .unwrap();
+        let begin_with = |keep| {
+            let from = as_it_is(&from);
+            Partial::begin(names(&folder), 3 * GRAIN, keep, from, false, &|_| true).unwrap()
+        };
+        let partial = begin_with(keep);
         assert_eq!(partial.finish(dst, FINISH), Err(FileFault::NotWhole));
         assert_eq!(fs::read(folder.join("dst")).unwrap(), replaced);
 
         let keep = Parts::of(&[(0, begin), (end, 3 * GRAIN)]);
-        let partial = Partial::begin(
-            names(&folder),
-            3 * GRAIN,
-            keep,
-            as_it_is(&from),
-            false,
-            &|_| true,
-        )
-        .unwrap();
+        let partial = begin_with(keep);
         partial.write(begin, &vec![2; grain]).unwrap();
         partial.finish(dst, FINISH).unwrap();
         let expected = [vec![1; grain], vec![2; grain], vec![1; grain]].concat();

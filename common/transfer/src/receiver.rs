@@ -23,8 +23,8 @@ pub trait Destination: Sync {
 
     fn partial(&mut self, tree: &mut Tree, open: &Open) -> Result<Beginning, FileFault>;
 
-    /// Is told how many bytes were just read of a file that is to be replaced, and returns whether
-    /// to go on.
+    /// Called with the number of bytes that were just read of a file that is to be replaced;
+    /// returns whether to go on.
     fn has_read(&self, _bytes: u64) -> bool {
         true
     }

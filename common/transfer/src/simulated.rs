@@ -14,7 +14,7 @@ pub enum Call {
     /// Also of an open file: its mode, its time, its length.
     Change,
     Lock,
-    /// Of the file or directory with this inode to the disk.
+    /// Flushes the file or directory with this inode to the disk.
     Sync(u64),
 }
 

@@ -26,7 +26,7 @@ fn piece(bytes: u64) -> u64 {
         .next_power_of_two()
 }
 
-/// Is told how many bytes were just read, and returns whether the result is still needed.
+/// Called with the number of bytes that were just read; returns whether to go on.
 pub type Watch<'a> = &'a (dyn Fn(u64) -> bool + Sync);
 
 /// For work that stops when a flag is set.

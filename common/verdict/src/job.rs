@@ -71,7 +71,7 @@ pub struct ProcessHistory {
     pub process: Process,
     /// Its launcher's name for it, if that knows no hosts and roles.
     pub name: Option<String>,
-    /// The logs of the job, of which each line names one by its place, if there are no records.
+    /// The names of the job's logs, if it has no records; `LogLine::file` is an index into them.
     pub logs: Option<Arc<[String]>>,
     pub life: Life,
     pub evidence: Evidence,

@@ -295,7 +295,7 @@ fn failed(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
     }
 }
 
-/// A failure to which no other process led, as far as is known.
+/// A failure that no other process is known to have caused.
 fn alone(
     job: &JobHistory,
     first: &ProcessHistory,

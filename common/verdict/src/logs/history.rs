@@ -160,7 +160,7 @@ impl Logs {
         for (source, mut failed) in ended {
             let end = |index: &usize| self.processes[*index].end.as_ref();
             let is_own = |index: &usize| end(index).is_some_and(|end| !end.while_ending);
-            // the end that a shell reported is that of the process which the launcher names
+            // a shell reports the end of the same process as its launcher
             let is_of_shell = self.processes[source].writer == Writer::default();
             let counts = |index: &usize| *index != source || !is_of_shell;
             let ends = failed.iter().filter(|index| counts(index));
