@@ -226,7 +226,9 @@ fn slow_a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
     sh(&folder, "printf '10.99.0.1\n' | ipconf-check >hosts").ends(0);
     let hosts = read(&folder, "hosts");
     write(&folder, "job", format!("{hosts}{process}\n"));
-    let ready = "echo '{\"event\":\"file\",\"kind\":\"ready\",\"free_bytes\":1,\"empty\":false}'\n";
+    // the names are sent when they are asked for
+    let ready = "echo '{\"event\":\"file\",\"kind\":\"ready\",\"free_bytes\":1,\"empty\":false}'
+                 while read -r request; do case $request in *find*) break ;; esac; done\n";
     let found = |names: usize, length: usize| {
         let meta = "{\"size\":1,\"mode\":33188,\"mtime\":[1,1],\"inode\":1}";
         let name = "n".repeat(length);

@@ -215,7 +215,9 @@ fn slow_a_directory_that_another_user_swaps_in_loses_nothing() {
 }
 
 /// The other user puts something of the user's into the place of everything that a tool makes in
-/// the directory: a directory, a link to one, another name of a file, a link to it.
+/// the directory: a directory, a link to one, another name of a file, a link to it. A directory
+/// that lies in the open one can become the directory that the tool was told to write to, of which
+/// part-push warns; it has no file of such a name here.
 #[test]
 fn slow_what_another_user_swaps_in_stays_as_it_is() {
     const JOB: &str = "ipconf-check ip.txt | dgl-env --role worker -- true |";
@@ -247,9 +249,10 @@ fn slow_what_another_user_swaps_in_stays_as_it_is() {
             let prepare = format!(
                 "ipconf-check ip.txt >hosts.jsonl; {JOB} cat >job.jsonl
                  mkdir -p {written}/results home/real && chmod 777 {written}
-                 for name in run.jsonl worker-0.log one small large thesis.txt; do
+                 for name in run.jsonl worker-0.log thesis.txt; do
                      echo mine >{written}/results/$name; echo mine >home/real/$name
                  done
+                 for name in one small large; do echo mine >home/real/$name; done
                  chmod 600 {written}/results/* home/real/*
                  ln home/secret {written}/hard; ln -s ../../home/secret {written}/link
                  ln -s ../../home/real {written}/to-real; chmod a+r swap.py; cp swap.py open
@@ -279,7 +282,7 @@ fn slow_what_another_user_swaps_in_stays_as_it_is() {
                 "find open home -size 5c -perm 600 -name '*.*' | wc -l",
             )
             .out;
-            assert_eq!(mine, "12\n", "{tool}, {call}: {}", read(&folder, "err"));
+            assert_eq!(mine, "9\n", "{tool}, {call}: {}", read(&folder, "err"));
             assert_eq!(results, "6\n", "{tool}, {call}");
         }
     }
