@@ -1,17 +1,19 @@
 //! Turns the events that hosts report about a job into the next steps of its owner.
 
-use crate::job_life::JobLife;
+use crate::job_life::{JobEnd, JobLife};
 use crate::model::JobStalled;
 use crate::stall::{StallStep, StallWatch};
 use std::time::{Duration, Instant};
+use wire::Event;
 use wire::ending::Loss;
 use wire::supervise::{Activity, Computing, Raised};
-use wire::{Event, Request};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Send this to the agents of all hosts.
-    Send(Request),
+    /// End the job on all hosts.
+    End(JobEnd),
+    /// Request all hosts to report their stacks.
+    AskForStacks,
     Stalled(JobStalled),
     /// Report that the job shows activity again, on this host.
     Resumed(u32, Activity),
@@ -19,7 +21,7 @@ pub enum Step {
 
 impl JobLife {
     pub fn event(&mut self, host: u32, event: &Event, now: Instant) -> Vec<Step> {
-        let request = match event {
+        let end = match event {
             Event::Listening(listening) => {
                 self.listening((host, listening.index));
                 None
@@ -39,14 +41,13 @@ impl JobLife {
             }
             _ => None,
         };
-        request.map(Step::Send).into_iter().collect()
+        end.map(Step::End).into_iter().collect()
     }
 
     /// Handles the loss of a host, or the end of its part of the job.
     pub fn host_lost(&mut self, host: u32, why: impl Into<Loss>) -> Vec<Step> {
         let mut steps = self.step_of_stall(|watch| watch.gone(host));
-        let request = self.end_for_lost_host(host, why);
-        steps.extend(request.map(Step::Send));
+        steps.extend(self.end_for_lost_host(host, why).map(Step::End));
         steps
     }
 
@@ -72,18 +73,17 @@ impl JobLife {
         let step = self.stall.as_mut().and_then(report);
         match (step, self.rules.stall) {
             _ if self.ending().is_some() => Vec::new(),
-            (Some(StallStep::Ask), _) => vec![Step::Send(Request::ReportStacks)],
+            (Some(StallStep::Ask), _) => vec![Step::AskForStacks],
             (Some(StallStep::Stalled { silent, computing }), Some(rule)) => {
                 // from outside, one long call looks like a wait that spins
                 let ends = rule.ends && computing != Some(Computing::MayWork);
-                let request = ends.then(|| self.stalled(rule.limit)).flatten();
+                let end = ends.then(|| self.stalled(rule.limit)).flatten();
                 let stalled = Step::Stalled(JobStalled {
                     silent,
                     computing,
                     ends,
                 });
-                let end = request.map(Step::Send);
-                [stalled].into_iter().chain(end).collect()
+                [stalled].into_iter().chain(end.map(Step::End)).collect()
             }
             _ => Vec::new(),
         }
@@ -97,7 +97,7 @@ mod tests {
     use record::Role;
     use record::exit::{ProcessEnd, SignalNumber};
     use wire::ending::{Cause, Ending, JobFailure, Limit, Reason, Rules, StallRule};
-    use wire::supervise::{End, Exited, Over, StacksReported};
+    use wire::supervise::{Exited, Over, StacksReported};
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -128,13 +128,7 @@ mod tests {
         (JobLife::new(hosts, rules, MINUTE, now), now)
     }
 
-    fn end(cause: Option<Cause>, failure: Option<JobFailure>) -> Step {
-        Step::Send(Request::End(End {
-            grace_ms: 2000,
-            stacks: false,
-            ending: Ending { cause, failure },
-        }))
-    }
+    const END: Step = Step::End(JobEnd::Term);
 
     fn exited(index: u32, end: ProcessEnd) -> Event {
         Event::Exited(Exited::new(index, end))
@@ -158,11 +152,10 @@ mod tests {
                 index: Some(1),
                 reason,
             };
-            vec![end(Some(Cause::Process), Some(failure))]
-        };
-        let lost = |why: &str| {
-            let Ending { cause, failure } = Ending::lost(4, why.into());
-            vec![end(cause, failure)]
+            Some(Ending {
+                cause: Some(Cause::Process),
+                failure: Some(failure),
+            })
         };
         let table = [
             (
@@ -170,16 +163,23 @@ mod tests {
                 failed(Reason::Ended(ProcessEnd::killed(SignalNumber::KILL))),
             ),
             (raised(1, None), failed(Reason::Raised("E: 1".to_owned()))),
-            (raised(1, Some(false)), vec![]),
+            (raised(1, Some(false)), None),
             (
                 Event::Over(Over { survivors: 0 }),
-                lost("someone else stopped the job on the host"),
+                Some(Ending::lost(
+                    4,
+                    "someone else stopped the job on the host".into(),
+                )),
             ),
         ];
         for (event, expected) in table {
             let (mut job, now) = begun();
-            assert_eq!(job.event(4, &event, now), expected, "{event:?}");
-            if !expected.is_empty() {
+            let steps = job.event(4, &event, now);
+            assert_eq!(job.ending(), expected.as_ref(), "{event:?}");
+            if expected.is_none() {
+                assert_eq!(steps, []);
+            } else {
+                assert_eq!(steps, [END], "{event:?}");
                 assert_eq!(job.event(1, &exited(1, ProcessEnd::exited(1)), now), []);
                 assert_eq!(job.host_lost(1, "gone"), []);
             }
@@ -195,10 +195,8 @@ mod tests {
                 []
             );
         }
-        assert_eq!(
-            job.event(4, &exited(0, ProcessEnd::exited(0)), now),
-            [end(None, None)]
-        );
+        assert_eq!(job.event(4, &exited(0, ProcessEnd::exited(0)), now), [END]);
+        assert_eq!(job.ending(), Some(&Ending::default()));
     }
 
     #[test]
@@ -225,17 +223,17 @@ mod tests {
                 })
             };
             assert_eq!(job.event(1, &idle, now), []);
-            let ask = Step::Send(Request::ReportStacks);
-            assert_eq!(job.event(4, &idle, now), [ask]);
+            assert_eq!(job.event(4, &idle, now), [Step::AskForStacks]);
             assert_eq!(job.event(4, &stands(None), now), []);
             let mut steps = vec![Step::Stalled(JobStalled {
                 silent: MINUTE,
                 computing,
                 ends,
             })];
-            let is_ended = ends.then(|| end(Some(Cause::Stalled(MINUTE)), None));
-            steps.extend(is_ended);
+            steps.extend(ends.then_some(END));
             assert_eq!(job.event(1, &stands(computing), now), steps);
+            let cause = ends.then_some(Cause::Stalled(MINUTE));
+            assert_eq!(job.cause(), cause.as_ref());
             let moves = job.event(1, &activity(0), now);
             assert_eq!(
                 moves.is_empty(),

@@ -5,8 +5,8 @@
 //! 2. A server that fails while clients run is no cause yet: `SERVER_FAILURE_WAIT` decides. After
 //!    the last client has succeeded, servers get `SERVERS_LINGER`, and none of their ends matters.
 //! 3. What follows a pause of this program is blamed on the pause.
-//! 4. The end is one request to all hosts, which the methods return: TERM, then KILL after the
-//!    grace time, or KILL at once. The caller sends it; time comes in by `tick`.
+//! 4. The methods return how the job is to end now: TERM, then KILL after the grace time, or KILL at
+//!    once. The caller sends this to all hosts; time comes in by `tick`.
 
 use crate::model::{JobMember, Progress};
 use crate::pause::heartbeat;
@@ -35,6 +35,16 @@ const ONE_INTERRUPT: Duration = Duration::from_millis(200);
 
 /// The numbers of a host, and of a process on it.
 pub type ProcessId = (u32, u32);
+
+/// How all hosts are to end the job now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobEnd {
+    /// TERM, then KILL after the grace time.
+    Term,
+    /// The same, after the stacks have been taken.
+    TermAfterStacks,
+    Kill,
+}
 
 #[derive(Debug)]
 struct ProcessLife {
@@ -127,7 +137,7 @@ impl JobLife {
         self.awaited.remove(&id);
     }
 
-    pub fn exited(&mut self, id: ProcessId, end: ProcessEnd, now: Instant) -> Option<Request> {
+    pub fn exited(&mut self, id: ProcessId, end: ProcessEnd, now: Instant) -> Option<JobEnd> {
         let process = self.processes.get_mut(&id)?;
         let member = process.member;
         if std::mem::replace(&mut process.running, false) {
@@ -167,7 +177,7 @@ impl JobLife {
         None
     }
 
-    pub fn end_for_lost_host(&mut self, host: u32, why: impl Into<Loss>) -> Option<Request> {
+    pub fn end_for_lost_host(&mut self, host: u32, why: impl Into<Loss>) -> Option<JobEnd> {
         if let Some(pause) = self.pause {
             return self.end(Cause::Paused(pause.time), None);
         }
@@ -176,7 +186,7 @@ impl JobLife {
 
     /// Handles the end of the graph servers that the job uses; `failure` is the first failure among
     /// them.
-    pub fn servers_ended(&mut self, failure: Option<JobFailure>) -> Option<Request> {
+    pub fn servers_ended(&mut self, failure: Option<JobFailure>) -> Option<JobEnd> {
         // its index is that of a server, not of a process of this job
         let failure = failure.map(|failure| JobFailure {
             index: None,
@@ -198,12 +208,12 @@ impl JobLife {
     }
 
     /// Handles an uncaught exception of a process that does not end.
-    pub fn raised(&mut self, id: ProcessId, exception: String) -> Option<Request> {
+    pub fn raised(&mut self, id: ProcessId, exception: String) -> Option<JobEnd> {
         self.processes.get(&id).filter(|state| state.running)?;
         self.end(Cause::Process, Some(failure(id, Reason::Raised(exception))))
     }
 
-    pub fn stalled(&mut self, limit: Duration) -> Option<Request> {
+    pub fn stalled(&mut self, limit: Duration) -> Option<JobEnd> {
         self.end(Cause::Stalled(limit), None)
     }
 
@@ -211,7 +221,7 @@ impl JobLife {
     /// Slurm signals the processes, the launcher and its shell in any order, so signals that arrive
     /// together with the first one, and a first signal while the job is already ending, do not
     /// shorten the grace time; a first Ctrl-C then does.
-    pub fn signal(&mut self, signal: SignalNumber, now: Instant) -> Option<Request> {
+    pub fn signal(&mut self, signal: SignalNumber, now: Instant) -> Option<JobEnd> {
         let is_first = self.signalled.is_none();
         let (_, since) = *self.signalled.get_or_insert((signal, now));
         let is_same = match signal {
@@ -223,7 +233,7 @@ impl JobLife {
         } else if is_same {
             None
         } else {
-            Some(Request::Kill)
+            Some(JobEnd::Kill)
         }
     }
 
@@ -231,7 +241,7 @@ impl JobLife {
         self.signalled.map(|(signal, _)| signal)
     }
 
-    pub fn tick(&mut self, now: Instant) -> Option<Request> {
+    pub fn tick(&mut self, now: Instant) -> Option<JobEnd> {
         self.pause = self.pause.filter(|pause| now < pause.losses_until);
         if !self.may_end() {
             return None;
@@ -268,7 +278,19 @@ impl JobLife {
             _ => None,
         };
         self.end(Cause::Time(limit), failure)?;
-        Some(self.end_request(true))
+        Some(JobEnd::TermAfterStacks)
+    }
+
+    /// The request that ends the job on a host.
+    pub fn request(&self, end: JobEnd) -> Request {
+        if end == JobEnd::Kill {
+            return Request::Kill;
+        }
+        Request::End(End {
+            grace_ms: millis(self.rules.grace),
+            stacks: end == JobEnd::TermAfterStacks,
+            ending: self.ending.clone().unwrap_or_default(),
+        })
     }
 
     /// `None` before the end has begun.
@@ -304,13 +326,13 @@ impl JobLife {
         self.ending.is_none()
     }
 
-    fn end(&mut self, cause: Cause, failure: Option<JobFailure>) -> Option<Request> {
+    fn end(&mut self, cause: Cause, failure: Option<JobFailure>) -> Option<JobEnd> {
         let cause = Some(cause);
         self.begin_end(Ending { cause, failure })
     }
 
     /// A failure of a server that arrived before the end is its cause.
-    fn begin_end(&mut self, ending: Ending) -> Option<Request> {
+    fn begin_end(&mut self, ending: Ending) -> Option<JobEnd> {
         if !self.may_end() {
             return None;
         }
@@ -319,20 +341,12 @@ impl JobLife {
             failure: Some(failure),
         });
         self.ending = Some(earlier.unwrap_or(ending));
-        Some(self.end_request(false))
+        Some(JobEnd::Term)
     }
 
-    fn end_well(&mut self) -> Option<Request> {
+    fn end_well(&mut self) -> Option<JobEnd> {
         self.ending = Some(Ending::default());
-        Some(self.end_request(false))
-    }
-
-    fn end_request(&self, stacks: bool) -> Request {
-        Request::End(End {
-            grace_ms: millis(self.rules.grace),
-            stacks,
-            ending: self.ending.clone().unwrap_or_default(),
-        })
+        Some(JobEnd::Term)
     }
 }
 
@@ -347,73 +361,8 @@ fn failure((host, index): ProcessId, reason: Reason) -> JobFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ops::{Deref, DerefMut};
 
-    /// What the job requests of all hosts.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    enum JobAction {
-        End,
-        EndWithStacks,
-        Kill,
-    }
-
-    fn action(request: Option<Request>) -> Option<JobAction> {
-        Some(match request? {
-            Request::End(End { stacks: false, .. }) => JobAction::End,
-            Request::End(_) => JobAction::EndWithStacks,
-            Request::Kill => JobAction::Kill,
-            other => panic!("{other:?}"),
-        })
-    }
-
-    /// A job whose requests are compared by their kind.
-    struct TestedJob(JobLife);
-
-    impl Deref for TestedJob {
-        type Target = JobLife;
-
-        fn deref(&self) -> &JobLife {
-            &self.0
-        }
-    }
-
-    impl DerefMut for TestedJob {
-        fn deref_mut(&mut self) -> &mut JobLife {
-            &mut self.0
-        }
-    }
-
-    impl TestedJob {
-        fn exited(&mut self, id: ProcessId, end: ProcessEnd, now: Instant) -> Option<JobAction> {
-            action(self.0.exited(id, end, now))
-        }
-
-        fn end_for_lost_host(&mut self, host: u32, why: &str) -> Option<JobAction> {
-            action(self.0.end_for_lost_host(host, why))
-        }
-
-        fn servers_ended(&mut self, failure: Option<JobFailure>) -> Option<JobAction> {
-            action(self.0.servers_ended(failure))
-        }
-
-        fn raised(&mut self, id: ProcessId, exception: String) -> Option<JobAction> {
-            action(self.0.raised(id, exception))
-        }
-
-        fn stalled(&mut self, limit: Duration) -> Option<JobAction> {
-            action(self.0.stalled(limit))
-        }
-
-        fn signal(&mut self, signal: SignalNumber, now: Instant) -> Option<JobAction> {
-            action(self.0.signal(signal, now))
-        }
-
-        fn tick(&mut self, now: Instant) -> Option<JobAction> {
-            action(self.0.tick(now))
-        }
-    }
-
-    const END: Option<JobAction> = Some(JobAction::End);
+    const END: Option<JobEnd> = Some(JobEnd::Term);
     const PATIENCE: Duration = Duration::from_secs(12);
 
     /// One process on each host, in the order of the roles. No server is awaited.
@@ -446,12 +395,12 @@ mod tests {
         members
     }
 
-    fn job(members: &[JobMember]) -> (TestedJob, Instant) {
+    fn job(members: &[JobMember]) -> (JobLife, Instant) {
         let limits = [60, 3600].map(Duration::from_secs);
         let limits = [Limit::Start(limits[0]), Limit::Job(limits[1])];
         let now = Instant::now();
         let job = JobLife::new(on_hosts(members), rules(&limits), PATIENCE, now);
-        (TestedJob(job), now)
+        (job, now)
     }
 
     /// The failure of a process on a host, or of the host itself.
@@ -464,12 +413,12 @@ mod tests {
     }
 
     /// The process of a host ends.
-    fn exited(job: &mut TestedJob, host: u32, end: ProcessEnd, now: Instant) -> Option<JobAction> {
+    fn exited(job: &mut JobLife, host: u32, end: ProcessEnd, now: Instant) -> Option<JobEnd> {
         job.exited((host, 0), end, now)
     }
 
     /// Why it ended, as one value.
-    fn why(job: &TestedJob) -> (Option<&Cause>, Option<&JobFailure>) {
+    fn why(job: &JobLife) -> (Option<&Cause>, Option<&JobFailure>) {
         (job.cause(), job.failure())
     }
 
@@ -517,9 +466,9 @@ mod tests {
         assert_eq!(job.end_for_lost_host(0, "gone"), None);
         assert_eq!(why(&job), (Some(&Cause::Servers), Some(&killed)));
         let time = Duration::from_secs(14);
-        let lost = |job: &mut TestedJob, _| job.end_for_lost_host(0, "gone");
-        let failed = |job: &mut TestedJob, now| exited(job, 0, ProcessEnd::exited(1), now);
-        let table: [(fn(&mut TestedJob, Instant) -> Option<JobAction>, u64, Cause); 4] = [
+        let lost = |job: &mut JobLife, _| job.end_for_lost_host(0, "gone");
+        let failed = |job: &mut JobLife, now| exited(job, 0, ProcessEnd::exited(1), now);
+        let table: [(fn(&mut JobLife, Instant) -> Option<JobEnd>, u64, Cause); 4] = [
             (lost, 13, Cause::Paused(time)),
             (lost, 14, Cause::Host),
             (failed, 1, Cause::Paused(time)),
@@ -619,7 +568,7 @@ mod tests {
     }
 
     /// What happens after a server has failed and before that ends the job.
-    type Follows = fn(&mut TestedJob, Instant) -> Option<JobAction>;
+    type Follows = fn(&mut JobLife, Instant) -> Option<JobEnd>;
 
     #[test]
     fn a_server_that_fails_as_its_clients_leave_does_not_fail_the_job() {
@@ -683,7 +632,7 @@ mod tests {
         let (mut job, now) = job(&awaited(&[Role::Server, Role::Trainer]));
         assert_eq!(exited(&mut job, 0, ProcessEnd::exited(0), now), None);
         let limit = Duration::from_secs(60);
-        assert_eq!(job.tick(now + limit), Some(JobAction::EndWithStacks));
+        assert_eq!(job.tick(now + limit), Some(JobEnd::TermAfterStacks));
         let early = failed(0, Some(0), Reason::EndedEarly);
         assert_eq!(
             why(&job),
@@ -706,7 +655,7 @@ mod tests {
         let passed_on = now + Duration::from_millis(5);
         assert_eq!(job.signal(SignalNumber::INT, passed_on), None);
         let again = now + ONE_INTERRUPT;
-        assert_eq!(job.signal(SignalNumber::INT, again), Some(JobAction::Kill));
+        assert_eq!(job.signal(SignalNumber::INT, again), Some(JobEnd::Kill));
         assert_eq!(job.cause(), Some(&Cause::Signal(SignalNumber(2))));
     }
 
@@ -717,7 +666,7 @@ mod tests {
         let (mut handed_on, now) = job(&members);
         let signals =
             [now, now, now + later].map(|when| handed_on.signal(SignalNumber::TERM, when));
-        assert_eq!(signals, [END, None, Some(JobAction::Kill)]);
+        assert_eq!(signals, [END, None, Some(JobEnd::Kill)]);
         let (mut processes_first, now) = job(&members);
         assert_eq!(
             exited(
@@ -730,13 +679,13 @@ mod tests {
         );
         let signals =
             [now, now + later].map(|when| processes_first.signal(SignalNumber::TERM, when));
-        assert_eq!(signals, [None, Some(JobAction::Kill)]);
+        assert_eq!(signals, [None, Some(JobEnd::Kill)]);
         let (mut user, now) = job(&members);
         let actions = (
             exited(&mut user, 1, ProcessEnd::exited(1), now),
             user.signal(SignalNumber::INT, now),
         );
-        assert_eq!(actions, (END, Some(JobAction::Kill)));
+        assert_eq!(actions, (END, Some(JobEnd::Kill)));
     }
 
     #[test]
@@ -753,7 +702,7 @@ mod tests {
         assert_eq!(job.tick(now + Duration::from_secs(59)), None);
         assert_eq!(
             job.tick(now + Duration::from_secs(60)),
-            Some(JobAction::EndWithStacks)
+            Some(JobEnd::TermAfterStacks)
         );
         let limit = Duration::from_secs(60);
         let failure = failed(1, Some(0), Reason::NotListening(limit));
@@ -774,7 +723,7 @@ mod tests {
             "no server is awaited"
         );
         let limit = Duration::from_secs(3600);
-        assert_eq!(job.tick(now + limit), Some(JobAction::EndWithStacks));
+        assert_eq!(job.tick(now + limit), Some(JobEnd::TermAfterStacks));
         assert_eq!(why(&job), (Some(&Cause::Time(Limit::Job(limit))), None));
     }
 

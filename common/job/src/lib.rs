@@ -1,6 +1,6 @@
 //! The life of a job: state machines that open nothing and ask no clock.
 //!
-//! [`JobLife`] receives what happens, in order, and returns what to send to all hosts.
+//! [`JobLife`] receives what happens, in order, and returns what to do on all hosts.
 //! [`Supervision`] does the same for the processes of one host.
 
 mod job_events;
@@ -13,7 +13,7 @@ mod supervision;
 mod termination;
 
 pub use job_events::Step;
-pub use job_life::{JobLife, ProcessId, SERVERS_LINGER};
+pub use job_life::{JobEnd, JobLife, ProcessId, SERVERS_LINGER};
 pub use model::{JobMember, JobStalled, Progress};
 pub use outbox::Outbox;
 pub use pause::{PauseWatch, heartbeat};

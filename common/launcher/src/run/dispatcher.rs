@@ -12,7 +12,7 @@ use crate::output::lines::OutputJoiner;
 use crate::output::sink::OutputSink;
 use crate::output::status::{self, EndPhase, JobStatus};
 use crate::plan;
-use job::{Cause, Ending, JobLife, JobMember, STACKS_TIME, Step};
+use job::{Cause, Ending, JobEnd, JobLife, JobMember, STACKS_TIME, Step};
 use record::error::{Fault, Report};
 use record::term::{millis, now_ms};
 use record::{Process, Role};
@@ -21,7 +21,6 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use wire::reap::Pick;
 use wire::stacks::RecordStacks;
-use wire::supervise::End;
 use wire::{Event, Request};
 
 /// How often to check time limits and to update the status line.
@@ -156,8 +155,8 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
         }
         self.request_profile();
         if checks_limits {
-            let request = self.job.tick(now);
-            self.carry_out(request.map(Step::Send));
+            let end = self.job.tick(now);
+            self.carry_out(end.map(Step::End));
         }
         true
     }
@@ -204,8 +203,8 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
         self.now = now;
         match event {
             RunEvent::Signal(number) => {
-                let request = self.job.signal(number, now);
-                self.carry_out(request.map(Step::Send));
+                let end = self.job.signal(number, now);
+                self.carry_out(end.map(Step::End));
             }
             RunEvent::StatusAsked => self.sink.notice(&format!("dgl-spawn: {}", self.status())),
             RunEvent::Paused(time) => self.job.paused(time, now),
@@ -344,33 +343,31 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
                     let process = index.and_then(|index| self.hosts.position(host, index));
                     self.stalls.resumed(process.zip(activity.sign), self.sink);
                 }
-                Step::Send(request) => {
-                    if request == Request::ReportStacks {
-                        self.stalls.reports.ask();
-                    }
-                    self.hosts.send_all(&request);
-                    self.note_end(&request);
+                Step::AskForStacks => {
+                    self.stalls.reports.ask();
+                    self.hosts.send_all(&Request::ReportStacks);
+                }
+                Step::End(end) => {
+                    self.hosts.send_all(&self.job.request(end));
+                    self.note_end(end);
                 }
             }
         }
     }
 
-    /// Notes the times of the end, which a request may begin or shorten.
-    fn note_end(&mut self, request: &Request) {
+    /// Notes the times of the end, which begins or gets shorter.
+    fn note_end(&mut self, end: JobEnd) {
         let (now, grace) = (self.now, self.plan.rules.grace);
-        let kill_at = match (request, &mut self.end_times) {
-            (Request::Kill, Some(times)) => {
+        let kill_at = match (end, &mut self.end_times) {
+            (JobEnd::Kill, Some(times)) => {
                 (times.kill_at, times.notice_at) = (now, None);
                 // somebody is impatient
                 times.give_up_at = times.give_up_at.min(now + END_LIMIT);
                 return;
             }
-            (Request::Kill, None) => now + grace,
-            (Request::End(End { stacks, .. }), None) => {
-                let stacks = if *stacks { STACKS_TIME } else { Duration::ZERO };
-                now + stacks + grace
-            }
-            _ => return,
+            (JobEnd::Kill | JobEnd::Term, None) => now + grace,
+            (JobEnd::TermAfterStacks, None) => now + STACKS_TIME + grace,
+            (JobEnd::Term | JobEnd::TermAfterStacks, Some(_)) => return,
         };
         self.end_times = Some(EndTimes {
             kill_at,
