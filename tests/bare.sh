@@ -10,11 +10,11 @@ me=$(readlink -f "$0")
 
 usage() {
     cat <<EOF2
-bare.sh [root] [user] [-- TESTS...]
+bare.sh [root] [user] [demo] [-- TESTS...]
 
 Makes a Debian 12 with git, Python 3 and this machine's Rust toolchain alone, clones the last commit into it, and runs
 README's commands there: on one machine root, without cargo-nextest, which make test then installs; on another a user, with
-this machine's cargo-nextest. Without a word both are tried. TESTS are for make test.
+this machine's cargo-nextest. Without root or user both are tried. With demo, make demo alone. TESTS are for make test.
 Needs root, debootstrap and, for user, cargo-nextest.
 
 Environment:
@@ -125,6 +125,7 @@ inside() { # WHO TEST...
         install_what_is_named ''
     fi
     step "make demo" "$who" make -C dgl-tools demo
+    [ -z "$DEMO_ALONE" ] || return 0
     [ "$who" = root ] || install_what_is_named test
     step "make test TESTS=${*:2}" "$who" make -C dgl-tools test TESTS="${*:2}"
 }
@@ -133,9 +134,11 @@ inside() { # WHO TEST...
 
 main() {
     local users=() failed=() who folder
+    export DEMO_ALONE=
     while [ $# -gt 0 ]; do
         case $1 in
             root | user) users+=("$1") ;;
+            demo) DEMO_ALONE=yes ;;
             --) shift; break ;;
             *) usage >&2; exit 2 ;;
         esac
