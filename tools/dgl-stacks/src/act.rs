@@ -76,7 +76,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Res
     let read = |host, event| plan::answer(host, &processes, event, term::now_ms());
     let mut answers = asked.ask(requests, &read, LIMIT + time)?;
     let all: Vec<Stack> = answers.iter().filter_map(StackAnswer::stack).collect();
-    let is_whole = asked.report.0.is_empty() && found.is_none_or(|job| job.missing.is_empty());
+    let is_whole = asked.report.0.is_empty() && found.is_none_or(FoundJob::is_whole);
     let (comparison, silence) = (Stack::compare(&all), Silence::of(&all, is_whole, None));
     let standstill = standstill(found, &all, &comparison, &silence, &mut asked)?;
     answers.retain(|answer| is_chosen(answer, args, chosen));
@@ -124,7 +124,7 @@ fn find_job(args: &Args, asked: &mut Asked<'_>) -> Result<FoundJob, Report> {
     };
     let ranks = asked.ask(|_| vec![Request::FindRanks], &read, LIMIT)?;
     let hosts: Vec<&Host> = asked.sessions.iter().map(|(host, _)| *host).collect();
-    let mut jobs = ranks::jobs(ranks, &hosts);
+    let mut jobs = ranks::jobs(ranks);
     jobs.retain(|job| {
         let is_matched = |text: &String| job.is_matched(text);
         args.job.as_ref().is_none_or(|name| *name == job.name)
@@ -132,10 +132,12 @@ fn find_job(args: &Args, asked: &mut Asked<'_>) -> Result<FoundJob, Report> {
     });
     let fault = match jobs.len() {
         1 => {
-            let job = jobs.remove(0);
+            let mut job = jobs.remove(0);
+            job.find_missing(&hosts);
             stderr::write_line(format_args!("dgl-stacks: job {}", job.words()));
-            if !job.missing.is_empty() {
-                stderr::write_line(format_args!("dgl-stacks: {}", job.missing));
+            let unknown = [&job.missing, &job.disagreement].into_iter();
+            for words in unknown.filter(|words| !words.is_empty()) {
+                stderr::write_line(format_args!("dgl-stacks: {words}"));
             }
             return Ok(job);
         }

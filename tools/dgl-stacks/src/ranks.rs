@@ -4,7 +4,6 @@
 use record::stacks::{self, Member};
 use record::term::{self, count};
 use record::{Host, Process, Role};
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::job::JOB;
 use wire::stacks::{ChosenProcess, RankProcess};
@@ -15,6 +14,8 @@ const NAME_CHARS: usize = 64;
 const COMMAND_CHARS: usize = 60;
 /// The most missing ranks that are counted: a size may be any number.
 const MAX_MISSING: usize = 10_000;
+/// The most sizes of a job in messages: a host may claim any number of them.
+const MAX_SIZES: usize = 4;
 
 /// What a launcher gives the processes of a job: the first part of the job's name, and the
 /// variables with the rank, with the number of ranks, and with the other parts of the name.
@@ -123,8 +124,10 @@ pub struct FoundJob {
     /// The hosts that claim each size.
     sizes: BTreeMap<Role, BTreeMap<u32, BTreeSet<u32>>>,
     /// The ranks that no host has, although the job's size includes them, and the hosts without a
-    /// process of the job, in words; empty if no rank is missing.
+    /// process of the job, in words; empty if no rank is missing. `find_missing` fills it in.
     pub missing: String,
+    /// As many hosts claim one size as another, in words; empty if most hosts agree.
+    pub disagreement: String,
 }
 
 /// The hosts that have a job, and those of them that make the same claim about it.
@@ -135,8 +138,9 @@ struct HostVotes {
 }
 
 impl HostVotes {
-    fn are_half(&self) -> bool {
-        self.in_favour.len() * 2 >= self.hosts.len()
+    /// One of two hosts decides nothing.
+    fn are_most(&self) -> bool {
+        self.in_favour.len() * 2 > self.hosts.len()
     }
 }
 
@@ -156,7 +160,7 @@ fn family(mut processes: Vec<RankProcess>) -> Vec<RankProcess> {
 
 /// The jobs in the order of their names. Launchers that another one has numbered are left out, such
 /// as torchrun below srun.
-pub fn jobs(found: Vec<(u32, RankProcess)>, hosts: &[&Host]) -> Vec<FoundJob> {
+pub fn jobs(found: Vec<(u32, RankProcess)>) -> Vec<FoundJob> {
     let identities = found.into_iter().filter_map(|(host, process)| {
         let identity = Identity::of(host, &process)?;
         Some((host, identity, process))
@@ -182,7 +186,7 @@ pub fn jobs(found: Vec<(u32, RankProcess)>, hosts: &[&Host]) -> Vec<FoundJob> {
     }
     let launchers: BTreeSet<String> = launchers
         .into_iter()
-        .filter(|(_, votes)| votes.are_half())
+        .filter(|(_, votes)| votes.are_most())
         .map(|(job, _)| job.to_owned())
         .collect();
 
@@ -202,7 +206,6 @@ pub fn jobs(found: Vec<(u32, RankProcess)>, hosts: &[&Host]) -> Vec<FoundJob> {
         for processes in job.ranks.values_mut() {
             *processes = family(std::mem::take(processes));
         }
-        job.missing = job.missing_words(hosts);
     }
     jobs.retain(|name, _| !launchers.contains(name));
     jobs.into_values().collect()
@@ -237,11 +240,35 @@ impl FoundJob {
         )
     }
 
-    /// The size that most hosts claim; if several are claimed as often, the smallest.
-    fn size(&self, role: Role) -> u32 {
+    /// The hosts must be those that were asked for the job's processes.
+    pub fn find_missing(&mut self, hosts: &[&Host]) {
+        self.missing = self.missing_words(hosts);
+        let disagree = |role: &Role| {
+            let sizes: Vec<String> = self.sizes(*role).iter().map(u32::to_string).collect();
+            let names = role.names();
+            (sizes.len() > 1).then(|| format!("the number of {names}: {}", sizes.join(" or ")))
+        };
+        let disagree: Vec<String> = self.sizes.keys().filter_map(disagree).collect();
+        if !disagree.is_empty() {
+            self.disagreement = format!("hosts disagree about {}", disagree.join(", and about "));
+        }
+    }
+
+    /// Whether all its ranks were found.
+    pub fn is_whole(&self) -> bool {
+        self.missing.is_empty() && self.disagreement.is_empty()
+    }
+
+    /// The sizes that most hosts claim, the smallest first.
+    fn sizes(&self, role: Role) -> Vec<u32> {
         let claims = self.sizes.get(&role).into_iter().flatten();
-        let most = claims.max_by_key(|(size, hosts)| (hosts.len(), Reverse(**size)));
-        most.map_or(0, |(size, _)| *size)
+        let most = claims.clone().map(|(_, hosts)| hosts.len()).max();
+        let claims = claims.filter(|(_, hosts)| Some(hosts.len()) == most);
+        claims.map(|(size, _)| *size).take(MAX_SIZES).collect()
+    }
+
+    fn size(&self, role: Role) -> u32 {
+        self.sizes(role).first().copied().unwrap_or_default()
     }
 
     fn missing_ranks(&self) -> Vec<Member> {
@@ -348,7 +375,7 @@ mod tests {
     }
 
     fn found(processes: &[(u32, RankProcess)]) -> Vec<FoundJob> {
-        jobs(processes.to_vec(), &[])
+        jobs(processes.to_vec())
     }
 
     #[test]
@@ -508,8 +535,17 @@ mod tests {
                 ),
             ),
             (0, python(12, 10, &format!("{step}0"))),
-            // its ranks have ended
             (1, python(10, 1, &format!("{step}1"))),
+            (
+                1,
+                python(
+                    11,
+                    10,
+                    &format!("{step}1 {} TORCHELASTIC_RUN_ID=x", rank(1)),
+                ),
+            ),
+            // its ranks have ended
+            (3, python(10, 1, &format!("{step}2"))),
             // Kubeflow's variables for torchrun, which gives others to its ranks
             (2, python(10, 1, &rank(0))),
             (
@@ -550,13 +586,15 @@ mod tests {
                 .iter()
                 .map(|number| (number % 2, python(10 + *number as i32, 1, &rank(*number))))
                 .collect();
-            let job = &jobs(processes, &hosts)[0];
+            let mut job = jobs(processes).remove(0);
+            job.find_missing(&hosts);
             assert_eq!(job.missing, expected, "{ranks:?}");
         }
         // servers have no number of theirs
         let server = python(1, 0, "DGL_ROLE=server WORLD_SIZE=9");
-        let servers = [(0, role(server, Role::Server, 3))];
-        assert_eq!(found(&servers)[0].missing, "");
+        let mut servers = found(&[(0, role(server, Role::Server, 3))]);
+        servers[0].find_missing(&hosts);
+        assert_eq!(servers[0].missing, "");
     }
 
     #[test]
@@ -568,38 +606,67 @@ mod tests {
         assert!(records[1].command().is_err());
     }
 
+    const SIZED: &str = "MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 WORLD_SIZE";
+
+    /// The job of these processes after a look for missing ranks.
+    fn looked_at(processes: &[(u32, RankProcess)]) -> FoundJob {
+        let mut jobs = found(processes).into_iter();
+        let job = jobs.find(|job| job.name == "torch-10.0.0.1-29500");
+        let mut job = job.unwrap_or_else(|| panic!("it is hidden: {processes:?}"));
+        job.find_missing(&[]);
+        job
+    }
+
     #[test]
     fn one_host_hides_no_job_of_others_and_makes_it_no_larger() {
-        let torch = |rank: u32, size: u32| {
-            format!("RANK={rank} WORLD_SIZE={size} MASTER_ADDR=10.0.0.1 MASTER_PORT=29500")
+        // a rank of the job that is the parent of another job
+        let hides = |host, size| {
+            let parent = format!("{SIZED}={size} RANK={host}");
+            let child = "RANK=0 WORLD_SIZE=1 MASTER_ADDR=x MASTER_PORT=1";
+            [
+                (host, python(10, 1, &parent)),
+                (host, python(11, 10, child)),
+            ]
         };
-        let honest = |rank: u32| (rank, python(7, 1, &torch(rank, 3)));
-        let tables = [
-            // a rank of the job that is the parent of another job
-            vec![
-                honest(0),
-                honest(1),
-                (2, python(10, 1, &torch(2, 3))),
-                (
-                    2,
-                    python(11, 10, "RANK=0 WORLD_SIZE=1 MASTER_ADDR=x MASTER_PORT=1"),
-                ),
-            ],
-            vec![
-                honest(0),
-                honest(1),
-                (2, python(10, 1, &torch(2, 4_000_000_000))),
-            ],
-        ];
-        for processes in tables {
-            let jobs = found(&processes);
-            let job = jobs.iter().find(|job| job.name == "torch-10.0.0.1-29500");
-            let job = job.expect("it is not hidden");
-            assert_eq!(
-                (job.ranks.len(), job.missing.as_str()),
-                (3, ""),
-                "{processes:?}"
-            );
+        for hosts in [2, 3] {
+            let honest = (0..hosts - 1)
+                .map(|rank| (rank, python(7, 1, &format!("{SIZED}={hosts} RANK={rank}"))));
+            for claimed in [hosts, 1, 4_000_000_000] {
+                let mut processes: Vec<_> = honest.clone().collect();
+                processes.extend(hides(hosts - 1, claimed));
+                let job = looked_at(&processes);
+                assert_eq!(job.ranks.len() as u32, hosts, "{processes:?}");
+                assert_eq!(job.missing, "", "{processes:?}");
+                let are_equal = hosts == 2 && claimed != hosts;
+                assert_eq!(!job.disagreement.is_empty(), are_equal, "{processes:?}");
+            }
         }
+    }
+
+    #[test]
+    fn one_of_two_hosts_does_not_hide_that_ranks_are_missing() {
+        let of = |sizes: [&[u32]; 2]| {
+            let claims = (0..).zip(sizes).flat_map(|(host, sizes)| {
+                let claim = move |(pid, size): (i32, &u32)| {
+                    (host, python(pid, 1, &format!("{SIZED}={size} RANK={host}")))
+                };
+                (7..).zip(sizes).map(claim)
+            });
+            let job = looked_at(&claims.collect::<Vec<_>>());
+            (job.missing, job.disagreement)
+        };
+        let missing = "worker 2 of 3 was not found".to_owned();
+        assert_eq!(of([&[3], &[3]]), (missing.clone(), String::new()));
+        // a host that claims many sizes agrees with the other one about one of them
+        assert_eq!(of([&[3], &[1, 2, 3]]), (missing, String::new()));
+        let disagree = |sizes| {
+            let words = format!("hosts disagree about the number of workers: {sizes}");
+            (String::new(), words)
+        };
+        assert_eq!(of([&[3], &[2]]), disagree("2 or 3"));
+        assert_eq!(
+            of([&[9], &[1, 2, 3, 4, 5, 6]]),
+            disagree("1 or 2 or 3 or 4")
+        );
     }
 }
