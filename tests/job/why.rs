@@ -145,3 +145,28 @@ fn slow_a_short_pause_of_the_launcher_harms_nothing() {
     )
     .ends(0);
 }
+
+#[test]
+fn each_directory_of_logs_is_listed_once() {
+    let folder = scratch();
+    if sh(&folder, "strace -o /dev/null true").status != 0 {
+        return support::skipped!("no strace here");
+    }
+    write(&folder, "logs/a/0.log", "ValueError: x\n");
+    write(&folder, "far/b/1.log", "epoch 1\n");
+    let read = |script: &str| {
+        let script = format!("{script}; strace -o trace -e trace=openat dgl-why logs; cat trace");
+        let trace = sh(&folder, &script).out;
+        let mut folders: Vec<String> = trace
+            .lines()
+            .filter(|line| line.contains("O_DIRECTORY") && line.contains("\"logs"))
+            .filter_map(|line| line.split('"').nth(1))
+            .map(str::to_owned)
+            .collect();
+        folders.sort();
+        folders
+    };
+    assert_eq!(read(":"), ["logs", "logs/a"]);
+    let link = "ln -s ../far logs/link; ln -s ../logs logs/up; ln -s b far/again";
+    assert_eq!(read(link), ["logs", "logs/a", "logs/link", "logs/link/b"]);
+}

@@ -3,8 +3,8 @@
 use record::error::{Fault, Report};
 use record::jsonl::Head;
 use record::run;
-use std::collections::HashSet;
-use std::fs::File;
+use std::collections::{HashSet, VecDeque};
+use std::fs::{self, File, Metadata};
 use std::io::{self, BufRead as _, ErrorKind, Read as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -108,44 +108,59 @@ fn add_files(
         files.push(path.to_owned());
         return Ok(());
     }
-    let mut found = Vec::new();
-    for follows_links in [false, true] {
-        let mut entered = HashSet::new();
-        let walk = WalkDir::new(path)
-            .follow_links(follows_links)
-            .max_depth(MAX_DEPTH)
-            .sort_by_file_name();
+    let (mut found, mut file_links) = (Vec::new(), Vec::new());
+    let mut entered = HashSet::new();
+    // links to directories wait until all other names were seen; depths count from `path`
+    let mut waiting = VecDeque::from([(path.to_owned(), 0)]);
+    while let Some((root, above)) = waiting.pop_front() {
         // a directory at the greatest depth is not entered, but may be at another place
         let is_new = |entry: &DirEntry| {
-            !entry.file_type().is_dir()
-                || entry.depth() < MAX_DEPTH && id(entry).is_some_and(|id| entered.insert(id))
+            let is_folder = entry.depth() == 0 || entry.file_type().is_dir();
+            let is_deep = above + entry.depth() >= MAX_DEPTH;
+            !is_folder
+                || !is_deep
+                    && fs::metadata(entry.path()).is_ok_and(|meta| entered.insert(id(&meta)))
         };
-        for entry in walk.into_iter().filter_entry(is_new) {
-            match entry {
-                Ok(entry) if entry.file_type().is_file() => {
-                    if id(&entry).is_some_and(|id| seen.insert(id)) {
-                        found.push(entry.into_path());
-                    }
+        let walk = WalkDir::new(root).sort_by_file_name().into_iter();
+        for entry in walk.filter_entry(is_new) {
+            let entry = match entry {
+                Err(error) if error.io_error().is_some_and(is_missing) => continue,
+                entry => entry?,
+            };
+            let is_link = entry.depth() > 0 && entry.path_is_symlink();
+            match fs::metadata(entry.path()) {
+                Ok(meta) if meta.is_file() && is_link => {
+                    file_links.push((id(&meta), entry.into_path()));
+                }
+                Ok(meta) if meta.is_file() && seen.insert(id(&meta)) => {
+                    found.push(entry.into_path());
+                }
+                Ok(meta) if meta.is_dir() && is_link => {
+                    let depth = above + entry.depth();
+                    waiting.push_back((entry.into_path(), depth));
                 }
                 Ok(_) => {}
-                // a link that leads nowhere, or to a directory above it
-                Err(error)
-                    if error
-                        .io_error()
-                        .is_none_or(|error| error.kind() == ErrorKind::NotFound) => {}
-                Err(error) => return Err(error.into()),
+                // a link that leads nowhere or to itself
+                Err(error) if is_link && error.kind() != ErrorKind::PermissionDenied => {}
+                Err(error) if is_missing(&error) => {}
+                Err(error) => return Err(error),
             }
         }
     }
+    file_links.retain(|(id, _)| seen.insert(*id));
+    found.extend(file_links.into_iter().map(|(_, path)| path));
     found.sort();
     files.append(&mut found);
     Ok(())
 }
 
-/// Its device and inode.
-fn id(entry: &DirEntry) -> Option<(u64, u64)> {
-    let meta = entry.metadata().ok()?;
-    Some((meta.dev(), meta.ino()))
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::NotFound
+}
+
+/// The device and inode.
+fn id(meta: &Metadata) -> (u64, u64) {
+    (meta.dev(), meta.ino())
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Report {
