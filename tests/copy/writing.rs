@@ -1,5 +1,6 @@
 //! part-push: what cannot be written, and what --fsync flushes.
 
+use crate::lab::tree;
 use crate::local::{assert_arrived, ours, plan, plan_in, push, pushed};
 use std::fs;
 use support::{OpenFolder, executable, make_folder, noise, read, sh, write};
@@ -216,4 +217,24 @@ fn slow_results_that_cannot_be_written_make_the_status_of_every_tool_that_acts()
         let (closed, words) = run("| true");
         assert_eq!(closed, usual, "{tool}: {words}");
     }
+}
+
+/// A directory in which users may make others, but not list them.
+#[test]
+fn fsync_needs_no_right_to_read_the_directory_above_the_workspace() {
+    let OpenFolder(folder) = &OpenFolder::new("fsync");
+    plan_in(
+        folder,
+        &[("small", noise(1, 10)), ("large", noise(2, 2 << 20))],
+    );
+    let other = "setpriv --reuid=65534 --regid=65534 --clear-groups env";
+    if sh(folder, &format!("{other} true")).status != 0 {
+        return support::skipped!("no right to act as another user");
+    }
+    make_folder(folder, "above");
+    let above = "chmod 1733 above; sed \"s,$PWD/ws,$PWD/above/new/ws,g\" <plan.jsonl >other
+        mv other plan.jsonl";
+    sh(folder, above).ends(0);
+    push(folder, &format!("--fsync --connect '{other}'")).ends(0);
+    assert!(tree(&folder.join("src")) == tree(&folder.join("above/new/ws/src")));
 }

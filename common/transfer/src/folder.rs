@@ -10,7 +10,7 @@ use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlinkat, renameat};
 use nix::sys::stat::{Mode, fstat, mkdirat};
-use nix::unistd::{UnlinkatFlags, geteuid, linkat, unlinkat};
+use nix::unistd::{UnlinkatFlags, geteuid, linkat, syncfs, unlinkat};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io::{self, Write as _};
@@ -404,11 +404,20 @@ impl Folder {
         let (path, top) = (self.real_path()?, top.real_path()?);
         let below = path.strip_prefix(&top).unwrap_or(Path::new(""));
         let mut folder = self.clone();
-        for _ in below.components() {
-            sync(&folder.as_file()?)?;
-            folder = folder.folder("..")?;
+        let mut last = None;
+        for level in 0..=below.components().count() {
+            if level > 0 {
+                folder = folder.folder("..")?;
+            }
+            match (folder.as_file(), &last) {
+                // only a directory that can be read can be synced, or else its file system
+                (Err(error), Some(last)) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    return Ok(syncfs(last)?);
+                }
+                (file, _) => sync(last.insert(file?))?,
+            }
         }
-        sync(&folder.as_file()?)
+        Ok(())
     }
 
     /// Whether this user has made the directory. A file system may show other owners, as NFS does
