@@ -270,6 +270,44 @@ fn is_in_foreground(stat: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
+    use std::sync::Arc;
+
+    /// Its last messages say why it failed.
+    #[test]
+    fn ssh_that_writes_without_end_is_given_up_and_costs_no_memory() {
+        let options = RemoteOptions {
+            connect: None,
+            ssh_port: None,
+            ssh_username: None,
+            identity: None,
+            ssh_config: None,
+            host_key: None,
+            connect_timeout: Duration::from_millis(500),
+            dial_address: None,
+            dial_port: 0,
+            notice: |_| {},
+            stop: Arc::default(),
+        };
+        let ssh = |script: &str| {
+            let mut sh = Command::new("sh");
+            let child = sh.args(["-c", script]).stderr(Stdio::piped()).spawn();
+            wait(child.unwrap(), Some(options.connect_timeout), &options)
+        };
+        let begun = Instant::now();
+        let fault = ssh("exec yes 'a banner without end' >&2").unwrap_err();
+        assert!(begun.elapsed() < Duration::from_secs(30));
+        assert!(fault.timed_out && fault.is_unreachable);
+        assert!(
+            fault.problem.contains("a banner without end"),
+            "{}",
+            fault.problem
+        );
+        // all of a full pipe is read, and its end is kept
+        let banner = "head -c 60000 /dev/zero | tr '\\0' x >&2";
+        let (success, said) = ssh(&format!("{banner}; echo denied >&2; exit 255")).unwrap();
+        assert!(!success && said.len() == MAX_WORDS && said.ends_with("xdenied\n"));
+    }
 
     #[test]
     fn people_are_asked_only_in_the_foreground() {
