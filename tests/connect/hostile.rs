@@ -214,7 +214,14 @@ fn slow_a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
             "{says}: {}",
             got.err
         );
+        assert_fix_of_breach(&got.err);
     }
+}
+
+/// What an agent does not send is no fault of the user's options or of the host's network.
+fn assert_fix_of_breach(err: &str) {
+    let is_breach = err.contains("protocol error: ") && !err.contains("dgl-spawn");
+    assert_eq!(is_breach, err.contains("report it as a bug"), "{err}");
 }
 
 /// Whatever it sends, a tool keeps a bounded part of it.
@@ -670,6 +677,7 @@ fn slow_a_host_that_floods_stops_half_way_or_only_beats_is_lost() {
                     got.status,
                     got.err
                 );
+                assert_fix_of_breach(&got.err);
             });
         }
     });

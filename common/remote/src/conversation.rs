@@ -2,7 +2,7 @@
 
 pub use session::ANSWER_LIMIT;
 
-use crate::{Session, threads};
+use crate::{HostFault, Session, threads};
 use rayon::prelude::*;
 use record::Host;
 use record::error::{Fault, Report};
@@ -39,9 +39,15 @@ impl<'a, A: Send> HostAnswers<'a, A> {
     fn collect(&mut self, read: ReadAnswer<'_, A>, limit: Duration) {
         let answers = &mut self.answers;
         let answered = self.session.read_answer(limit, |event| {
-            let answer = read(self.host.id, event).ok_or("protocol error: unexpected answer")?;
+            let breach = |problem: &str| HostFault {
+                is_unreachable: true,
+                ..HostFault::protocol(problem)
+            };
+            let answer = read(self.host.id, event).ok_or_else(|| breach("unexpected answer"))?;
             if answers.len() >= MOST_ANSWERS {
-                return Err(format!("it reports more than {MOST_ANSWERS} processes"));
+                return Err(breach(&format!(
+                    "it reports more than {MOST_ANSWERS} processes"
+                )));
             }
             answers.push(answer);
             Ok(())

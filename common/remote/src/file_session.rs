@@ -186,8 +186,8 @@ impl FileSession {
                 }
                 SessionEvent::Event(Event::File(event), body) => {
                     if !self.was_asked_for(&event) {
-                        let problem = "protocol error: more answers than requests";
-                        self.end_at_once(HostFault::reported(problem));
+                        let surplus = HostFault::protocol("more answers than requests");
+                        self.end_at_once(surplus);
                     } else if event == FileEvent::Read {
                         self.expects_nothing();
                     } else if !self.is_late(&event) {
@@ -200,7 +200,7 @@ impl FileSession {
                     self.end_with(HostFault::reported(failure.problem));
                 }
                 SessionEvent::Event(..) => {
-                    self.end_with(HostFault::reported("protocol error: unexpected answer"));
+                    self.end_with(HostFault::protocol("unexpected answer"));
                 }
                 SessionEvent::Lost(why) => self.end_with(lost(&why)),
             }
@@ -209,8 +209,8 @@ impl FileSession {
         if self.events.is_empty() {
             self.dealt_with = received;
         } else if received - self.dealt_with > MOST_HELD {
-            self.end_at_once(HostFault::reported(format!(
-                "it sent more than {MOST_HELD} bytes that were not requested"
+            self.end_at_once(HostFault::protocol(format_args!(
+                "more than {MOST_HELD} bytes that were not requested"
             )));
         }
     }

@@ -74,10 +74,18 @@ impl HostFault {
         fault.fix("check that the host is up, or allow more time with DGL_TOOLS_CONNECT_TIMEOUT")
     }
 
+    /// The host sent what its agent does not send. The agent is of the same build as this tool.
+    pub fn protocol(problem: impl std::fmt::Display) -> HostFault {
+        HostFault::reported(format!("protocol error: {problem}")).fix(
+            "run this again; if it fails again, check that nothing else on the way to the host \
+             writes into the connection, and report it as a bug",
+        )
+    }
+
     /// Does not match the request.
     pub fn unexpected(event: &FileEvent) -> HostFault {
         let text: String = format!("{event:?}").chars().take(100).collect();
-        HostFault::reported(format!("protocol error: unexpected answer: {text}"))
+        HostFault::protocol(format_args!("unexpected answer: {text}"))
     }
 
     pub fn stopped() -> HostFault {

@@ -156,7 +156,7 @@ impl Session {
     pub fn read_answer(
         &mut self,
         limit: Duration,
-        mut handle: impl FnMut(Event) -> Result<(), String>,
+        mut handle: impl FnMut(Event) -> Result<(), HostFault>,
     ) -> Result<(), HostFault> {
         let wrong = |why: String| {
             HostFault::unreachable(why).fix("check that the host is up, then run this again")
@@ -183,7 +183,7 @@ impl Session {
                     SessionEvent::Event(Event::Failed(Failure { problem }), _) => {
                         return Err(HostFault::reported(problem));
                     }
-                    SessionEvent::Event(event, _) => handle(event).map_err(wrong)?,
+                    SessionEvent::Event(event, _) => handle(event)?,
                     SessionEvent::Lost(why) => return Err(wrong(why)),
                 }
             }

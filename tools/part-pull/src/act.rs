@@ -158,7 +158,7 @@ fn bring_all(
         // another part-pull is writing there
         tasks
             .iter_mut()
-            .for_each(|task| task.link = Err(HostFault::unreachable("interrupted")));
+            .for_each(|task| task.link = Err(HostFault::unreachable("interrupted").fix(AGAIN)));
     }
     // the other part-pull may have copied them meanwhile
     tasks.par_iter_mut().for_each(|task| task.find_present());

@@ -55,18 +55,17 @@ pub fn list(
     });
     let (mut listing, mut listed) = (HostListing::default(), 0);
     loop {
-        let FileEvent::Found {
-            entries,
-            unreadable,
-            last,
-        } = link.next_event()?.0
-        else {
-            return Err(HostFault::reported("it listed no files"));
+        let (entries, unreadable, last) = match link.next_event()?.0 {
+            FileEvent::Found {
+                entries,
+                unreadable,
+                last,
+            } => (entries, unreadable, last),
+            other => return Err(HostFault::unexpected(&other)),
         };
         let count = entries.len() + unreadable.len();
         if count == 0 && !last {
-            let problem = "protocol error: a part of a list without files";
-            return Err(HostFault::reported(problem));
+            return Err(HostFault::protocol("a part of a list without files"));
         }
         listed += count;
         for FoundFile { path, meta } in entries {

@@ -18,7 +18,6 @@ use wire::files::{
 const AHEAD: usize = 8;
 
 const UNREADABLE: &str = "the host could not read all of it";
-const UNREQUESTED: &str = "it sent another file than was asked for";
 
 /// The bytes received, or why it failed.
 pub type Received = Result<u64, PullFault>;
@@ -183,7 +182,7 @@ impl<'a> Pull<'_, 'a> {
         };
         let expected = &self.receiver.destination.0;
         if !ids.iter().all(|id| expected.contains_key(id)) {
-            return Err(HostFault::reported(UNREQUESTED));
+            return Err(HostFault::protocol("a file that was not requested"));
         }
         if let FileStep::Write(block) = &step {
             self.results.moved(block.content.length.into());

@@ -247,7 +247,7 @@ impl PushConnection {
                 return Err(HostFault::unexpected(&event));
             };
             if claimed != partial_key(delivery) {
-                return Err(HostFault::reported("it answered for another file"));
+                return Err(HostFault::protocol("an answer for another file"));
             }
             let parts = Parts::of(&parts).whole_grains(delivery.bytes);
             self.partials.remove(&claimed);
