@@ -141,7 +141,7 @@ fn slow_the_script_runs_in_every_shell_of_a_host() {
                     .filter(|(_, bytes, _)| *bytes > 0)
                     .count();
                 assert_eq!(
-                    (count, ran.err.contains("; 4 there already")),
+                    (count, ran.err.contains("4 files are there already")),
                     (sent, sent == 0),
                     "{shell} {options}: {}",
                     ran.err

@@ -186,7 +186,9 @@ fn links_of_the_users_own_are_followed() {
     )
     .ends(0);
     for options in ["", "--verify"] {
-        push(&folder, options).ends(0).err_has("3 there already");
+        push(&folder, options)
+            .ends(0)
+            .err_has("3 files are there already");
     }
 }
 

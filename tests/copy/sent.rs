@@ -27,7 +27,7 @@ fn large_content_of_a_record_is_there_for_all_hosts_and_is_not_sent_again() {
     for sends in [true, false] {
         let ran = push(&folder, "--wire ssh");
         ran.ends(0)
-            .err_has("host 1 (10.77.0.2): 0 files, 0 B; 1 there already");
+            .err_has("host 1 (10.77.0.2): nothing to copy: 1 file is there already");
         let sent: u64 = pushed(&ran.out).iter().map(|(_, sent, _)| sent).sum();
         assert_eq!(sent > 0, sends, "{}", ran.out.len());
         assert_eq!(read(&ws, "made"), content);

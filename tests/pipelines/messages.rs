@@ -191,7 +191,8 @@ fn of_real_hosts() {
 /// What is told beside faults.
 fn is_progress(line: &str) -> bool {
     let signals = [
-        " there already",
+        " B copied",
+        ": nothing to copy",
         ": nothing was started",
         "no process of any job",
     ];

@@ -196,19 +196,38 @@ impl ProgressDisplay {
                 ending += &format!(" and {} through a chain", term::bytes(count.handed_on));
             }
         }
-        if trouble {
-            ending += "; not all of it arrived";
-        }
-        let (tool, here, location) = (self.tool, self.here, host.location());
-        let (files, bytes) = (term::count(count.files, "file"), term::bytes(count.bytes));
-        let skipped = count.skipped;
-        self.bars.suspend(|| {
-            record::tell!("{tool}: {location}: {files}, {bytes}; {skipped} {here} already{ending}");
-        });
+        let copied = match (count.files, trouble) {
+            (0, true) => "nothing was copied".to_owned(),
+            (files, _) => {
+                let copied = format!("copied{ending}");
+                summary((files, count.bytes), count.skipped, &copied, self.here)
+            }
+        };
+        let trouble = if trouble && count.files > 0 {
+            "; not all of it arrived"
+        } else {
+            ""
+        };
+        let (tool, location) = (self.tool, host.location());
+        self.bars
+            .suspend(|| record::tell!("{tool}: {location}: {copied}{trouble}"));
     }
 
     pub fn end(&self) {
         self.total.finish_and_clear();
+    }
+}
+
+/// What is copied to or from a host, and how many files need not be, because they are `here`:
+/// `2 files, 3.1 MB copied; 1 already there`.
+pub fn summary((files, bytes): (u64, u64), skipped: u64, copied: &str, here: &str) -> String {
+    let (count, size) = (term::count(files, "file"), term::bytes(bytes));
+    match (files, skipped) {
+        (0, 0) => "nothing to copy".to_owned(),
+        (0, 1) => format!("nothing to copy: 1 file is {here} already"),
+        (0, _) => format!("nothing to copy: {skipped} files are {here} already"),
+        (_, 0) => format!("{count}, {size} {copied}"),
+        _ => format!("{count}, {size} {copied}; {skipped} already {here}"),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::reporter::Reporter;
 use crate::target::{Target, TargetState};
 use crate::turn;
 use cli::copy;
-use cli::progress::ProgressDisplay;
+use cli::progress::{self, ProgressDisplay};
 use parking_lot::Mutex;
 use rayon::prelude::*;
 use record::error::{Fault, Report};
@@ -582,15 +582,10 @@ fn print_plan(targets: &[Target<'_>]) -> Option<Fault> {
                 delivery.bytes,
             );
         }
-        let bytes = term::bytes(send.iter().map(|delivery| delivery.bytes).sum());
-        let files = term::count(send.len() as u64, "file");
-        out.write(
-            format!(
-                "{}: {files} to send, {bytes}; {skipped} there already\n",
-                target.host.location()
-            )
-            .as_bytes(),
-        );
+        let bytes = send.iter().map(|delivery| delivery.bytes).sum();
+        let sizes = (send.len() as u64, bytes);
+        let summary = progress::summary(sizes, skipped as u64, "to copy", "there");
+        out.write(format!("{}: {summary}\n", target.host.location()).as_bytes());
     }
     out.fault()
 }
