@@ -99,18 +99,24 @@ fn a_push_that_replaces_files_below_a_running_job_names_it() {
         push(&folder, "")
     };
     let ws = folder.join("ws");
-    for (role, cwd, warnings) in [
+    fs::create_dir_all(ws.join("other/deep")).unwrap();
+    // of the replaced file, src/a, only the directories above it and below its own are near
+    for (case, (role, cwd, warnings)) in (0..).zip([
         ("worker", &ws.join("src"), 1),
+        ("worker", &ws, 1),
+        ("worker", &ws.join("src/deep"), 1),
+        ("worker", &ws.join("other/deep"), 0),
         ("server", &ws, 0),
         ("worker", &folder, 0),
-    ] {
+    ]) {
+        fs::create_dir_all(cwd).unwrap();
         let mut spawn = start(role, cwd);
         let warning = format!(
             "job {job} runs in {}, where files are replaced now\n",
             ws.display()
         );
         push_again().ends(0).err_has_times(&warning, 0);
-        write(&folder, format!("src/new-{role}-{warnings}"), "new");
+        write(&folder, format!("src/new-{case}"), "new");
         push_again().ends(0).err_has_times(&warning, 0);
         write(&folder, "src/a", format!("{role} {}", cwd.display()));
         push_again().ends(0).err_has_times(&warning, warnings);

@@ -10,8 +10,9 @@ use agent::output::EventOutput;
 use agent::requests::Requests;
 use agent::supervisors;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use tls::PublicKey;
@@ -120,10 +121,7 @@ impl Push {
             .as_ref()
             .map(|push_folder| push_folder.enter());
         let entered = entered.transpose().map_err(failed)?.unwrap_or_default();
-        let may_write = entered.busy.is_none() && !self.is_direct;
-        let jobs = may_write.then(|| supervisors::jobs_in(&self.base));
         self.output.send(FileEvent::Ready(FolderReport {
-            jobs: jobs.unwrap_or_default(),
             busy: entered.busy,
             unlocked: entered.unlocked,
             free_bytes: room::free_bytes(&self.base),
@@ -342,6 +340,13 @@ impl Serve for Push {
                     .map(|push_folder| push_folder.peers());
                 let hosts = peers.unwrap_or_default();
                 self.output.send(FileEvent::Peers { hosts });
+            }
+            FileRequest::Jobs => {
+                let folders = body.split(|byte| *byte == 0);
+                let folders = folders.filter(|folder| !folder.is_empty());
+                let folders = folders.map(|folder| Path::new(OsStr::from_bytes(folder)));
+                let names = supervisors::jobs_near(&self.base, folders);
+                self.output.send(FileEvent::Jobs { names });
             }
             FileRequest::Claim {
                 partial_key,

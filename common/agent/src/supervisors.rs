@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 use wire::codec::{self, Decoder};
@@ -154,19 +154,29 @@ pub fn all() -> Vec<SupervisorSocket> {
     all
 }
 
-/// The jobs of this user on this host with a process in or below this directory. Graph servers do
-/// not count: they serve one training after another, and loaded their files when they started.
-pub fn jobs_in(folder: &Path) -> BTreeSet<String> {
-    let folder = match folder.canonicalize() {
-        Ok(folder) if !all().is_empty() => folder,
+/// The jobs of this user in a workspace of this host with a process that runs in or below one of
+/// the directories, or in a directory above it. Graph servers do not count: they serve one training
+/// after another, and loaded their files when they started.
+pub fn jobs_near<'a>(
+    workspace: &Path,
+    folders: impl Iterator<Item = &'a Path>,
+) -> BTreeSet<String> {
+    let workspace = match workspace.canonicalize() {
+        Ok(workspace) if !all().is_empty() => workspace,
         _ => return BTreeSet::new(),
     };
-    let runs_in = |process: &JobProcess| {
+    let folders = folders.filter_map(|folder| folder.canonicalize().ok());
+    let folders: Vec<PathBuf> = folders.collect();
+    let runs_near = |process: &JobProcess| {
         let directory = procfs::working_directory(process.member.process.pid);
-        process.role != Some(Role::Server)
-            && directory.is_some_and(|directory| directory.starts_with(&folder))
+        let is_near = |directory: PathBuf| {
+            let mut folders = folders.iter();
+            directory.starts_with(&workspace)
+                && folders.any(|one| one.starts_with(&directory) || directory.starts_with(one))
+        };
+        process.role != Some(Role::Server) && directory.is_some_and(is_near)
     };
-    let processes = job_processes().into_iter().filter(runs_in);
+    let processes = job_processes().into_iter().filter(runs_near);
     processes.map(|process| process.job).collect()
 }
 

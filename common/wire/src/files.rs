@@ -49,6 +49,9 @@ pub enum FileRequest {
     Leave,
     /// Asks which hosts of this push share the directory; answered by [`FileEvent::Peers`].
     Peers,
+    /// Asks which jobs run where files are replaced: the directories of these files follow the
+    /// line, each ended by NUL. Answered by [`FileEvent::Jobs`].
+    Jobs,
     /// Takes over the partial file of an earlier push; answered by [`FileEvent::Partial`].
     Claim {
         #[serde(rename = "key")]
@@ -298,6 +301,9 @@ pub enum FileEvent {
     },
     /// The hosts of this push that see the same directory.
     Peers { hosts: Vec<u32> },
+    /// The user's jobs in the directory of the push with a process above or below a directory of
+    /// the request.
+    Jobs { names: BTreeSet<String> },
     /// The claimed partial file. The checksums of its parts follow the line, 32 bytes each.
     Partial {
         #[serde(rename = "key")]
@@ -426,9 +432,6 @@ pub struct FolderReport {
     /// may write to it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub open_to_group: bool,
-    /// The user's jobs that run in the directory, once no other push is at work there.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub jobs: BTreeSet<String>,
 }
 
 #[skip_serializing_none]

@@ -212,17 +212,11 @@ fn warn(context: &PushContext<'_>, targets: &[Target<'_>]) {
 /// load the new ones.
 fn warn_of_jobs(context: &PushContext<'_>, targets: &[Target<'_>]) {
     let mut jobs: BTreeMap<String, Vec<&Host>> = BTreeMap::new();
-    for target in targets {
-        if !target.replaces_files() {
-            continue;
-        }
-        let mut state = target.lock();
-        let ready = state
-            .connection
-            .as_mut()
-            .map(|connection| &mut connection.ready);
-        let names = ready.map(|ready| std::mem::take(&mut ready.jobs));
-        let names = names.into_iter().flatten();
+    let found = targets
+        .par_iter()
+        .map(|target| (target, target.jobs_of_replaced()));
+    for (target, names) in found.collect::<Vec<_>>() {
+        let names = names.into_iter();
         for name in names.filter(|name| is_job_name(name)).take(JOBS_NAMED) {
             jobs.entry(name).or_default().push(target.host);
         }

@@ -87,6 +87,20 @@ impl PushConnection {
         }
     }
 
+    /// The user's jobs that run near these directories.
+    pub fn jobs(&mut self, folders: &[&Path]) -> Result<BTreeSet<String>, HostFault> {
+        let mut jobs = BTreeSet::new();
+        for chunk in folders.chunks(NAMES_AT_ONCE) {
+            let names = names(chunk.iter().copied());
+            self.link.send_with(FileRequest::Jobs, Body::Bytes(names));
+            match self.link.next_event()?.0 {
+                FileEvent::Jobs { names } => jobs.extend(names),
+                other => return Err(HostFault::unexpected(&other)),
+            }
+        }
+        Ok(jobs)
+    }
+
     /// The deliveries that are already there completely. `verify` says whether to compare the
     /// checksums of all files, or only where size and time are not enough; `None` compares none.
     pub fn find_present(
@@ -160,7 +174,7 @@ impl PushConnection {
     /// Whether a file has the name of a directory that this push has made, in upper case.
     pub fn folds_case(&mut self, base: &Path, run: &str, host: u32) -> Result<bool, HostFault> {
         let own = base.join(format!("{RESERVED}{run}.{host}").to_uppercase());
-        let names = [own.as_os_str().as_bytes(), b"\0"].concat();
+        let names = names([own.as_path()]);
         let inspect = FileRequest::Inspect { sums: false };
         self.link.send_with(inspect, Body::Bytes(names));
         match self.link.next_event()?.0 {
@@ -197,10 +211,7 @@ impl PushConnection {
     ) -> Result<Vec<Option<Meta>>, HostFault> {
         let mut existing = Vec::new();
         for chunk in deliveries.chunks(NAMES_AT_ONCE) {
-            let names: Vec<u8> = chunk
-                .iter()
-                .flat_map(|file| [file.dst.as_os_str().as_bytes(), b"\0"].concat())
-                .collect();
+            let names = names(chunk.iter().map(|file| &*file.dst));
             let inspect = FileRequest::Inspect { sums };
             self.link.send_with(inspect, Body::Bytes(names));
         }
@@ -311,6 +322,13 @@ impl PushConnection {
         }
         Ok(present.clone())
     }
+}
+
+/// Each ends with NUL.
+fn names<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Vec<u8> {
+    let paths = paths.into_iter();
+    let ended = paths.flat_map(|path| [path.as_os_str().as_bytes(), b"\0"].concat());
+    ended.collect()
 }
 
 /// What must not be replaced by a file, if that is what exists.

@@ -8,6 +8,8 @@ use crate::reporter::{Outcome, Reporter, TargetResults};
 use parking_lot::{Mutex, MutexGuard};
 use record::Host;
 use remote::HostFault;
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use transfer::fates::{Fate, Fates};
@@ -85,12 +87,18 @@ impl<'a> Target<'a> {
         self.fates.with(&Fate::Lacks, &self.deliveries)
     }
 
-    pub fn replaces_files(&self) -> bool {
+    /// The user's jobs on the host that may load files which this push replaces.
+    pub fn jobs_of_replaced(&self) -> BTreeSet<String> {
         let shared = self.fates.shared(&self.deliveries).into_iter();
-        let mut sent = shared.map(|(delivery, _)| delivery).chain(self.lacking());
-        let state = self.lock();
-        let connection = state.connection.as_ref();
-        connection.is_some_and(|connection| sent.any(|delivery| connection.is_occupied(delivery)))
+        let sent = shared.map(|(delivery, _)| delivery).chain(self.lacking());
+        let jobs = self.on_connection(|connection| {
+            let replaced = sent.filter(|delivery| connection.is_occupied(delivery));
+            let folders: BTreeSet<&Path> = replaced
+                .filter_map(|delivery| delivery.dst.parent())
+                .collect();
+            connection.jobs(&Vec::from_iter(folders))
+        });
+        jobs.unwrap_or_default()
     }
 
     pub fn inspect(&self, context: &PushContext<'_>) {
