@@ -91,3 +91,35 @@ fn a_directory_that_part_pull_has_not_made_is_left_alone() {
 fn owner(folder: &Path) -> u32 {
     fs::metadata(folder.join("ip.txt")).unwrap().uid()
 }
+
+/// A file system that shows every directory as writable for others: then each partial file has a
+/// name that nobody knows, also if the directory has a file with the name of part-pull's mark.
+#[test]
+fn without_a_directory_of_their_own_partial_files_have_random_names() {
+    let folder = lab(0o777);
+    if sh(&folder, "strace -o /dev/null true").status != 0 {
+        return support::skipped!("no strace here");
+    }
+    write(&folder, "ws/larger", noise(2, 18 << 20));
+    write(&folder, "got/.made-by-part-pull", "");
+    let pull = "ipconf-check ip.txt | strace -f -o trace -e trace=mkdirat,openat -e \
+                inject=mkdirat:error=EACCES part-pull --connect local --workspace \"$PWD/ws\" --to \
+                got large larger";
+    sh(&folder, pull).ends(0);
+    sh(&folder, "cmp ws/large got/large; cmp ws/larger got/larger").ends(0);
+    let trace = fs::read_to_string(folder.join("trace")).unwrap();
+    let made = trace.lines().filter(|line| line.contains("O_CREAT"));
+    let names = made.filter_map(|line| line.split('"').nth(1));
+    let partial: Vec<&str> = names
+        .filter(|name| !name.starts_with('/') && !name.starts_with(".part-pull.lock"))
+        .collect();
+    let is_random = |name: &&str| {
+        let word = name.strip_prefix(".part-pull.").unwrap_or_default();
+        word.strip_suffix(".good").unwrap_or(word).len() == 32
+    };
+    assert!(
+        partial.len() >= 2 && partial.iter().all(is_random),
+        "{partial:?}"
+    );
+    assert!(own(&folder).is_empty());
+}

@@ -99,19 +99,41 @@ fn own_folder(folder: &Folder) -> Option<Folder> {
     names.find_map(|name| own_folder::open(folder, &name, MADE_HERE))
 }
 
-/// The partial file that is to be continued or begun.
-fn partial_names(folder: &Folder, item: &PulledFile) -> Result<PartialNames, FileFault> {
-    if let Some(own) = own_folder(folder) {
-        return Ok(PartialNames::new(own, partial_key(item)));
-    }
-    let name = new_name()?;
-    match own_folder::make(folder, &name, MADE_HERE) {
-        Ok((own, _)) => Ok(PartialNames::new(own, partial_key(item))),
-        // a file system that shows each directory as writable for others; nobody knows this name
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            Ok(PartialNames::new(folder.clone(), name))
+/// Where the partial files of a directory go.
+enum PartialFiles {
+    /// A directory to which only this user can write.
+    Own(Folder),
+    /// The directory itself: its file system shows every directory as writable for others. Each
+    /// partial file has a name that nobody knows, so none is continued later.
+    Beside(Folder),
+}
+
+impl PartialFiles {
+    /// Makes the own directory if it is missing.
+    fn of(folder: &Folder) -> Result<PartialFiles, FileFault> {
+        if let Some(own) = own_folder(folder) {
+            return Ok(PartialFiles::Own(own));
         }
-        Err(error) => Err(error.into()),
+        match own_folder::make(folder, &new_name()?, MADE_HERE) {
+            Ok((own, _)) => Ok(PartialFiles::Own(own)),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Ok(PartialFiles::Beside(folder.clone()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Another part-pull, from which no lock kept it, may have removed it.
+    fn is_removed(&self) -> bool {
+        matches!(self, PartialFiles::Own(own) if own.stat(MADE_HERE).is_err())
+    }
+
+    /// The partial file that is to be continued or begun.
+    fn names(&self, item: &PulledFile) -> io::Result<PartialNames> {
+        Ok(match self {
+            PartialFiles::Own(own) => PartialNames::new(own.clone(), partial_key(item)),
+            PartialFiles::Beside(folder) => PartialNames::new(folder.clone(), new_name()?),
+        })
     }
 }
 
@@ -260,10 +282,14 @@ fn remove_unmarked(folder: &Folder, name: &OsStr) {
     }
 }
 
-/// Requested files that have not ended, by number; and the directory of partial files that was used
-/// last, with the one to whose files they belong, so that its names need not be read for each file.
 #[derive(Default)]
-pub struct PullDestination<'a>(pub BTreeMap<u32, Expected<'a>>, Option<(PathBuf, Folder)>);
+pub struct PullDestination<'a> {
+    /// Requested files that have not ended, by number.
+    pub expected: BTreeMap<u32, Expected<'a>>,
+    /// The directory of the last file, and where its partial files go, so that its names need not
+    /// be read for each file.
+    last: Option<(PathBuf, PartialFiles)>,
+}
 
 pub struct Expected<'a> {
     pub file: &'a PulledFile,
@@ -288,7 +314,8 @@ impl<'a> Expected<'a> {
 impl Destination for PullDestination<'_> {
     /// The name, the mode and the time are this machine's choice.
     fn attributes(&self, sent: FileAttributes) -> Result<FileAttributes, FileFault> {
-        let expected = self.0.get(&sent.id).ok_or(FileFault::OutOfOrder)?;
+        let expected = self.expected.get(&sent.id);
+        let expected = expected.ok_or(FileFault::OutOfOrder)?;
         let PulledFile { dst, there, .. } = expected.file;
         if sent.bytes != there.bytes {
             return Err(FileFault::Changed);
@@ -302,25 +329,28 @@ impl Destination for PullDestination<'_> {
     }
 
     fn passing(&self, file: &FileAttributes) -> Result<(Option<Folder>, OsString), FileFault> {
-        if !self.0.contains_key(&file.id) {
+        if !self.expected.contains_key(&file.id) {
             return Err(FileFault::OutOfOrder);
         }
         Ok((None, new_name()?.into()))
     }
 
     fn partial(&mut self, tree: &mut Tree, open: &Open) -> Result<Beginning, FileFault> {
-        let expected = self.0.get_mut(&open.file.id);
+        let expected = self.expected.get_mut(&open.file.id);
         let expected = expected.ok_or(FileFault::OutOfOrder)?;
         let (folder, _) = tree.make_parent(&expected.file.dst)?;
         let parent = expected.file.dst.parent().unwrap_or(Path::new(""));
-        let is_last = |(of, own): &&(PathBuf, Folder)| of == parent && own.stat(MADE_HERE).is_ok();
-        let names = match self.1.as_ref().filter(is_last) {
-            Some((_, own)) => PartialNames::new(own.clone(), partial_key(expected.file)),
-            None => partial_names(&folder, expected.file)?,
+        let last = self.last.take();
+        let last = last.filter(|(of, partials)| of == parent && !partials.is_removed());
+        let (_, partials) = match last {
+            Some(last) => self.last.insert(last),
+            None => {
+                let partials = PartialFiles::of(&folder)?;
+                self.last.insert((parent.to_owned(), partials))
+            }
         };
-        self.1 = Some((parent.to_owned(), names.folder.clone()));
         let mut beginning = Beginning {
-            names,
+            names: partials.names(expected.file)?,
             keep: Parts::default(),
             replaced: None,
         };

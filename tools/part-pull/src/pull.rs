@@ -119,7 +119,7 @@ struct Pull<'p, 'a> {
 impl<'a> Pull<'_, 'a> {
     /// Requested files that have not ended.
     fn expected(&self) -> usize {
-        self.receiver.destination.0.len()
+        self.receiver.destination.expected.len()
     }
 
     /// Whether the host may be asked for these files now.
@@ -162,7 +162,7 @@ impl<'a> Pull<'_, 'a> {
         }
         for file in files {
             let expected = Expected::new(file, kept.take());
-            self.receiver.destination.0.insert(file.id, expected);
+            self.receiver.destination.expected.insert(file.id, expected);
         }
         let request = FileRequest::Send(wanted);
         self.link.send_with(request, Body::Bytes(body));
@@ -180,7 +180,7 @@ impl<'a> Pull<'_, 'a> {
             FileStep::Write(block) => (vec![block.id], false),
             FileStep::Commit { id, .. } | FileStep::Abandon { id, .. } => (vec![*id], true),
         };
-        let expected = &self.receiver.destination.0;
+        let expected = &self.receiver.destination.expected;
         if !ids.iter().all(|id| expected.contains_key(id)) {
             return Err(HostFault::protocol("a file that was not requested"));
         }
@@ -191,7 +191,7 @@ impl<'a> Pull<'_, 'a> {
         let has_grown = matches!(step, FileStep::Commit { sum: Some(_), .. });
         let is_theirs = matches!(step, FileStep::Abandon { .. });
         for (id, result) in self.receiver.step(step, body) {
-            let expected = self.receiver.destination.0.get(&id);
+            let expected = self.receiver.destination.expected.get(&id);
             let grown = expected.filter(|_| has_grown && result.is_ok());
             self.grown.extend(grown.map(|expected| expected.file));
             self.done(id, result, is_theirs);
@@ -203,14 +203,14 @@ impl<'a> Pull<'_, 'a> {
             }
         }
         if opens {
-            let kept = self.receiver.destination.0.get(&ids[0]);
+            let kept = self.receiver.destination.expected.get(&ids[0]);
             self.results
                 .moved(kept.map_or(0, |expected| expected.kept_bytes));
         }
         if ends {
             for id in ids {
                 self.done(id, Err(FileFault::NotWhole), is_theirs);
-                self.receiver.destination.0.remove(&id);
+                self.receiver.destination.expected.remove(&id);
             }
         }
         Ok(())
@@ -218,7 +218,7 @@ impl<'a> Pull<'_, 'a> {
 
     /// Reports the result of a file, unless it has one.
     fn done(&mut self, id: u32, result: Result<(), FileFault>, is_theirs: bool) {
-        let Some(expected) = self.receiver.destination.0.get_mut(&id) else {
+        let Some(expected) = self.receiver.destination.expected.get_mut(&id) else {
             return;
         };
         if std::mem::replace(&mut expected.has_result, true) {

@@ -144,7 +144,7 @@ impl<'a> Pull<'_, 'a> {
         };
         let body: Vec<u8> = sums.iter().flatten().flat_map(|sum| sum.0).collect();
         let expected = Expected::new(item, kept);
-        self.receiver.destination.0.insert(item.id, expected);
+        self.receiver.destination.expected.insert(item.id, expected);
         let mut result = None;
         for (event, body) in agent.ask(FileRequest::Send(wanted), &body)? {
             let FileEvent::Step(step) = event else {
@@ -155,7 +155,7 @@ impl<'a> Pull<'_, 'a> {
                 result.get_or_insert(landed.is_ok() && !is_theirs);
             }
         }
-        self.receiver.destination.0.remove(&item.id);
+        self.receiver.destination.expected.remove(&item.id);
         Ok(result.unwrap_or(false))
     }
 }
