@@ -155,6 +155,49 @@ fn offsets_beyond_32_bits() {
     );
 }
 
+/// A slow disk must not look like a host that is silent; and no more is read than was asked for.
+#[test]
+fn a_host_that_sums_up_a_large_file_reports_that_it_reads() {
+    let folder = scratch();
+    let ws = folder.join("ws").display().to_string();
+    let bytes = (1_u64 << 30) + 5;
+    let inspect = |most: u64| {
+        let names = format!("{ws}/large\0");
+        let length = names.len();
+        format!(r#"{{"do":"file","step":"inspect","sums":{most},"bytes":{length}}}"#)
+            + "\n"
+            + &names
+    };
+    let receive =
+        format!(r#"{{"do":"file","step":"receive","base":"{ws}","run":"r","host":0,"dry":true}}"#);
+    let sync = r#"{"do":"file","step":"sync","number":9}"#;
+    let steps = format!(
+        "{receive}\n{}{}{sync}\n",
+        inspect(bytes - 1),
+        inspect(bytes)
+    );
+    write(&folder, "steps", steps);
+    let ran = sh(
+        &folder,
+        &format!(
+            "mkdir ws; truncate -s {bytes} ws/large; mkfifo in; host-agent <in >out & exec 3>in
+        cat steps >&3; until grep -q synced out; do sleep 0.1; done; exec 3>&-; wait $!; cat out"
+        ),
+    );
+    let kinds: Vec<&str> = ran
+        .out
+        .lines()
+        .filter_map(|line| line.split(r#""kind":""#).nth(1)?.split('"').next())
+        .collect();
+    assert_eq!(
+        kinds,
+        ["ready", "there", "read", "there", "synced"],
+        "{}",
+        ran.out
+    );
+    ran.out_has_times(r#""sum":"#, 1);
+}
+
 const LARGE: usize = 40 << 20;
 
 /// What left this machine of the large file, for all hosts.

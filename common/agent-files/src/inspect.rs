@@ -1,5 +1,6 @@
 //! Reports what exists under names.
 
+use super::progress::ReadBytes;
 use agent::output::EventOutput;
 use nix::libc;
 use std::collections::HashMap;
@@ -9,14 +10,16 @@ use std::path::Path;
 use transfer::folder::{Folder, Links};
 use transfer::tree::{Tree, split};
 use transfer::{source, sums};
-use wire::files::{FileEvent, FileFault, Meta};
+use wire::files::{FileEvent, FileFault, Meta, Sum};
 
 /// How many answers are sent at once.
 const AT_ONCE: usize = 500;
 
 /// Reports on the names in their order. A file that is not below the workspace must only exist, and
 /// its path is the user's choice.
-pub fn inspect(names: &[u8], with_sums: bool, workspace: Option<&Tree>, output: &EventOutput) {
+///
+/// With `sums`, files of at most this size get their checksums.
+pub fn inspect(names: &[u8], sums: Option<u64>, workspace: Option<&Tree>, output: &EventOutput) {
     let names: Vec<&[u8]> = names
         .split(|byte| *byte == 0)
         .filter(|name| !name.is_empty())
@@ -29,10 +32,13 @@ pub fn inspect(names: &[u8], with_sums: bool, workspace: Option<&Tree>, output: 
             None => Folder::open(folder),
         };
         let folder = folders.entry(folder).or_insert_with(open);
-        meta(folder.as_ref().map_err(Clone::clone)?, name, with_sums)
+        let folder = folder.as_ref().map_err(Clone::clone)?;
+        let meta = source::meta(&folder.stat(name)?);
+        let sum = sums.and_then(|most| sum(folder, name, most, output));
+        Ok(Meta { sum, ..meta })
     };
     // checksums take time, so each is sent when it is known
-    for some in names.chunks(if with_sums { 1 } else { AT_ONCE }) {
+    for some in names.chunks(if sums.is_some() { 1 } else { AT_ONCE }) {
         let (mut entries, mut hidden) = (Vec::new(), Vec::new());
         for (index, name) in some.iter().enumerate() {
             let meta = meta_of(name);
@@ -49,10 +55,10 @@ pub fn inspect(names: &[u8], with_sums: bool, workspace: Option<&Tree>, output: 
 const MISSING: FileFault = FileFault::System(libc::ENOENT);
 const NO_FOLDER: FileFault = FileFault::System(libc::ENOTDIR);
 
-fn meta(folder: &Folder, name: &OsStr, with_sum: bool) -> Result<Meta, FileFault> {
-    let meta = source::meta(&folder.stat(name)?);
-    let sum = (with_sum && meta.is_file())
-        .then(|| sums::of_whole(&folder.file(name).ok()?).ok())
-        .flatten();
-    Ok(Meta { sum, ..meta })
+fn sum(folder: &Folder, name: &OsStr, most: u64, output: &EventOutput) -> Option<Sum> {
+    let file = folder.file(name).ok()?;
+    let bytes = file.metadata().ok()?.len();
+    let read = ReadBytes::default();
+    let watch = |bytes| read.add(bytes, output);
+    (bytes <= most).then(|| sums::of_beginning(&watch, &file, bytes).ok())?
 }

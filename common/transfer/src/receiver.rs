@@ -23,8 +23,8 @@ pub trait Destination: Sync {
 
     fn partial(&mut self, tree: &mut Tree, open: &Open) -> Result<Beginning, FileFault>;
 
-    /// Called with the number of bytes that were just read of a file that is to be replaced;
-    /// returns whether to go on.
+    /// Called with the number of bytes that were just read of a file that is to be replaced, or of
+    /// one that grew; returns whether to go on.
     fn has_read(&self, _bytes: u64) -> bool {
         true
     }
@@ -170,8 +170,9 @@ impl<D: Destination> Receiver<D> {
     fn commit(&mut self, id: u32, sum: Option<Sum>) -> Option<Result<(), FileFault>> {
         let (open, partial) = self.files.remove(&id)?;
         let file = &open.file;
+        let watch = |bytes| self.destination.has_read(bytes);
         let has_sum =
-            |sum| sums::of_beginning(&|_| true, partial.file(), file.bytes).ok() == Some(sum);
+            |sum| sums::of_beginning(&watch, partial.file(), file.bytes).ok() == Some(sum);
         let landed = if sum.is_none_or(has_sum) {
             self.tree.commit(&partial, file.dst.path(), finish_of(file))
         } else {
@@ -213,5 +214,94 @@ fn finish_of(file: &FileAttributes) -> Finish {
         mode: file.mode,
         mtime: file.mtime,
         fsync: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// Counts what is read, up to a limit.
+    struct Counting {
+        read: AtomicU64,
+        limit: u64,
+    }
+
+    impl Destination for Counting {
+        fn attributes(&self, sent: FileAttributes) -> Result<FileAttributes, FileFault> {
+            Ok(sent)
+        }
+
+        fn passing(&self, _: &FileAttributes) -> Result<(Option<Folder>, OsString), FileFault> {
+            Err(FileFault::OutOfOrder)
+        }
+
+        fn partial(&mut self, tree: &mut Tree, open: &Open) -> Result<Beginning, FileFault> {
+            let (folder, _) = tree.make_parent(open.file.dst.path())?;
+            Ok(Beginning {
+                names: PartialNames::new(folder, "part"),
+                keep: Parts::default(),
+                replaced: None,
+            })
+        }
+
+        fn has_read(&self, bytes: u64) -> bool {
+            self.read.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.limit
+        }
+    }
+
+    /// Whoever waits for the result learns that the file is read.
+    #[test]
+    fn the_check_of_a_file_that_grew_reports_progress_and_can_be_stopped() {
+        let content = vec![7; 1 << 20];
+        let bytes = content.len() as u64;
+        let path = std::env::temp_dir().join(format!("dgl-tools-grown-{}", std::process::id()));
+        for (limit, expected) in [(bytes, Ok(())), (bytes / 2, Err(FileFault::Changed))] {
+            let tree = Tree::new(Folder::open_or_make(&path).unwrap(), &path, false);
+            let read = AtomicU64::new(0);
+            let mut receiver = Receiver::new(tree, Counting { read, limit });
+            let dst = path.join("file");
+            let file = FileAttributes {
+                id: 1,
+                dst: dst.as_path().into(),
+                bytes,
+                mode: 0o644,
+                mtime: None,
+            };
+            let open = Open {
+                file,
+                partial_key: String::new(),
+                keep: Vec::new(),
+                from_replaced_file: false,
+                chained: None,
+                sparse: true,
+            };
+            let block = Block {
+                id: 1,
+                offset: 0,
+                content: content::plain(&content),
+            };
+            assert!(receiver.step(FileStep::Open(open), Vec::new()).is_empty());
+            assert!(
+                receiver
+                    .step(FileStep::Write(block), content.clone())
+                    .is_empty()
+            );
+            let sum = Some(wire::files::Hex(*blake3::hash(&content).as_bytes()));
+            let results = receiver.step(FileStep::Commit { id: 1, sum }, Vec::new());
+            assert_eq!(results, [(1, expected.clone())]);
+            assert_eq!(dst.exists(), expected.is_ok());
+            let read = receiver.destination.read.load(Ordering::Relaxed);
+            assert!(
+                if expected.is_ok() {
+                    read == bytes
+                } else {
+                    read < bytes
+                },
+                "{read}"
+            );
+            std::fs::remove_dir_all(&path).unwrap();
+        }
     }
 }

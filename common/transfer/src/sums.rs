@@ -130,10 +130,6 @@ pub(crate) fn check(watch: Watch<'_>, bytes: u64) -> io::Result<()> {
     }
 }
 
-pub fn of_whole(file: &File) -> io::Result<Sum> {
-    of_beginning(&|_| true, file, file.metadata()?.len())
-}
-
 /// Fails if it cannot be read completely, or if the result is no longer needed.
 pub fn of_beginning(watch: Watch<'_>, file: &File, bytes: u64) -> io::Result<Sum> {
     sum_of(watch, file, 0, bytes, &mut vec![0; 256 << 10])

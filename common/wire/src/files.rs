@@ -39,8 +39,8 @@ pub enum FileRequest {
     /// Asks what exists under the names after the line, each ended by NUL; answered by
     /// [`FileEvent::Inspected`], in their order.
     Inspect {
-        /// Whether the checksum of each file is wanted.
-        sums: bool,
+        /// The checksum of each file that has at most so many bytes is wanted, too.
+        sums: Option<u64>,
     },
     /// Asks again for a directory in which another push was at work; answered by
     /// [`FileEvent::Ready`].
@@ -374,7 +374,9 @@ impl FileRequest {
         match self {
             FileRequest::Claim { bytes, .. } => 1 + reads(*bytes),
             // each name has at least a letter and its end
-            FileRequest::Inspect { .. } => body_bytes / 2,
+            FileRequest::Inspect { sums } => {
+                (body_bytes / 2).saturating_mul(1 + reads(sums.unwrap_or_default()))
+            }
             FileRequest::Send(wanted) => {
                 let pieces = wanted.files.iter().map(|file| pieces(file.meta.bytes));
                 pieces.fold(0, u64::saturating_add)

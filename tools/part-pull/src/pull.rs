@@ -190,7 +190,14 @@ impl<'a> Pull<'_, 'a> {
         let opens = matches!(step, FileStep::Open(_));
         let has_grown = matches!(step, FileStep::Commit { sum: Some(_), .. });
         let is_theirs = matches!(step, FileStep::Abandon { .. });
-        for (id, result) in self.receiver.step(step, body) {
+        let results = if has_grown {
+            // the receiver reads the whole file
+            let receiver = &mut self.receiver;
+            self.link.keep_alive_during(|_| receiver.step(step, body))?
+        } else {
+            self.receiver.step(step, body)
+        };
+        for (id, result) in results {
             let expected = self.receiver.destination.expected.get(&id);
             let grown = expected.filter(|_| has_grown && result.is_ok());
             self.grown.extend(grown.map(|expected| expected.file));

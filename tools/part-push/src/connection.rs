@@ -12,7 +12,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use transfer::parts::Parts;
 use transfer::{content, source, sums};
 use wire::files::{BLOCK, FileEvent, FileRequest, FolderReport, Meta, Receive, Sum};
@@ -108,7 +108,7 @@ impl PushConnection {
         deliveries: &[&Delivery],
         verify: Option<bool>,
     ) -> Result<Vec<bool>, HostFault> {
-        let existing = self.ask(deliveries, false)?;
+        let existing = self.ask(deliveries, None)?;
         let occupied = deliveries.iter().zip(&existing);
         let occupied =
             occupied.filter(|(_, existing)| existing.is_some_and(|existing| existing.is_file()));
@@ -149,11 +149,12 @@ impl PushConnection {
             same[index] = self.is_same(deliveries[index])?;
         }
         let chosen: Vec<&Delivery> = check.iter().map(|index| deliveries[*index]).collect();
-        let existing = self.ask(&chosen, true)?;
+        let largest = chosen.iter().map(|delivery| delivery.bytes).max();
+        let existing = self.ask(&chosen, largest)?;
         let ours: Vec<Option<Sum>> = self.link.keep_alive_during(|stop| {
             let needed = |_: &&&Delivery| !stop.load(Ordering::Relaxed);
             let chosen = chosen.iter().take_while(needed);
-            chosen.map(|delivery| sum(&delivery.source)).collect()
+            chosen.map(|delivery| sum(&delivery.source, stop)).collect()
         })?;
         for ((index, existing), ours) in check.into_iter().zip(existing).zip(ours) {
             same[index] = ours.is_some() && existing.and_then(|existing| existing.sum) == ours;
@@ -175,7 +176,7 @@ impl PushConnection {
     pub fn folds_case(&mut self, base: &Path, run: &str, host: u32) -> Result<bool, HostFault> {
         let own = base.join(format!("{RESERVED}{run}.{host}").to_uppercase());
         let names = names([own.as_path()]);
-        let inspect = FileRequest::Inspect { sums: false };
+        let inspect = FileRequest::Inspect { sums: None };
         self.link.send_with(inspect, Body::Bytes(names));
         match self.link.next_event()?.0 {
             FileEvent::Inspected { entries, .. } => Ok(entries.iter().any(Option::is_some)),
@@ -207,7 +208,7 @@ impl PushConnection {
     fn ask(
         &mut self,
         deliveries: &[&Delivery],
-        sums: bool,
+        sums: Option<u64>,
     ) -> Result<Vec<Option<Meta>>, HostFault> {
         let mut existing = Vec::new();
         for chunk in deliveries.chunks(NAMES_AT_ONCE) {
@@ -355,10 +356,13 @@ fn is_own_ip_config(dst: &Path, existing: &Meta) -> bool {
 }
 
 /// `None` if the source cannot be read.
-fn sum(source: &DeliverySource) -> Option<Sum> {
+fn sum(source: &DeliverySource, stop: &AtomicBool) -> Option<Sum> {
     match source {
         DeliverySource::Content(text) => Some(content::sum(text.as_bytes())),
-        DeliverySource::File(path) => sums::of_whole(&source::open(path).ok()?.0).ok(),
+        DeliverySource::File(path) => {
+            let (file, meta) = source::open(path).ok()?;
+            sums::of_beginning(&sums::until(stop), &file, meta.len()).ok()
+        }
         DeliverySource::Folder | DeliverySource::MustExist => None,
     }
 }

@@ -198,14 +198,15 @@ impl<'a> Sending<'a> {
     fn lacking(&mut self, deliveries: &[&'a Delivery]) -> Result<Vec<&'a Delivery>, Lost> {
         self.asked = self.world.turns.steps();
         let mut lacking = Vec::new();
-        let there = self.inspect(deliveries, false)?;
+        let there = self.inspect(deliveries, None)?;
         for (delivery, meta) in deliveries.iter().zip(there) {
             let mut is_there = meta.is_some_and(|meta| plan::is_present(delivery, &meta));
             if is_there && !plan::is_sure(delivery) {
                 let DeliverySource::Content(text) = &delivery.source else {
                     continue;
                 };
-                let there = self.inspect(&[delivery], true)?[0].and_then(|meta| meta.sum);
+                let there =
+                    self.inspect(&[delivery], Some(delivery.bytes))?[0].and_then(|meta| meta.sum);
                 is_there = there == Some(content::sum(text.as_bytes()));
             }
             if is_there {
@@ -217,7 +218,11 @@ impl<'a> Sending<'a> {
         Ok(lacking)
     }
 
-    fn inspect(&mut self, asked: &[&Delivery], sums: bool) -> Result<Vec<Option<Meta>>, Lost> {
+    fn inspect(
+        &mut self,
+        asked: &[&Delivery],
+        sums: Option<u64>,
+    ) -> Result<Vec<Option<Meta>>, Lost> {
         let names = asked.iter();
         let names =
             names.flat_map(|delivery| [delivery.dst.as_os_str().as_bytes(), b"\0"].concat());
