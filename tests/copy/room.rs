@@ -4,7 +4,7 @@ use crate::lab::{copied, tree};
 use crate::local::{map, ours, plan, push, pushed};
 use std::fs;
 use std::path::Path;
-use support::{executable, make_folder, noise, read, sh, write};
+use support::{Ran, executable, make_folder, noise, read, sh, write};
 
 /// A way to this machine whose requests or events go through a filter in Python, `data = …`.
 fn filtered(folder: &Path, name: &str, requests: &str, events: &str) {
@@ -123,31 +123,71 @@ fn a_full_disk_does_not_stop_a_push_that_has_nothing_to_send() {
     ran.err_has("no space left: ");
 }
 
-/// A host may announce any size. Nothing is reserved for it, and the other hosts are served.
+/// Pulls from two hosts, of which the first lists files of 1000 or 3,000,000 bytes with these words
+/// in the place of their size.
+fn pull_with_sizes(folder: &Path, size: &str) -> Ran {
+    let listed = "\"size\":(1000|3000000),(\"mode\":33)";
+    let lists = format!("data = re.sub(rb'''{listed}''', rb'''{size},\\2''', data)");
+    filtered(folder, "lists", "pass", &lists.replace('\'', "\""));
+    let way = "#!/bin/sh\nhost=$1; shift\n[ $host = 10.77.0.1 ] || exec \"$@\"\nexec ./lists \
+               \"$@\"\n";
+    executable(folder, "way", way);
+    write(folder, "ip.txt", "10.77.0.1\n10.77.0.2\n");
+    sh(
+        folder,
+        "rm -rf got; ipconf-check ip.txt | part-pull --wire ssh --connect './way {ip} env' \
+         --workspace \"$PWD/ws\" --to got src",
+    )
+}
+
+/// A host may announce any size, or any part of it that is no hole. Nothing is reserved for it, and
+/// the other hosts are served.
 #[test]
 fn a_host_whose_files_do_not_fit_here_is_refused() {
-    let folder = plan(&[("a", noise(1, 1000))]);
+    let folder = plan(&[("a", noise(1, 1000)), ("b", noise(2, 1000))]);
     push(&folder, "").ends(0);
-    let huge = "data = data.replace(b\"\\\"size\\\":1000,\", b\"\\\"size\\\":4000000000000000,\")";
-    filtered(&folder, "huge", "pass", huge);
-    executable(
-        &folder,
-        "way",
-        "#!/bin/sh\nhost=$1; shift\n[ $host = 10.77.0.1 ] || exec \"$@\"\nexec ./huge \"$@\"\n",
-    );
-    write(&folder, "ip.txt", "10.77.0.1\n10.77.0.2\n");
-    let ran = sh(
-        &folder,
-        "ipconf-check ip.txt | part-pull --wire ssh --connect './way {ip} env' --workspace \
-         \"$PWD/ws\" --to got src",
-    );
-    ran.ends(74)
-        .err_has("host 0 (10.77.0.1): no space left here: 4.0 PB are to be copied, ");
-    assert!(!folder.join("got/h0/src").exists());
-    assert_eq!(
-        fs::read(folder.join("got/h1/src/a")).unwrap(),
-        noise(1, 1000)
-    );
+    let table = [
+        (
+            "\"size\":2000000000000000",
+            "no space left here: 4.0 PB are to be copied, ",
+        ),
+        (
+            "\"size\":9000000000000000,\"sent\":3000000000000000",
+            "no space left here: 6.0 PB are to be copied, ",
+        ),
+        // more than all hosts together may have
+        (
+            "\"size\":18000000000000000000",
+            "its files together have more than 9223372036854775807 bytes",
+        ),
+        (
+            "\"size\":9000000000000000000",
+            "its files together have more than 9223372036854775807 bytes",
+        ),
+    ];
+    for (size, problem) in table {
+        pull_with_sizes(&folder, size)
+            .ends(74)
+            .err_has(&format!("host 0 (10.77.0.1): {problem}"));
+        assert!(!folder.join("got/h0/src").exists(), "{size}");
+        let other = fs::read(folder.join("got/h1/src/a")).unwrap();
+        assert_eq!(other, noise(1, 1000), "{size}");
+    }
+}
+
+/// The room for its file would not have been counted.
+#[test]
+fn a_host_that_sends_more_than_it_has_announced_is_not_believed() {
+    let folder = plan(&[("large", noise(1, 3_000_000)), ("small", noise(2, 10))]);
+    push(&folder, "").ends(0);
+    let file = |host: &str| folder.join(format!("got/{host}/src/large"));
+    pull_with_sizes(&folder, "\"size\":3000000,\"sent\":1048576")
+        .ends(1)
+        .err_has("src/large: it changed on the host while it was read");
+    assert!(!file("h0").exists() && file("h1").exists());
+    assert!(folder.join("got/h0/src/small").exists());
+    pull_with_sizes(&folder, "\"size\":3000000,\"sent\":3000000").ends(0);
+    assert!(file("h0").exists());
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use transfer::folder::{Folder, Links};
 use transfer::parts::Parts;
 use transfer::sender::{self, Outlet, SourceFile};
-use transfer::{source, sums};
+use transfer::{SMALL, source, sums};
 use wire::files::{
     FileAttributes, FileEvent, FileFault, FileRequest, FileStep, FileToSend, FilesToSend,
     FolderReport, FoundFile, Give, Meta, Open, Sum, Unreadable,
@@ -108,7 +108,7 @@ impl Giver {
             let within = root_folder.as_ref().filter(|_| !is_root);
             let is_entered = is_root || enter.is_match(path.strip_prefix(".").unwrap_or(&path));
             let listed = self.list(&path, within, above.as_deref(), is_entered);
-            let Named { meta, names } = match listed {
+            let Named { meta, names, sent } = match listed {
                 Ok(named) if !is_entered && named.meta.is_dir() => continue,
                 Ok(named) if is_ours && named.meta.is_dir() => continue,
                 Ok(named) => named,
@@ -121,7 +121,8 @@ impl Giver {
                 }
             };
             let Some(names) = names.filter(|names| !names.is_empty()) else {
-                found.add(path, &meta);
+                let meta = source::meta(&meta);
+                found.add(path, Meta { sent, ..meta });
                 continue;
             };
             let is_mark = |name: &OsString| mark.is_some_and(|mark| name == mark);
@@ -219,6 +220,8 @@ struct Named {
     meta: fs::Metadata,
     /// All names in a directory that is entered.
     names: Option<Vec<OsString>>,
+    /// How many bytes of a file are sent, unless these are all.
+    sent: Option<u64>,
 }
 
 impl Named {
@@ -235,7 +238,10 @@ impl Named {
         } else {
             return Err(FileFault::NoFile);
         };
-        Ok(Named { meta, names })
+        let may_have_holes = meta.is_file() && meta.len() > SMALL && source::is_sparse(&meta);
+        let file = may_have_holes.then(|| folder.file(name).ok()).flatten();
+        let sent = file.and_then(|file| source::sent_bytes(&file));
+        Ok(Named { meta, names, sent })
     }
 }
 
@@ -383,10 +389,10 @@ struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    fn add(&mut self, path: PathBuf, meta: &fs::Metadata) {
+    fn add(&mut self, path: PathBuf, meta: Meta) {
         self.entries.push(FoundFile {
             path: path.into(),
-            meta: source::meta(meta),
+            meta,
         });
         self.send_if_many();
     }

@@ -78,23 +78,36 @@ pub fn is_sparse(meta: &Metadata) -> bool {
     room(meta) < meta.len()
 }
 
-/// Whether an open file has holes; `false` if that is unknown.
+/// Whether holes of an open file are not sent; `false` if that is unknown.
 pub fn has_holes(file: &File) -> bool {
-    let is_less = |meta: Metadata| is_sparse(&meta) && data_bytes(file, meta.len()) < meta.len();
-    file.metadata().is_ok_and(is_less)
+    sent_bytes(file).is_some()
 }
 
-/// How many bytes are not in holes. Compression does not count: the copy may have to do without it.
-pub fn data_bytes(file: &File, bytes: u64) -> u64 {
-    let mut offset = 0;
-    let mut data = 0;
-    while offset < bytes {
-        offset = hole_until(file, offset).unwrap_or(offset);
-        let end = data_until(file, offset).unwrap_or(bytes).min(bytes);
-        data += end.saturating_sub(offset);
-        offset = end.max(offset + 1);
+/// How many bytes of an open file are sent, unless these are all.
+pub fn sent_bytes(file: &File) -> Option<u64> {
+    let meta = file.metadata().ok().filter(is_sparse)?;
+    let sent = room_needed(file, 0, meta.len());
+    (sent < meta.len()).then_some(sent)
+}
+
+/// The space that a copy of this part needs: the blocks that [`Pieces`] sends. Compression does
+/// not count, because the copy may have to do without it.
+pub fn room_needed(file: &File, begin: u64, end: u64) -> u64 {
+    let mut offset = begin;
+    let mut needed = 0;
+    while offset < end {
+        let data = hole_until(file, offset).unwrap_or(offset).min(end);
+        if data == end {
+            break;
+        }
+        offset += (data - offset) / BLOCK * BLOCK;
+        let data_end = data_until(file, data).unwrap_or(end).min(end);
+        let length = (data_end - offset).next_multiple_of(BLOCK);
+        let next = offset.saturating_add(length).min(end);
+        needed += next - offset;
+        offset = next;
     }
-    data
+    needed
 }
 
 /// The space on the disk, in bytes.
@@ -200,7 +213,7 @@ pub fn meta(meta: &Metadata) -> Meta {
         mode: meta.mode(),
         mtime: (meta.mtime(), nanos),
         inode: meta.ino(),
-        sparse: is_sparse(meta),
+        sent: None,
         sum: None,
     }
 }
@@ -286,8 +299,9 @@ mod tests {
         assert_eq!(why(&short), SHORTER);
     }
 
+    /// As much as the pieces have that are not zeros.
     #[test]
-    fn zeros_that_were_written_are_no_holes() {
+    fn a_copy_needs_room_for_each_block_with_data() {
         let path = std::env::temp_dir().join(format!("dgl-tools-data-{}", std::process::id()));
         let mut options = File::options();
         let file = options
@@ -298,12 +312,37 @@ mod tests {
             .unwrap();
         std::fs::remove_file(&path).unwrap();
         file.write_all_at(&vec![0; 1 << 20], 0).unwrap();
-        assert_eq!(data_bytes(&file, 1 << 20), 1 << 20);
+        assert_eq!(room_needed(&file, 0, 1 << 20), 1 << 20);
         assert!(!has_holes(&file));
-        file.set_len(4 << 20).unwrap();
-        file.write_all_at(&vec![7; 1 << 20], 3 << 20).unwrap();
-        assert_eq!(data_bytes(&file, 4 << 20), 2 << 20);
-        assert!(has_holes(&file));
+        let write = |offset, bytes: usize| file.write_all_at(&vec![7; bytes], offset).unwrap();
+        file.set_len(8 << 20).unwrap();
+        write(3 << 20, 1 << 20);
+        assert_eq!(room_needed(&file, 0, 4 << 20), 2 << 20);
+        assert_eq!(sent_bytes(&file), Some(2 << 20));
+        // a few bytes in the middle of a block, and some in each of two blocks
+        write((5 << 20) + 500_000, 10);
+        write((7 << 20) - 5000, 10_000);
+        let sent = |begin, end| {
+            let (mut pieces, mut buffer) = (Pieces::new(&file, begin, end - begin), Vec::new());
+            let mut sent = 0;
+            while let Some(piece) = pieces.read_next(&mut buffer).unwrap() {
+                sent += if piece.is_zeros { 0 } else { piece.length };
+            }
+            sent
+        };
+        for (begin, end) in [
+            (1 << 20, 8 << 20),
+            (5_000_000, 7_500_000),
+            (5 << 20, (5 << 20) + 9),
+        ] {
+            assert_eq!(room_needed(&file, begin, end), sent(begin, end), "{begin}");
+        }
+        assert_eq!(sent_bytes(&file), Some(5 << 20));
+        // with data in each block, nothing is left out
+        for block in 0..8 {
+            write(block << 20, 1);
+        }
+        assert!(is_sparse(&file.metadata().unwrap()) && !has_holes(&file));
     }
 
     #[test]

@@ -447,10 +447,9 @@ pub struct Meta {
     pub mtime: (i64, u32),
     /// Another inode is another file, even with the same time.
     pub inode: u64,
-    /// Whether the file occupies less space than its size, because it has holes or its file system
-    /// compresses.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub sparse: bool,
+    /// How many bytes of a listed file are sent, if holes make these fewer than its size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent: Option<u64>,
     /// The checksum of the content, if requested and readable.
     pub sum: Option<Sum>,
 }
@@ -460,11 +459,11 @@ impl Meta {
         self.mode & 0o170_000 == 0o100_000
     }
 
-    /// Whether both describe the same version of a file. The occupied space may change without a
-    /// write: file systems allocate late, and tmpfs fills holes that are read through a mapping.
+    /// Whether both describe the same version of a file. Holes may change without a write: tmpfs
+    /// fills those that are read through a mapping.
     pub fn is_same_version(&self, other: &Meta) -> bool {
-        let sparse = other.sparse;
-        Meta { sparse, ..*self } == *other
+        let sent = other.sent;
+        Meta { sent, ..*self } == *other
     }
 
     pub fn is_folder(&self) -> bool {

@@ -456,7 +456,7 @@ impl<'a> PullTask<'a> {
         }
     }
 
-    /// The room that its files need, except those with holes.
+    /// The room that its files need beside the parts that are here.
     fn needed_bytes(&mut self) -> u64 {
         let all: Vec<&PulledFile> = self.items.iter().collect();
         let lacking = self.fates.with(&Fate::Lacks, &all);
@@ -465,10 +465,9 @@ impl<'a> PullTask<'a> {
                 .then(|| self.local.kept(item))
                 .flatten();
             let kept = kept.filter(|kept| !kept.is_from_replaced_file);
-            item.bytes() - kept.map_or(0, |kept| kept.parts.bytes())
+            item.room_needed(kept.as_ref())
         };
-        let full = lacking.into_iter().filter(|item| !item.there.sparse);
-        full.map(of).fold(0, u64::saturating_add)
+        lacking.into_iter().map(of).fold(0, u64::saturating_add)
     }
 
     /// Refuses all files if two of them would be one here.

@@ -297,15 +297,20 @@ pub struct Expected<'a> {
     kept: Option<KeptPartial>,
     /// How many bytes of these are the same on the host.
     pub kept_bytes: u64,
+    /// How many bytes may still arrive that are no holes.
+    pub content_left: u64,
     pub has_result: bool,
 }
 
 impl<'a> Expected<'a> {
     pub fn new(file: &'a PulledFile, kept: Option<KeptPartial>) -> Expected<'a> {
+        // blocks that begin behind other parts are not those that the host has counted
+        let counted = file.there.sent.filter(|_| kept.is_none());
         Expected {
             file,
             kept,
             kept_bytes: 0,
+            content_left: counted.unwrap_or(file.bytes()),
             has_result: false,
         }
     }

@@ -5,6 +5,8 @@ use record::error::{Fault, Report};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use transfer::fates::Numbered;
+use transfer::partial::KeptPartial;
+use transfer::source;
 use wire::files::Meta;
 
 #[derive(Debug)]
@@ -65,6 +67,19 @@ impl PulledFile {
             0
         } else {
             self.there.bytes
+        }
+    }
+
+    /// The space that it needs beside its partial file.
+    pub fn room_needed(&self, partial: Option<&KeptPartial>) -> u64 {
+        let kept = partial.map_or(0, |partial| partial.parts.bytes());
+        match self.there.sent {
+            None => self.bytes() - kept,
+            Some(sent) => {
+                let meta = partial.and_then(|partial| partial.file.metadata().ok());
+                let occupied = meta.map_or(0, |meta| source::room(&meta));
+                sent.min(self.bytes()) - occupied.min(kept).min(sent)
+            }
         }
     }
 }

@@ -187,10 +187,19 @@ impl<'a> Pull<'_, 'a> {
         if let FileStep::Write(block) = &step {
             self.results.moved(block.content.length.into());
         }
+        let has_more = match &step {
+            FileStep::Write(block) if block.content.sum.is_some() => {
+                self.has_more_content(block.id, block.content.length.into())
+            }
+            _ => false,
+        };
         let opens = matches!(step, FileStep::Open(_));
         let has_grown = matches!(step, FileStep::Commit { sum: Some(_), .. });
         let is_theirs = matches!(step, FileStep::Abandon { .. });
-        let results = if has_grown {
+        let results = if has_more {
+            self.receiver.close(ids[0], false);
+            vec![(ids[0], Err(FileFault::Changed))]
+        } else if has_grown {
             // the receiver reads the whole file
             let receiver = &mut self.receiver;
             self.link.keep_alive_during(|_| receiver.step(step, body))?
@@ -221,6 +230,16 @@ impl<'a> Pull<'_, 'a> {
             }
         }
         Ok(())
+    }
+
+    /// Counts content that has arrived; returns whether the room for it was not counted before.
+    fn has_more_content(&mut self, id: u32, bytes: u64) -> bool {
+        let Some(expected) = self.receiver.destination.expected.get_mut(&id) else {
+            return false;
+        };
+        let left = expected.content_left.checked_sub(bytes);
+        expected.content_left = left.unwrap_or_default();
+        left.is_none()
     }
 
     /// Reports the result of a file, unless it has one.

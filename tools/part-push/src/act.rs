@@ -31,6 +31,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
 use transfer::fates::{Fate, Fates};
+use transfer::parts::Parts;
 use transfer::{case, source};
 
 /// Space that a file system needs beside the files.
@@ -457,18 +458,20 @@ fn hosts_of_chains(targets: &[Target<'_>]) -> Vec<String> {
     by_id.into_values().filter_map(key).collect()
 }
 
-/// The space that a file needs on its host: less than its size if it has holes. Small files are not
-/// examined, because each of many hosts may get 10,000 of them.
-fn room(delivery: &Delivery) -> u64 {
-    match &delivery.source {
-        DeliverySource::File(path) if !plan::is_small(delivery) => match source::open(path) {
-            Ok((file, meta)) if source::is_sparse(&meta) => {
-                source::data_bytes(&file, delivery.bytes)
-            }
-            _ => delivery.bytes,
-        },
-        _ => delivery.bytes,
+/// The space that a file needs on its host beside the parts that are there: less than its size if
+/// it has holes. Small files are not examined, because each of many hosts may get 10,000 of them.
+fn room(delivery: &Delivery, kept: &Parts) -> u64 {
+    if let DeliverySource::File(path) = &delivery.source
+        && !plan::is_small(delivery)
+        && let Ok((file, meta)) = source::open(path)
+        && source::is_sparse(&meta)
+    {
+        let missing = kept.missing(delivery.bytes).into_iter();
+        return missing
+            .map(|(begin, end)| source::room_needed(&file, begin, end))
+            .sum();
     }
+    delivery.bytes - kept.bytes()
 }
 
 /// What is to be put into the directory of a host, or of several that share one.
@@ -491,7 +494,7 @@ fn no_room(targets: &[Target<'_>]) -> Vec<Fault> {
         };
         let bytes: u64 = lacking
             .iter()
-            .map(|delivery| room(delivery).saturating_sub(connection.partial_bytes(delivery)))
+            .map(|delivery| room(delivery, &connection.kept(delivery)))
             .sum();
         let is_new = |delivery: &&&Delivery| !connection.is_occupied(delivery);
         let files = lacking.iter().filter(is_new).count() as u64;

@@ -292,11 +292,11 @@ impl PushConnection {
         self.left_chains.insert(delivery.id, counted);
     }
 
-    pub fn partial_bytes(&self, delivery: &Delivery) -> u64 {
+    /// The parts that its partial file on the host has.
+    pub fn kept(&self, delivery: &Delivery) -> Parts {
         let present = self.partials.get(&partial_key(delivery));
-        present
-            .filter(|present| !present.from_replaced_file)
-            .map_or(0, |present| present.parts.bytes())
+        let present = present.filter(|present| !present.from_replaced_file);
+        present.map_or_else(Parts::default, |present| present.parts.clone())
     }
 
     pub fn counted(&self, delivery: &Delivery) -> u64 {

@@ -328,7 +328,7 @@ mod tests {
         mode: 0o100_644,
         mtime: (100, 7),
         inode: 1,
-        sparse: false,
+        sent: None,
         sum: None,
     };
 

@@ -150,7 +150,7 @@ impl<'a> Target<'a> {
             let bytes = lacking
                 .iter()
                 .filter(|delivery| delivery.has_bytes())
-                .map(|delivery| delivery.bytes - connection.partial_bytes(delivery))
+                .map(|delivery| delivery.bytes - connection.kept(delivery).bytes())
                 .sum();
             let own_key = connection.ready.key.clone();
             let others = |key: &&String| own_key.as_ref() != Some(key);
