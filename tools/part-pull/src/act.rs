@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use transfer::fates::{Fate, Fates};
 use transfer::folder::writable_by_others;
 use transfer::lock::{self, LockAttempt, Mark, PATIENCE};
-use transfer::{LARGE, case, room};
+use transfer::{LARGE, case, room, source};
 use wire::files::{FileFault, FileRequest, Give};
 
 const MAX_NAMES: usize = 3;
@@ -79,16 +79,30 @@ pub fn run(
     // a host that --partial has left of several keeps its place
     let alone = hosts.len() == 1 && (hosts[0].of <= 1 || !args.connect.host.is_empty());
     let run = remote::random_token()?;
-    let mark = lock::new_name(local::LOCK);
+    // a dry run changes nothing
+    let mark = (!args.copy.dry_run).then(|| lock::new_name(local::LOCK));
     let list = |(host, opened)| {
         let folder = folder(args, host, alone);
-        PullTask::list(host, opened, &stop, workspace, (wanted, &mark), &folder)
+        PullTask::list(
+            host,
+            opened,
+            &stop,
+            workspace,
+            (wanted, mark.as_deref()),
+            &folder,
+        )
     };
     let pairs: Vec<(&Host, _)> = hosts.iter().zip(opened).collect();
     let folders = hosts.iter().map(|host| folder(args, host, alone));
-    let marks = put_marks(folders.chain([args.to.clone()]).collect(), &mark, &run);
+    let folders: BTreeSet<PathBuf> = folders.chain([args.to.clone()]).collect();
+    let marks = mark.as_ref().map(|mark| put_marks(&folders, mark, &run));
     let mut tasks: Vec<PullTask<'_>> = pool.install(|| pairs.into_par_iter().map(list).collect());
     drop(marks);
+    if args.copy.dry_run {
+        for task in &mut tasks {
+            task.items.retain(|item| !is_here(item, &args.to, &folders));
+        }
+    }
     refuse_endless(&mut tasks);
     let of = number(&mut tasks);
     pool.install(|| tasks.par_iter_mut().for_each(|task| task.find_present()));
@@ -123,9 +137,32 @@ pub fn run(
 }
 
 /// Marks the directories for the files, because a host may see them in its workspace.
-fn put_marks(folders: BTreeSet<PathBuf>, mark: &str, run: &str) -> Vec<Mark> {
-    let put = |folder: PathBuf| local::mark(&folder, mark, run);
-    folders.into_iter().filter_map(put).collect()
+fn put_marks(folders: &BTreeSet<PathBuf>, mark: &str, run: &str) -> Vec<Mark> {
+    let put = |folder: &PathBuf| local::mark(folder, mark, run);
+    folders.iter().filter_map(put).collect()
+}
+
+/// Whether a listed file is one of those here, in a directory that the host sees in its workspace.
+/// Without a mark, its inode shows that.
+fn is_here(item: &PulledFile, to: &Path, folders: &BTreeSet<PathBuf>) -> bool {
+    let path = item.src.strip_prefix(".").unwrap_or(&item.src);
+    let mut below = path.components();
+    let mut is_below = false;
+    while !below.as_path().as_os_str().is_empty() {
+        let here = to.join(below.as_path());
+        // what is in the workspace itself is wanted even if that is --to
+        is_below = is_below
+            || here
+                .ancestors()
+                .any(|above| above != to && folders.contains(above));
+        let is_same = |meta| source::meta(&meta).is_same_version(&item.there);
+        if is_below && here.symlink_metadata().is_ok_and(is_same) {
+            return true;
+        }
+        below.next();
+        is_below = true;
+    }
+    false
 }
 
 /// The unreported faults of hosts that gave nothing, or not everything.
@@ -399,7 +436,7 @@ impl<'a> PullTask<'a> {
         opened: Result<Session, HostFault>,
         stop: &Arc<AtomicUsize>,
         workspace: &Path,
-        (wanted, mark): (&SelectedFiles, &str),
+        (wanted, mark): (&SelectedFiles, Option<&str>),
         folder: &Path,
     ) -> PullTask<'a> {
         let listed = opened.and_then(|session| {

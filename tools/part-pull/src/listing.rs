@@ -42,7 +42,7 @@ pub struct HostListing {
 pub fn list(
     link: &mut HostLink,
     wanted: &SelectedFiles,
-    mark: &str,
+    mark: Option<&str>,
 ) -> Result<HostListing, HostFault> {
     link.send(FileRequest::Find {
         roots: wanted
@@ -51,7 +51,7 @@ pub fn list(
             .map(|root| root.as_str().into())
             .collect(),
         enter: wanted.enter.clone(),
-        mark: Some(mark.to_owned()),
+        mark: mark.map(str::to_owned),
     });
     let (mut listing, mut listed) = (HostListing::default(), 0);
     loop {
