@@ -317,6 +317,21 @@ fn a_direct_connection_that_breaks_is_made_good_over_the_login_of_real_hosts() {
     let failed = ran.out.lines().filter(|line| line.contains("\"ok\":false"));
     assert_eq!(failed.count(), 0, "{}", ran.out);
 
+    // size and time are right, and --verify has found that the content is not: what breaks off does
+    // not make it right
+    lab.lead_to("h2");
+    let on_host = lab.ws(2).join("src/large");
+    write(&lab.folder, &on_host, noise(3, LARGE));
+    lab.run(&format!("touch -r src/large {}", on_host.display()));
+    let ran = disturb(
+        || lab.push("--verify --compress never"),
+        has_begun,
+        || lab.lead_to("h3"),
+    );
+    ran.ends(0);
+    ran.err_has("its direct connection broke; its login is used instead");
+    assert!(lab.has(2));
+
     lab.lead_to("h2");
     let ran = disturb(
         || lab.pull(""),

@@ -123,7 +123,8 @@ fn open<'a>(
     let begin = |(host, opened): (&'a Host, Result<Session, HostFault>)| {
         let reported = opened.is_err();
         let begun = opened.and_then(|session| {
-            PushConnection::begin(session, context.stop.clone(), context.receive(host))
+            let (stop, receive) = (context.stop.clone(), context.receive(host));
+            PushConnection::begin(session, stop, receive, context.comparison())
         });
         let (connection, broken) = match begun {
             Ok(mut connection) => {

@@ -20,8 +20,19 @@ use wire::files::{BLOCK, FileEvent, FileRequest, FolderReport, Meta, Receive, Su
 /// Each name has at most 4096 bytes, and all are in one message.
 const NAMES_AT_ONCE: usize = 200;
 
+/// Which files that have the right size and time are compared by their checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// None: a dry run reads nothing but metadata, and counts as lacking what is not certain.
+    Never,
+    /// Those whose size and time do not prove that they are the same.
+    WhereUncertain,
+    All,
+}
+
 pub struct PushConnection {
     pub link: HostLink,
+    comparison: Comparison,
     /// What it reported at the beginning.
     pub ready: FolderReport,
     /// By name.
@@ -49,10 +60,12 @@ impl PushConnection {
         session: Session,
         stop: Arc<AtomicUsize>,
         receive: Receive,
+        comparison: Comparison,
     ) -> Result<PushConnection, HostFault> {
         let (link, ready) = HostLink::begin(session, stop, FileRequest::Receive(receive))?;
         Ok(PushConnection {
             link,
+            comparison,
             ready,
             partials: BTreeMap::new(),
             occupied: BTreeSet::new(),
@@ -101,13 +114,8 @@ impl PushConnection {
         Ok(jobs)
     }
 
-    /// The deliveries that are already there completely. `verify` says whether to compare the
-    /// checksums of all files, or only where size and time are not enough; `None` compares none.
-    pub fn find_present(
-        &mut self,
-        deliveries: &[&Delivery],
-        verify: Option<bool>,
-    ) -> Result<Vec<bool>, HostFault> {
+    /// Whether each of the deliveries is already on the host completely.
+    pub fn find_present(&mut self, deliveries: &[&Delivery]) -> Result<Vec<bool>, HostFault> {
         let existing = self.ask(deliveries, None)?;
         let occupied = deliveries.iter().zip(&existing);
         let occupied =
@@ -128,12 +136,11 @@ impl PushConnection {
             .collect();
         let unsure = |index: &usize| {
             let delivery = deliveries[*index];
-            let must_verify = verify == Some(true) && delivery.has_bytes();
-            same[*index] && (must_verify || !is_sure(delivery))
+            let must_compare = self.comparison == Comparison::All && delivery.has_bytes();
+            same[*index] && (must_compare || !is_sure(delivery))
         };
         let check: Vec<usize> = (0..deliveries.len()).filter(unsure).collect();
-        if verify.is_none() {
-            // what is not certain to be the same is sent
+        if self.comparison == Comparison::Never {
             check.into_iter().for_each(|index| same[index] = false);
             return Ok(same);
         }

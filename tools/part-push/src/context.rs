@@ -1,6 +1,7 @@
 //! The settings that all hosts of a push share.
 
 use crate::args::Args;
+use crate::connection::Comparison;
 use record::Host;
 use record::exit::SignalNumber;
 use remote::Remote;
@@ -45,6 +46,16 @@ impl PushContext<'_> {
         let until = Instant::now() + time;
         while !self.is_stopped() && Instant::now() < until {
             std::thread::sleep(SIGNAL_CHECKED.min(time));
+        }
+    }
+
+    pub fn comparison(&self) -> Comparison {
+        if self.args.copy.dry_run {
+            Comparison::Never
+        } else if self.args.verify {
+            Comparison::All
+        } else {
+            Comparison::WhereUncertain
         }
     }
 

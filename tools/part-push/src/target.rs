@@ -117,9 +117,7 @@ impl<'a> Target<'a> {
                 .filter(|delivery| !needless(delivery))
                 .copied()
                 .collect();
-            // a dry run reads nothing but metadata
-            let verify = (!dry).then_some(context.args.verify);
-            let same = connection.find_present(&asked, verify)?;
+            let same = connection.find_present(&asked)?;
             let present = asked.into_iter().zip(same).filter(|(_, same)| *same);
             present.for_each(|(delivery, _)| self.fates.set(delivery, Fate::Present));
             for delivery in &self.deliveries {
@@ -240,7 +238,7 @@ impl<'a> Target<'a> {
         results: &TargetResults<'_>,
     ) -> Result<Vec<&'a Delivery>, HostFault> {
         let unknown = self.fates.with(&Fate::Lacks, lacking);
-        let present = connection.find_present(&unknown, Some(false))?;
+        let present = connection.find_present(&unknown)?;
         let (present, missing): (Vec<_>, Vec<_>) = unknown
             .into_iter()
             .zip(present)
@@ -282,7 +280,6 @@ impl<'a> Target<'a> {
         if files.is_empty() {
             return;
         }
-        let verify = Some(context.args.verify);
         // an NFS client may answer from what it knew of files and directories for 60 s: acregmax
         // and acdirmax in nfs(5)
         let until = Instant::now() + transfer::silence();
@@ -290,7 +287,7 @@ impl<'a> Target<'a> {
         let mut has_failed = false;
         while !files.is_empty() {
             let asked: Vec<&Delivery> = files.iter().map(|(delivery, _)| *delivery).collect();
-            let present = self.on_connection(|connection| connection.find_present(&asked, verify));
+            let present = self.on_connection(|connection| connection.find_present(&asked));
             let is_over = present.is_none() || Instant::now() >= until || context.is_stopped();
             let present = present.unwrap_or_else(|| vec![false; files.len()]);
             let mut later = Vec::new();
