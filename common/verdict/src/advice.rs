@@ -363,7 +363,16 @@ mod tests {
     #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn an_advice_is_for_its_own_messages() {
-        let table: [(&str, &[&str], &[&str]); 4] = [
+        let table: [(&str, &[&str], &[&str]); 5] = [
+            (
+                "kvstore-index",
+                &[
+                    "rpc.cc:395: Check failed: l_id < local_data_shape[0] (7 vs. 3) : ",
+                    "rpc.cc:400: Check failed: p_id < machine_count (2 vs. 2) : Invalid partition \
+                     ID.",
+                ],
+                &["rpc.cc:387: Check failed: row_size * local_data_shape[0] == size (8 vs. 4)"],
+            ),
             (
                 "line-ends",
                 &[
