@@ -5,7 +5,7 @@
 //! of a Python is in its script, its stack has a `<module>`; once it has left the script and runs
 //! its exit handlers, it has none.
 
-use evidence::{Evidence, Raiser, syntax};
+use evidence::{Evidence, MAX_LINE, Raiser, syntax};
 use record::stacks;
 use record::term::millis;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +16,6 @@ use wire::supervise::{ProcessStream, Raised};
 /// Output within this time belongs to the exception: the rest of its message, or DGL's message that
 /// the client exits. A process that writes later has continued.
 const AFTERTHOUGHT: Duration = Duration::from_secs(2);
-/// How much of a line is examined.
-const LINE_BYTES: usize = 4 << 10;
 /// How much of a line is reported.
 const REPORTED_CHARS: usize = 500;
 
@@ -153,21 +151,24 @@ impl ExceptionWatch {
 }
 
 impl Watched {
-    /// The exceptions that are named by lines that end in this piece of stderr.
+    /// The exceptions that are named by lines that end in this piece of stderr. A progress bar ends
+    /// each of its lines with \r.
     fn lines(&mut self, bytes: &[u8]) -> Vec<(Raiser, String)> {
+        let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
         let mut found = Vec::new();
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            let room = LINE_BYTES.saturating_sub(self.line.len());
-            self.line.extend_from_slice(&piece[..piece.len().min(room)]);
-            if !piece.ends_with(b"\n") {
+        for piece in bytes.split_inclusive(is_end) {
+            let text = piece.strip_suffix(&[b'\n']).unwrap_or(piece);
+            let text = text.strip_suffix(&[b'\r']).unwrap_or(text);
+            let room = MAX_LINE.saturating_sub(self.line.len());
+            self.line.extend_from_slice(&text[..text.len().min(room)]);
+            if text.len() == piece.len() || self.line.is_empty() {
                 continue;
             }
             let line = std::mem::take(&mut self.line);
             let line = String::from_utf8_lossy(&line);
-            let line = line.trim_end_matches(['\n', '\r']);
-            let named = self.evidence.line(true, line, 0, false);
+            let named = self.evidence.line(true, &line, 0, false);
             found.extend(named.map(|(raiser, text)| {
-                let short = text.trim_end().chars().take(REPORTED_CHARS).collect();
+                let short = text.chars().take(REPORTED_CHARS).collect();
                 (raiser, short)
             }));
         }
@@ -411,6 +412,21 @@ mod tests {
         for piece in long.chunks(7) {
             trainer.writes(0, ProcessStream::Stderr, piece);
         }
+        assert_eq!(
+            trainer.steps(3, 3, EXIT),
+            steps_after_reading(Some(true), 3, EXIT)
+        );
+    }
+
+    #[test]
+    fn an_exception_behind_a_progress_bar_is_seen() {
+        let mut trainer = Trainer::new(true);
+        trainer.writes(
+            0,
+            ProcessStream::Stderr,
+            &b"\r 97%|####  | 97/100".repeat(500),
+        );
+        trainer.raises(0);
         assert_eq!(
             trainer.steps(3, 3, EXIT),
             steps_after_reading(Some(true), 3, EXIT)

@@ -16,7 +16,7 @@ pub use syntax::Raiser;
 /// The limit for a process: 4,000 processes that write only tracebacks fill 128 MB.
 const MAX_BYTES: usize = 32 << 10;
 /// Longer lines are truncated: no known message is longer, but a printed tensor is.
-const MAX_LINE: usize = 1000;
+pub const MAX_LINE: usize = 1000;
 /// torchrun's message about the eight processes of a host has 70 lines.
 const MAX_MESSAGE_LINES: usize = 80;
 /// Exceptions of a chain or a group.
@@ -272,6 +272,20 @@ impl Evidence {
     /// Takes the next line of a stream, without its end. Returns the exception that it names, and
     /// who raised it.
     pub fn line<'a>(
+        &mut self,
+        is_stderr: bool,
+        text: &'a str,
+        time_ms: u64,
+        while_ending: bool,
+    ) -> Option<(Raiser, &'a str)> {
+        let lines = syntax::unglued(text).into_iter();
+        lines.fold(None, |named, line| {
+            self.unglued_line(is_stderr, line, time_ms, while_ending)
+                .or(named)
+        })
+    }
+
+    fn unglued_line<'a>(
         &mut self,
         is_stderr: bool,
         text: &'a str,

@@ -2,7 +2,6 @@
 //! kept, so memory does not grow with them.
 
 use evidence::Evidence;
-use evidence::syntax::unglued;
 use record::error::Report;
 use record::jsonl::{AtCut, Head, Stream};
 use record::{Output, Process, Record as _, Role, Started, run};
@@ -104,9 +103,7 @@ impl Run {
             .evidence
             .entry(id)
             .or_insert_with(|| Evidence::keeping(self.lines));
-        for line in unglued(line) {
-            evidence.line(is_stderr, line, time_ms, while_ending);
-        }
+        evidence.line(is_stderr, line, time_ms, while_ending);
     }
 
     /// The last lines of a process, those that explain its failure.
