@@ -1,48 +1,53 @@
 //! The words of Kubernetes (`kubectl describe`, `kubectl get events`) and docker.
 
-use super::report::{LauncherReport, end_of, number_after};
+use super::report::{Form, LauncherReport, end_of, number};
 use evidence::marks::Writer;
 use record::exit::{ProcessEnd, SignalNumber};
 
-pub fn read(line: &str) -> Option<LauncherReport> {
-    let killed = ProcessEnd::killed(SignalNumber::KILL);
-    let out_of_memory = ProcessEnd {
-        oom: true,
-        ..killed
-    };
+pub const FORMS: [Form; 3] = [
     // `    Reason:       OOMKilled`, `{"reason":"OOMKilled"}`, `pod/t-3 0/1 OOMKilled 0 5m`
-    if let Some((before, after)) = line.split_once("OOMKilled") {
-        let is_word = !before.ends_with(|c: char| c.is_alphanumeric())
-            && !after.starts_with(|c: char| c.is_alphanumeric());
-        let pod = before
-            .split_whitespace()
-            .next()
-            .filter(|_| before.contains("0/1"));
-        let writer = pod.map(|pod| Writer::at(pod.trim_start_matches("pod/")));
-        return is_word.then(|| LauncherReport::ended(writer.unwrap_or_default(), out_of_memory));
-    }
-    // `trainer-1 exited with code 137` of docker compose
-    if let Some((name, code)) = line.split_once(" exited with code ") {
-        let is_name = !name.is_empty() && !name.contains(' ');
-        let code: i32 = number_after(code, "").filter(|code| is_name && *code != 0)?;
-        let end = match code {
-            129..=160 => ProcessEnd::killed(SignalNumber(code - 128)),
-            _ => end_of(code),
+    (
+        r"(?:^\s*(?:pod/)?(\S+) .*0/1.*)?\bOOMKilled\b",
+        |_, words| {
+            let pod = words.get(1).map(|pod| Writer::at(pod.as_str()));
+            let killed = ProcessEnd::killed(SignalNumber::KILL);
+            Some(LauncherReport::ended(
+                pod.unwrap_or_default(),
+                ProcessEnd {
+                    oom: true,
+                    ..killed
+                },
+            ))
+        },
+    ),
+    // of docker compose
+    (r"^([^ ]+) exited with code +([0-9]+)", |_, words| {
+        let end = match number(words, 2)? {
+            0 => return None,
+            code @ 129..=160 => ProcessEnd::killed(SignalNumber(code - 128)),
+            code => end_of(code),
         };
-        return Some(LauncherReport::ended(Writer::at(name), end));
-    }
-    let (before, reason) = line.split_once("The node was low on resource: ")?;
-    let resource = reason.split(['.', ' ']).next().unwrap_or_default();
-    let mut words = before.split_whitespace();
-    let pod = words.find_map(|word| word.strip_prefix("pod/"));
-    let pod = pod.map_or("a pod".to_owned(), |name| format!("the pod {name}"));
-    let text = format!("Kubernetes evicted {pod} because its node was low on {resource}");
-    Some(LauncherReport::job(text))
-}
+        Some(LauncherReport::ended(Writer::at(&words[1]), end))
+    }),
+    (
+        r"(?:(?:^|\s)pod/(\S+) .*)?The node was low on resource: ([^. ]*)",
+        |_, words| {
+            let pod = words
+                .get(1)
+                .map(|name| format!("the pod {}", name.as_str()));
+            Some(LauncherReport::job(format!(
+                "Kubernetes evicted {} because its node was low on {}",
+                pod.as_deref().unwrap_or("a pod"),
+                &words[2]
+            )))
+        },
+    ),
+];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::logs::report::read_all;
 
     #[test]
     fn ends_of_containers() {
@@ -67,7 +72,7 @@ mod tests {
             ("the step exited with code 3", None, ""),
             ("def isOOMKilledByLimit():", None, ""),
         ] {
-            let (found, end) = match read(line) {
+            let (found, end) = match read_all(&[&FORMS], line).pop() {
                 Some(LauncherReport::Process(end)) => (end.writer.place, end.end.to_string()),
                 _ => (None, String::new()),
             };

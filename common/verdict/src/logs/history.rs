@@ -1,6 +1,5 @@
 //! The history that the logs of a job show, with the processes that failed first in front.
 
-use super::report::number_after;
 use super::{LogEnd, LogProcess, Logs};
 use crate::account::{self, Echo};
 use crate::job::{JobEnd, JobHistory, ProcessHistory, UNKNOWN_RANK};
@@ -311,7 +310,8 @@ fn repeated_by(evidence: &Evidence) -> Option<u32> {
     let (_, message) = all.iter().find(is_own)?.head().split_once(": ")?;
     let mut lines = all.iter().flat_map(|one| one.lines());
     let line = lines.find(|line| line.contains("[Rank ") && line.contains(message))?;
-    number_after(line, "[Rank ")
+    let (_, rank) = line.split_once("[Rank ")?;
+    rank.split(']').next()?.parse().ok()
 }
 
 /// Whether these statements can be of one process: all have the same cause, or only one process

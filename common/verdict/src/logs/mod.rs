@@ -16,13 +16,10 @@ pub use files::LogFile;
 use evidence::marks::{self, LineMarks, Writer};
 use evidence::syntax::{self, EvidenceFinder, LineStart};
 use evidence::{Evidence, LAST_LINES, without_escapes};
-use mpi::Mpi;
-use ray::Ray;
-use report::{LauncherReport, ReportedEnd};
+use report::{Forms, LauncherReport, ReportedEnd, Stated};
 use std::collections::HashMap;
 use std::io::{self, Read};
 use std::sync::LazyLock;
-use torchrun::Torchrun;
 
 /// How many bytes are searched at once for lines that may be evidence.
 const BLOCK: usize = 1 << 20;
@@ -63,6 +60,22 @@ const LAUNCHERS: [&str; 21] = [
     "distributed/run.py",
     "distributed.run:",
 ];
+
+/// The forms of the lines that only launchers write.
+static LAUNCHER_FORMS: LazyLock<Option<Forms>> = LazyLock::new(|| {
+    let launchers: [&[report::Form]; 5] = [
+        &torchrun::FORMS,
+        &mpi::FORMS,
+        &container::FORMS,
+        &shell::FORMS,
+        &slurm::FORMS,
+    ];
+    Forms::new(&launchers).ok()
+});
+/// These lines belong to exceptions too.
+static RAY_FORMS: LazyLock<Option<Forms>> = LazyLock::new(|| Forms::new(&[&ray::FORMS]).ok());
+static SPAWN_FORMS: LazyLock<Option<Forms>> =
+    LazyLock::new(|| Forms::new(&[&torchrun::SPAWNED]).ok());
 
 static FINDER: LazyLock<EvidenceFinder> = LazyLock::new(|| EvidenceFinder::with(&LAUNCHERS));
 
@@ -243,9 +256,7 @@ struct LogReader<'a> {
     /// The process of the last mark.
     latest: (String, usize),
     marks: LineMarks,
-    torchrun: Torchrun,
-    mpi: Mpi,
-    ray: Ray,
+    stated: Stated,
     /// How many processes were known when torchrun last saw one fail, unless it has printed its
     /// table since. If processes go on after that, it has started them again.
     failed_at: Option<usize>,
@@ -267,9 +278,7 @@ impl<'a> LogReader<'a> {
             unmarked,
             latest: (String::new(), unmarked),
             marks: LineMarks::default(),
-            torchrun: Torchrun::default(),
-            mpi: Mpi::default(),
-            ray: Ray::default(),
+            stated: Stated::default(),
             failed_at: None,
             has_gone_on: false,
             is_shutdown: false,
@@ -341,13 +350,8 @@ impl<'a> LogReader<'a> {
             self.latest = (marked.mark.into_owned(), process);
         }
         let process = self.latest.1;
-        // these are lines of exceptions too
-        let of_ray = self.ray.read(marked.text);
-        self.reported(of_ray, self.unmarked);
-        self.reported(
-            torchrun::spawned(marked.text).into_iter().collect(),
-            process,
-        );
+        self.report(RAY_FORMS.as_ref(), marked.text, self.unmarked);
+        self.report(SPAWN_FORMS.as_ref(), marked.text, process);
         if self.launcher_line(marked.text, process) {
             return;
         }
@@ -366,17 +370,9 @@ impl<'a> LogReader<'a> {
 
     /// Takes a line of a launcher; returns whether it was one.
     fn launcher_line(&mut self, line: &str, process: usize) -> bool {
-        let reports = self
-            .torchrun
-            .read(line)
-            .or_else(|| self.mpi.read(line))
-            .or_else(|| container::read(line))
-            .or_else(|| shell::read(line))
-            .into_iter()
-            .chain(slurm::read(line));
-        let reports: Vec<LauncherReport> = reports.collect();
-        let is_launcher = !reports.is_empty();
-        self.reported(reports, process);
+        let joined = mpi::joined(&mut self.stated, line);
+        let line = joined.as_deref().unwrap_or(line);
+        let is_launcher = self.report(LAUNCHER_FORMS.as_ref(), line, process);
         if line.contains("failed (exitcode: ") {
             self.logs.failures += 1;
             self.failed_at = Some(self.logs.processes.len());
@@ -403,22 +399,34 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    fn reported(&mut self, reports: Vec<LauncherReport>, process: usize) {
-        if reports
-            .iter()
-            .any(|report| matches!(report, LauncherReport::Process(_)))
-        {
-            self.failed_at = None;
-        }
+    /// Takes what a line reports, in whose process's lines it is; returns whether that is anything.
+    fn report(&mut self, forms: Option<&Forms>, line: &str, process: usize) -> bool {
+        let reports = forms.map_or(Vec::new(), |forms| forms.read(&mut self.stated, line));
+        let has_reports = !reports.is_empty();
         for report in reports {
             match report {
                 LauncherReport::Process(end) => {
+                    self.failed_at = None;
                     let index = if end.writer == Writer::default() {
                         process
                     } else {
                         self.logs.process(end.writer.clone(), self.place)
                     };
                     self.logs.ended(index, end, process, self.is_shutdown);
+                }
+                LauncherReport::Tasks { node, tasks, end } => {
+                    self.failed_at = None;
+                    for task in tasks {
+                        let writer = Writer::ranked(task);
+                        let end = ReportedEnd {
+                            end,
+                            host: Some(node.clone()),
+                            is_task: true,
+                            ..ReportedEnd::default()
+                        };
+                        let index = self.logs.process(writer, self.place);
+                        self.logs.ended(index, end, process, self.is_shutdown);
+                    }
                 }
                 LauncherReport::Rank { rank, local_rank } => {
                     let both = Writer {
@@ -443,5 +451,6 @@ impl<'a> LogReader<'a> {
                 LauncherReport::Shutdown => self.is_shutdown = true,
             }
         }
+        has_reports
     }
 }

@@ -1,112 +1,103 @@
 //! The words of mpirun: of Open MPI 3 to 5 (whose PRRTE writes almost the same), MPICH and Intel
 //! MPI.
 
-use super::report::{LauncherReport, ReportedEnd, end_of, number_after};
+use super::report::{Form, LauncherReport, ReportedEnd, Stated, end_of, number};
 use evidence::marks::Writer;
 use record::exit::{ProcessEnd, SignalNumber};
+
+pub const FORMS: [Form; 8] = [
+    (
+        r" process rank +([0-9]+).*? on node ([^ ]+).* exiting improperly",
+        |_, words| {
+            Some(LauncherReport::job(format!(
+                "rank {} on {} was exiting improperly for mpirun: it did not call MPI_Init or \
+             MPI_Finalize as the others did, or called MPI_Abort",
+                &words[1], &words[2]
+            )))
+        },
+    ),
+    (
+        r" process rank +([0-9]+).*? on node ([^ ]+).*? exited on signal +([0-9]+)",
+        |stated, words| {
+            stated.mpi.writer = Writer::ranked(number(words, 1)?);
+            stated.mpi.host = Some(words[2].to_owned());
+            ended(stated, ProcessEnd::killed(SignalNumber(number(words, 3)?)))
+        },
+    ),
+    (r"Remote daemon: \[.*? on node (.*)", |_, words| {
+        let host = words[1].trim();
+        Some(LauncherReport::job(format!(
+            "mpirun lost the connection to its daemon on {host}"
+        )))
+    }),
+    (
+        r"MPI_ABORT was invoked on rank +([0-9]+)|Process name: \[.*,([0-9]+)",
+        |stated, words| {
+            stated.mpi.writer.rank = number(words, 1).or(number(words, 2));
+            None
+        },
+    ),
+    (r"(?:RANK +([0-9]+).*)? RUNNING AT (.*)", |stated, words| {
+        stated.mpi.writer.rank = number(words, 1);
+        stated.mpi.host = Some(words[2].trim().to_owned());
+        None
+    }),
+    (
+        r"(?:Exit code:|with errorcode) +(-?[0-9]+)",
+        |stated, words| {
+            stated.mpi.writer.rank?;
+            ended(stated, end_of(number(words, 1)?))
+        },
+    ),
+    (r"EXIT STRING: .*?\(signal +([0-9]+)", |stated, words| {
+        ended(stated, ProcessEnd::killed(SignalNumber(number(words, 1)?)))
+    }),
+    // of MPICH, which writes the number of a signal here too
+    (r"EXIT CODE: +(-?[0-9]+)", |stated, words| {
+        let code = number(words, 1)?;
+        let signal = SignalNumber(code);
+        let is_signal = ["KILL", "TERM", "SEGV", "ABRT", "BUS"].contains(&&*signal.name());
+        ended(
+            stated,
+            if is_signal {
+                ProcessEnd::killed(signal)
+            } else {
+                end_of(code)
+            },
+        )
+    }),
+];
 
 /// The longest message that mpirun wraps over several lines.
 const MAX_MESSAGE: usize = 300;
 
-/// What earlier lines stated.
-#[derive(Default)]
-pub struct Mpi {
-    process: Option<u32>,
-    host: Option<String>,
-    /// A message about a rank, up to where it was wrapped.
-    wrapped: String,
+/// The whole message about a rank of which this line is the last part.
+pub fn joined(stated: &mut Stated, line: &str) -> Option<String> {
+    let joined = std::mem::take(&mut stated.wrapped) + line;
+    let is_whole = joined.contains(" exiting improperly") || line.trim_end().ends_with('.');
+    if !joined.contains(" process rank ") {
+        return None;
+    } else if is_whole || joined.len() >= MAX_MESSAGE {
+        return Some(joined);
+    }
+    stated.wrapped = joined + " ";
+    None
 }
 
-impl Mpi {
-    pub fn read(&mut self, line: &str) -> Option<LauncherReport> {
-        let joined = std::mem::take(&mut self.wrapped) + line;
-        if let Some((_, rest)) = joined.split_once(" process rank ") {
-            let is_whole = joined.contains(" exiting improperly") || line.trim_end().ends_with('.');
-            if !is_whole && joined.len() < MAX_MESSAGE {
-                self.wrapped = joined + " ";
-                return None;
-            }
-            let host = rest.split_once(" on node ")?.1.split(' ').next()?;
-            let rank = number_after(rest, "")?;
-            if rest.contains(" exiting improperly") {
-                let text = format!(
-                    "rank {rank} on {host} was exiting improperly for mpirun: it did not call \
-                     MPI_Init or MPI_Finalize as the others did, or called MPI_Abort"
-                );
-                return Some(LauncherReport::job(text));
-            }
-            let signal = number_after(rest, " exited on signal ")?;
-            return self.end(rank, Some(host), ProcessEnd::killed(SignalNumber(signal)));
-        }
-        if let Some((_, host)) = line.split_once("Remote daemon: [")
-            && let Some((_, host)) = host.split_once(" on node ")
-        {
-            let text = format!(
-                "mpirun lost the connection to its daemon on {}",
-                host.trim()
-            );
-            return Some(LauncherReport::job(text));
-        }
-        if let Some((_, rest)) = line.split_once("MPI_ABORT was invoked on rank ") {
-            self.process = Some(number_after(rest, "")?);
-            return None;
-        }
-        let line = line.trim_start_matches(['=', ' ']);
-        if let Some((_, name)) = line.split_once("Process name: [") {
-            self.process = number_after(name.trim_end_matches(']').rsplit_once(',')?.1, "");
-        } else if let Some((process, host)) = line.split_once(" RUNNING AT ") {
-            self.process = number_after(process, "RANK ");
-            self.host = Some(host.trim().to_owned());
-        } else if let Some(code) =
-            number_after(line, "Exit code: ").or_else(|| number_after(line, "with errorcode "))
-            && let Some(rank) = self.process.take()
-        {
-            return self.end(rank, None, end_of(code));
-        } else if let Some((_, rest)) = line.split_once("EXIT STRING: ")
-            && let Some(signal) = number_after(rest, "(signal ")
-        {
-            return Some(self.exit(ProcessEnd::killed(SignalNumber(signal))));
-        } else if let Some(code) = number_after::<i32>(line, "EXIT CODE: ") {
-            // of MPICH, which writes the number of a signal here too
-            let signal = SignalNumber(code);
-            let is_signal = ["KILL", "TERM", "SEGV", "ABRT", "BUS"].contains(&&*signal.name());
-            let end = if is_signal {
-                ProcessEnd::killed(signal)
-            } else {
-                end_of(code)
-            };
-            return Some(self.exit(end));
-        }
-        None
-    }
-
-    fn end(&mut self, rank: u32, host: Option<&str>, end: ProcessEnd) -> Option<LauncherReport> {
-        let host = host.map(str::to_owned).or(self.host.take());
-        Some(LauncherReport::Process(ReportedEnd {
-            writer: Writer::ranked(rank),
-            host,
-            end,
-            is_first: true,
-            is_task: false,
-        }))
-    }
-
-    /// The end of a process whose rank is known only in newer versions.
-    fn exit(&mut self, end: ProcessEnd) -> LauncherReport {
-        let writer = self.process.take().map(Writer::ranked);
-        LauncherReport::Process(ReportedEnd {
-            writer: writer.unwrap_or_default(),
-            host: self.host.take(),
-            end,
-            is_first: true,
-            is_task: false,
-        })
-    }
+/// The end of the process that earlier lines named; its rank is known only in newer versions.
+fn ended(stated: &mut Stated, end: ProcessEnd) -> Option<LauncherReport> {
+    let named = std::mem::take(&mut stated.mpi);
+    Some(LauncherReport::Process(ReportedEnd {
+        end,
+        is_first: true,
+        ..named
+    }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::logs::report::read_all;
 
     #[test]
     fn ends_of_processes() {
@@ -159,8 +150,7 @@ mod tests {
             ("a process that runs at rank 3", None),
         ];
         for (text, expected) in table {
-            let mut mpi = Mpi::default();
-            let found = text.lines().filter_map(|line| mpi.read(line)).last();
+            let found = read_all(&[&FORMS], text).pop();
             let found = found.and_then(|report| match report {
                 LauncherReport::Process(end) => Some((end.writer.rank, end.host, end.end)),
                 _ => None,

@@ -1,66 +1,69 @@
 //! The words of Ray Train and of exceptions in Ray's driver (Ray 2).
 
-use super::report::{LauncherReport, number_after};
+use super::report::{Form, LauncherReport, number};
 use evidence::marks::Writer;
 use record::exit::ProcessEnd;
 
-/// The actor that earlier lines of an exception named.
-#[derive(Default)]
-pub struct Ray {
-    class: String,
-    pid: String,
-}
+/// These lines belong to exceptions too.
+pub const FORMS: [Form; 8] = [
+    // `- (node_id=2d49, ip=10.0.0.1, pid=12181) world_rank=1, local_rank=1, node_rank=0`
+    (
+        r"ip=([^,) ]*), pid=([^,) ]*).*world_rank=([0-9]+)",
+        |_, words| {
+            let name = format!("RayTrainWorker {} on {}", &words[2], &words[1]);
+            Some(LauncherReport::Actor {
+                name,
+                rank: number(words, 3)?,
+            })
+        },
+    ),
+    (r"pid=([^,) ]*).*world_rank=([0-9]+)", |_, words| {
+        let name = format!("RayTrainWorker {}", &words[1]);
+        Some(LauncherReport::Actor {
+            name,
+            rank: number(words, 2)?,
+        })
+    }),
+    (r"^\tclass_name: (?:.*\.)?(.*)", |stated, words| {
+        words[1].clone_into(&mut stated.class);
+        None
+    }),
+    (r"^\tpid: (.*)", |stated, words| {
+        words[1].clone_into(&mut stated.pid);
+        None
+    }),
+    (r"^\tip: (.*)", |stated, words| {
+        let (class, pid) = (
+            std::mem::take(&mut stated.class),
+            std::mem::take(&mut stated.pid),
+        );
+        failed(&class, &pid, &words[1])
+    }),
+    (
+        r"\): ray::_RayTrainWorker__execute.*?pid=([^,) ]*), ip=([^,) ]*)",
+        |_, words| failed("RayTrainWorker", &words[1], &words[2]),
+    ),
+    (
+        r"^Memory on the node \(IP: ([^,) ]*).*?name=([^,). ]*).*?pid=([^,) ]*)",
+        |_, words| failed(&words[2], &words[3], &words[1]),
+    ),
+    (r"^Worker ([0-9]+) has failed\.$", |_, words| {
+        Some(LauncherReport::ended(
+            Writer::ranked(number(words, 1)?),
+            ProcessEnd::default(),
+        ))
+    }),
+];
 
-impl Ray {
-    /// These lines belong to exceptions too.
-    pub fn read(&mut self, line: &str) -> Vec<LauncherReport> {
-        if let Some(rank) = number_after(line, "world_rank=") {
-            // `- (node_id=2d49, ip=10.0.0.1, pid=12181) world_rank=1, local_rank=1, node_rank=0`
-            let pid = value(line, "pid=");
-            let local = format!("RayTrainWorker {pid}");
-            let names = [format!("{local} on {}", value(line, "ip=")), local];
-            let actor = |name| LauncherReport::Actor { name, rank };
-            return names.into_iter().map(actor).collect();
-        }
-        self.ended(line).into_iter().collect()
-    }
-
-    fn ended(&mut self, line: &str) -> Option<LauncherReport> {
-        let writer = if let Some(class) = line.strip_prefix("\tclass_name: ") {
-            class.rsplit('.').next()?.clone_into(&mut self.class);
-            return None;
-        } else if let Some(pid) = line.strip_prefix("\tpid: ") {
-            pid.clone_into(&mut self.pid);
-            return None;
-        } else if let Some(ip) = line.strip_prefix("\tip: ") {
-            let class = std::mem::take(&mut self.class);
-            Writer::at(&format!(
-                "{class} {} on {ip}",
-                std::mem::take(&mut self.pid)
-            ))
-        } else if line.contains("): ray::_RayTrainWorker__execute") {
-            let (pid, ip) = (value(line, "pid="), value(line, "ip="));
-            Writer::at(&format!("RayTrainWorker {pid} on {ip}"))
-        } else if line.starts_with("Memory on the node (IP: ") {
-            let class = value(line, "name=").split('.').next()?;
-            let (pid, ip) = (value(line, "pid="), value(line, "IP: "));
-            Writer::at(&format!("{class} {pid} on {ip}"))
-        } else {
-            let rank = line.strip_prefix("Worker ")?.strip_suffix(" has failed.")?;
-            Writer::ranked(rank.parse().ok()?)
-        };
-        Some(LauncherReport::ended(writer, ProcessEnd::default()))
-    }
-}
-
-fn value<'a>(line: &'a str, key: &str) -> &'a str {
-    let rest = line.split_once(key).map_or("", |(_, rest)| rest);
-    rest.split([',', ')', ' ']).next().unwrap_or_default()
+fn failed(class: &str, pid: &str, ip: &str) -> Option<LauncherReport> {
+    let actor = Writer::at(&format!("{class} {pid} on {ip}"));
+    Some(LauncherReport::ended(actor, ProcessEnd::default()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::logs::report::read_all;
 
     #[test]
     fn who_failed() {
@@ -87,8 +90,7 @@ mod tests {
                 at("RayTrainWorker 812 on 10.0.0.2"),
             ),
         ] {
-            let mut ray = Ray::default();
-            let found = text.lines().flat_map(|line| ray.read(line)).last();
+            let found = read_all(&[&FORMS], text).pop();
             let expected =
                 writer.map(|writer| LauncherReport::ended(writer, ProcessEnd::default()));
             assert_eq!(found, expected, "{text}");
@@ -99,6 +101,6 @@ mod tests {
             rank: 1,
         };
         let expected = ["RayTrainWorker 12181 on 10.0.0.1", "RayTrainWorker 12181"].map(actor);
-        assert_eq!(Ray::default().read(line), expected);
+        assert_eq!(read_all(&[&FORMS], line), expected);
     }
 }

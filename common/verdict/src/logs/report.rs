@@ -2,11 +2,19 @@
 
 use evidence::marks::Writer;
 use record::exit::{ProcessEnd, SignalNumber};
+use regex::{Captures, Regex, RegexSet};
+use std::str::FromStr;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum LauncherReport {
     /// A process failed.
     Process(ReportedEnd),
+    /// Tasks of srun failed.
+    Tasks {
+        node: String,
+        tasks: Vec<u32>,
+        end: ProcessEnd,
+    },
     /// The local rank of a rank on the host of this log.
     Rank { rank: u32, local_rank: u32 },
     /// The rank of an actor.
@@ -75,13 +83,64 @@ pub fn end_in_words(words: &str) -> Option<ProcessEnd> {
     Some(ProcessEnd::killed(SignalNumber(number)))
 }
 
-/// The number that `text` begins with.
-pub fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
-    let text = text.trim_start();
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '-');
-    text[..end.unwrap_or(text.len())].parse().ok()
+/// A regular expression for a line of a launcher, and what such a line reports.
+pub type Form = (&'static str, MakeReport);
+type MakeReport = fn(&mut Stated, &Captures<'_>) -> Option<LauncherReport>;
+
+/// What lines stated whose meaning a later line completes.
+#[derive(Default)]
+pub struct Stated {
+    /// In torchrun's table.
+    pub table: ReportedEnd,
+    pub mpi: ReportedEnd,
+    /// A message of mpirun, up to where it was wrapped.
+    pub wrapped: String,
+    /// Of Ray's actor.
+    pub class: String,
+    pub pid: String,
 }
 
-pub fn number_after<T: std::str::FromStr>(text: &str, words: &str) -> Option<T> {
-    number(text.split_once(words)?.1)
+pub struct Forms {
+    all: RegexSet,
+    reports: Vec<(Regex, MakeReport)>,
+}
+
+impl Forms {
+    pub fn new(lists: &[&[Form]]) -> Result<Forms, regex::Error> {
+        let forms = lists.concat();
+        Ok(Forms {
+            all: RegexSet::new(forms.iter().map(|(pattern, _)| pattern))?,
+            reports: forms
+                .into_iter()
+                .map(|(pattern, report)| Ok((Regex::new(pattern)?, report)))
+                .collect::<Result<_, regex::Error>>()?,
+        })
+    }
+
+    pub fn read(&self, stated: &mut Stated, line: &str) -> Vec<LauncherReport> {
+        let found = self.all.matches(line).into_iter();
+        found
+            .filter_map(|index| {
+                let (regex, report) = &self.reports[index];
+                report(stated, &regex.captures(line)?)
+            })
+            .collect()
+    }
+}
+
+/// The number in a group of a regular expression.
+pub fn number<T: FromStr>(words: &Captures<'_>, group: usize) -> Option<T> {
+    words.get(group)?.as_str().parse().ok()
+}
+
+#[cfg(test)]
+pub fn read_all(lists: &[&[Form]], text: &str) -> Vec<LauncherReport> {
+    let (forms, mut stated) = (Forms::new(lists).unwrap(), Stated::default());
+    let lines = text.lines();
+    lines
+        .flat_map(|line| {
+            let joined = super::mpi::joined(&mut stated, line);
+            forms.read(&mut stated, joined.as_deref().unwrap_or(line))
+        })
+        .collect()
 }

@@ -1,23 +1,28 @@
 //! The words of a shell whose command a signal ended: bash in a batch script or a terminal.
 
-use super::report::{LauncherReport, end_in_words};
+use super::report::{Form, LauncherReport, end_in_words};
 use evidence::marks::Writer;
 
-pub fn read(line: &str) -> Option<LauncherReport> {
-    let end = end_in_words(line).or_else(|| {
-        // `job.sh: line 28:  8156 Killed                  python3 main.py`
-        let (_, rest) = line.split_once(": line ")?.1.split_once(": ")?;
-        let (pid, rest) = rest.trim_start().split_once(' ')?;
-        pid.parse::<u32>().ok()?;
-        let words = rest.trim_start().split("  ").next()?;
-        end_in_words(words)
-    })?;
-    Some(LauncherReport::ended(Writer::default(), end))
-}
+pub const FORMS: [Form; 2] = [
+    (r"^.{6,45}$", |_, words| {
+        Some(LauncherReport::ended(
+            Writer::default(),
+            end_in_words(&words[0])?,
+        ))
+    }),
+    // `job.sh: line 28:  8156 Killed                  python3 main.py`
+    (r": line [0-9]+: *[0-9]+ +(.+?)(?:  .*)?$", |_, words| {
+        Some(LauncherReport::ended(
+            Writer::default(),
+            end_in_words(&words[1])?,
+        ))
+    }),
+];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::logs::report::read_all;
 
     #[test]
     fn ends_of_commands() {
@@ -36,7 +41,7 @@ mod tests {
             ("train.py: line 28: Killed", ""),
             ("bash: line 1: foo: command not found", ""),
         ] {
-            let end = match read(line) {
+            let end = match read_all(&[&FORMS], line).pop() {
                 Some(LauncherReport::Process(end)) => end.end.to_string(),
                 _ => String::new(),
             };

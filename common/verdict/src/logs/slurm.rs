@@ -1,97 +1,71 @@
 //! The words of srun and slurmstepd (Slurm 17 to 25).
 
-use super::report::{LauncherReport, ReportedEnd, end_in_words, end_of, number_after};
-use evidence::marks::Writer;
+use super::report::{Form, LauncherReport, end_in_words, end_of};
 use record::exit::{ProcessEnd, SignalNumber};
 
 /// The most tasks of a line that are read: an array may have 10,000 that end alike.
 const MAX_TASKS: usize = 64;
 
-pub fn read(line: &str) -> Vec<LauncherReport> {
-    if let Some(rest) = line.strip_prefix("srun: error: ") {
-        if let Some(node) = rest.strip_prefix("Node failure on ") {
+pub const FORMS: [Form; 5] = [
+    (r"^srun: error: Node failure on (.*)", |_, words| {
+        Some(LauncherReport::job(format!(
+            "Slurm lost node {}: the job ended due to node failure",
+            words[1].trim()
+        )))
+    }),
+    // `srun: error: node1: tasks 0-2,5: Exited with exit code 1`
+    (
+        r"^srun: error: (.*?): tasks? ([-0-9, ]+): (?:Exited with exit code )?(.*)",
+        |_, words| {
+            let end = match words[3].trim() {
+                "Out Of Memory" => ProcessEnd {
+                    oom: true,
+                    ..ProcessEnd::killed(SignalNumber::KILL)
+                },
+                how => how.parse().ok().map(end_of).or_else(|| end_in_words(how))?,
+            };
+            let range = |part: &str| {
+                let (first, last) = part.split_once('-').unwrap_or((part, part));
+                Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
+            };
+            let tasks = words[2].split(',').filter_map(range).flatten();
+            let (node, tasks) = (words[1].to_owned(), tasks.take(MAX_TASKS).collect());
+            Some(LauncherReport::Tasks { node, tasks, end })
+        },
+    ),
+    (
+        r"^srun: (?:Terminating |Job step aborted|Force Terminated)",
+        |_, _| Some(LauncherReport::Shutdown),
+    ),
+    // `*** STEP 4711.0 ON node1 CANCELLED AT 2026-01-01T10:00:00 DUE TO TIME LIMIT ***`
+    (
+        r"\*\*\* (.*?) ON (.*?) CANCELLED AT [^D]*(?:DUE (.*?))?[ *]*$",
+        |_, words| {
             let text = format!(
-                "Slurm lost node {}: the job ended due to node failure",
-                node.trim()
+                "Slurm cancelled {} on {}",
+                words[1].to_lowercase(),
+                &words[2]
             );
-            return vec![LauncherReport::job(text)];
-        }
-        return ends(rest).unwrap_or_default();
-    }
-    let is_shutdown = line.starts_with("srun: Terminating ")
-        || line.starts_with("srun: Job step aborted")
-        || line.starts_with("srun: Force Terminated");
-    if is_shutdown {
-        return vec![LauncherReport::Shutdown];
-    }
-    cancelled(line)
-        .or_else(|| out_of_memory(line))
-        .into_iter()
-        .collect()
-}
-
-/// `node1: tasks 0-2,5: Exited with exit code 1`
-fn ends(rest: &str) -> Option<Vec<LauncherReport>> {
-    let (node, rest) = rest.split_once(": task")?;
-    let (tasks, how) = rest.trim_start_matches('s').split_once(": ")?;
-    let end = match how.trim() {
-        "Out Of Memory" => ProcessEnd {
-            oom: true,
-            ..ProcessEnd::killed(SignalNumber::KILL)
+            let due = words.get(3).map(|due| due.as_str().to_lowercase());
+            Some(LauncherReport::Job {
+                is_request: due.is_none(),
+                text: match due {
+                    Some(due) => format!("{text} due {due}"),
+                    None => text + ", as scancel asks for",
+                },
+            })
         },
-        how => match number_after(how, "Exited with exit code ") {
-            Some(code) => end_of(code),
-            None => end_in_words(how)?,
-        },
-    };
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        Some(first..=last)
-    };
-    let tasks = tasks.split(',').filter_map(range).flatten().take(MAX_TASKS);
-    let report = |task| {
-        LauncherReport::Process(ReportedEnd {
-            writer: Writer::ranked(task),
-            host: Some(node.to_owned()),
-            end,
-            is_first: false,
-            is_task: true,
-        })
-    };
-    Some(tasks.map(report).collect())
-}
-
-/// `slurmstepd: error: *** STEP 4711.0 ON node1 CANCELLED AT 2026-01-01T10:00:00 DUE TO TIME LIMIT
-/// ***`
-fn cancelled(line: &str) -> Option<LauncherReport> {
-    let (what, rest) = line.split_once("*** ")?.1.split_once(" CANCELLED AT ")?;
-    let (what, node) = what.split_once(" ON ")?;
-    let what = what.to_lowercase();
-    Some(
-        match rest.trim_end_matches("***").trim().split_once("DUE ") {
-            Some((_, reason)) => {
-                let reason = reason.trim().to_lowercase();
-                LauncherReport::job(format!("Slurm cancelled {what} on {node} due {reason}"))
-            }
-            None => LauncherReport::Job {
-                text: format!("Slurm cancelled {what} on {node}, as scancel asks for"),
-                is_request: true,
-            },
-        },
-    )
-}
-
-/// `slurmstepd: error: Detected 1 oom_kill event in StepId=4711.0.`
-fn out_of_memory(line: &str) -> Option<LauncherReport> {
-    let rest = line.split_once("slurmstepd: error: Detected ")?.1;
-    let is_kill = rest.contains("oom_kill event") || rest.contains("oom-kill event");
-    is_kill.then_some(LauncherReport::OutOfMemory)
-}
+    ),
+    (
+        r"slurmstepd: error: Detected .*oom[_-]kill event",
+        |_, _| Some(LauncherReport::OutOfMemory),
+    ),
+];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::logs::report::read_all;
 
     #[test]
     fn ends_of_tasks() {
@@ -134,12 +108,13 @@ mod tests {
             ("srun: error: h: task 0: an unknown end", vec![], killed(9)),
             ("he wrote srun: error: h: task 0: Killed", vec![], killed(9)),
         ] {
-            let reports = read(line);
-            let found = reports.iter().filter_map(|report| match report {
-                LauncherReport::Process(found) if found.end == end => found.writer.rank,
-                _ => None,
-            });
-            assert_eq!(found.collect::<Vec<_>>(), ranks, "{line}");
+            let found = match read_all(&[&FORMS], line).pop() {
+                Some(LauncherReport::Tasks {
+                    tasks, end: how, ..
+                }) if how == end => tasks,
+                _ => Vec::new(),
+            };
+            assert_eq!(found, ranks, "{line}");
         }
     }
 
@@ -176,7 +151,7 @@ mod tests {
             ),
             ("the job was CANCELLED AT noon", ""),
         ] {
-            let text = match read(line).pop() {
+            let text = match read_all(&[&FORMS], line).pop() {
                 Some(LauncherReport::Job { text, .. }) => text,
                 Some(LauncherReport::OutOfMemory) => "memory ran out".to_owned(),
                 _ => String::new(),

@@ -1,102 +1,110 @@
 //! The words of torchrun and torch.distributed.launch (torch 1.9 to 2.10), and of DeepSpeed's
 //! launcher and pdsh, which start such processes too.
 
-use super::report::{LauncherReport, ReportedEnd, end_of, number_after};
+use super::report::{Form, LauncherReport, ReportedEnd, end_of, number};
 use evidence::marks::Writer;
 use record::exit::{ProcessEnd, SignalNumber};
 
-/// The table of failures that torchrun prints last.
-#[derive(Default)]
-pub struct Torchrun {
-    is_root: bool,
-    host: Option<String>,
-    rank: Option<u32>,
-}
-
-impl Torchrun {
-    pub fn read(&mut self, line: &str) -> Option<LauncherReport> {
-        if let Some((key, value)) = line.trim_start().split_once(": ") {
-            match key.trim_end() {
-                "host" => self.host = Some(value.trim().to_owned()),
-                "rank" => {
-                    let (rank, local_rank) = (number_after(value, "")?, "(local_rank: ");
-                    self.rank = Some(rank);
-                    let local_rank = number_after(value, local_rank)?;
-                    return Some(LauncherReport::Rank { rank, local_rank });
-                }
-                "exitcode" => {
-                    let end = end_of(number_after(value, "")?);
-                    return Some(LauncherReport::Process(ReportedEnd {
-                        writer: Writer::ranked(self.rank.take()?),
-                        host: self.host.take(),
-                        end,
-                        is_first: self.is_root,
-                        is_task: false,
-                    }));
-                }
-                _ => {}
-            }
-        }
-        if line.starts_with("Root Cause (first observed failure)") {
-            self.is_root = true;
-        } else if line.starts_with("Failures:") {
-            self.is_root = false;
-        } else if line.contains(" closing signal SIG") {
-            return Some(LauncherReport::Closing);
-        } else if line.contains(" death signal, shutting down workers") {
-            return Some(LauncherReport::Job {
-                text: "torchrun was asked to end, by SIGTERM, and ended its processes".to_owned(),
-                is_request: true,
-            });
-        } else if let Some((_, rest)) = line.split_once("failed (exitcode: ") {
-            let local_rank = number_after(rest, "local_rank: ")?;
-            return Some(local_end(local_rank, number_after(rest, "")?));
-        } else if let Some((command, code)) = line.rsplit_once("exits with return code = ") {
-            // the command has the last local rank of the host, whichever failed
-            let is_of_rank = command.contains("--local_rank=") || command.contains("--local-rank=");
-            let code: i32 = number_after(code, "").filter(|_| is_of_rank)?;
-            return Some(LauncherReport::ended(Writer::default(), end_of(code)));
-        } else if let Some((host, code)) = line.split_once(": ssh exited with exit code ") {
-            let host = host.rsplit(' ').next().unwrap_or_default();
-            let end = end_of(number_after(code, "")?);
-            return Some(LauncherReport::ended(Writer::at(host), end));
-        }
+pub const FORMS: [Form; 9] = [
+    // the table of failures that torchrun prints last
+    (r"^\s*host\s*: (.*)", |stated, words| {
+        stated.table.host = Some(words[1].trim().to_owned());
         None
-    }
-}
+    }),
+    (
+        r"^\s*rank\s*: +([0-9]+)(?:.*?\(local_rank: +([0-9]+))?",
+        |stated, words| {
+            let rank = number(words, 1)?;
+            stated.table.writer = Writer::ranked(rank);
+            let local_rank = number(words, 2)?;
+            Some(LauncherReport::Rank { rank, local_rank })
+        },
+    ),
+    (r"^\s*exitcode\s*: +(-?[0-9]+)", |stated, words| {
+        stated.table.writer.rank?;
+        let is_first = stated.table.is_first;
+        let next = ReportedEnd {
+            is_first,
+            ..ReportedEnd::default()
+        };
+        let table = std::mem::replace(&mut stated.table, next);
+        Some(LauncherReport::Process(ReportedEnd {
+            end: end_of(number(words, 1)?),
+            ..table
+        }))
+    }),
+    (
+        r"^(?:(Root Cause \(first observed failure\))|Failures:)",
+        |stated, words| {
+            stated.table.is_first = words.get(1).is_some();
+            None
+        },
+    ),
+    (r" closing signal SIG", |_, _| Some(LauncherReport::Closing)),
+    (r" death signal, shutting down workers", |_, _| {
+        let text = "torchrun was asked to end, by SIGTERM, and ended its processes".to_owned();
+        Some(LauncherReport::Job {
+            text,
+            is_request: true,
+        })
+    }),
+    (
+        r"failed \(exitcode: +(-?[0-9]+).*?local_rank: +([0-9]+)",
+        |_, words| {
+            Some(LauncherReport::ended(
+                Writer::local(number(words, 2)?),
+                end_of(number(words, 1)?),
+            ))
+        },
+    ),
+    // the command has the last local rank of the host, whichever failed
+    (
+        r"--local[_-]rank=.*exits with return code = +(-?[0-9]+)",
+        |_, words| {
+            Some(LauncherReport::ended(
+                Writer::default(),
+                end_of(number(words, 1)?),
+            ))
+        },
+    ),
+    (
+        r"([^ ]*): ssh exited with exit code +(-?[0-9]+)",
+        |_, words| {
+            Some(LauncherReport::ended(
+                Writer::at(&words[1]),
+                end_of(number(words, 2)?),
+            ))
+        },
+    ),
+];
 
-/// A child of torch.multiprocessing.spawn, in its exception: `-- Process 2 terminated with the
-/// following error:`, `process 3 terminated with signal SIGKILL`.
-pub fn spawned(line: &str) -> Option<LauncherReport> {
-    let (before, how) = line.split_once(" terminated with ")?;
-    let words = ["-- Process ", "ProcessExitedException: process "];
-    let (_, rank) = words.iter().find_map(|words| before.split_once(words))?;
-    let end = match how.strip_prefix("signal SIG") {
-        Some(name) => (1..=64)
-            .map(SignalNumber)
-            .find(|signal| *signal.name() == *name.trim())
-            .map(ProcessEnd::killed)?,
-        None => ProcessEnd::exited(number_after(how, "exit code ").unwrap_or(1)),
-    };
-    Some(LauncherReport::ended(
-        Writer::local(rank.parse().ok()?),
-        end,
-    ))
-}
-
-fn local_end(local_rank: u32, code: i32) -> LauncherReport {
-    LauncherReport::ended(Writer::local(local_rank), end_of(code))
-}
+/// A child of torch.multiprocessing.spawn, in its exception.
+pub const SPAWNED: [Form; 1] = [(
+    concat!(
+        r"(?:-- Process |ProcessExitedException: process )([0-9]+) terminated with ",
+        r"(?:signal SIG(\w+)|.*exit code ([0-9]+))?"
+    ),
+    |_, words| {
+        let named = |name: &str| {
+            (1..=64)
+                .map(SignalNumber)
+                .find(|signal| *signal.name() == *name)
+        };
+        let end = match words.get(2) {
+            Some(name) => ProcessEnd::killed(named(name.as_str())?),
+            None => ProcessEnd::exited(number(words, 3).unwrap_or(1)),
+        };
+        Some(LauncherReport::ended(Writer::local(number(words, 1)?), end))
+    },
+)];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::logs::report::read_all;
 
     fn read(text: &str) -> Vec<LauncherReport> {
-        let mut torchrun = Torchrun::default();
-        text.lines()
-            .filter_map(|line| torchrun.read(line))
-            .collect()
+        read_all(&[&FORMS], text)
     }
 
     #[test]
@@ -148,7 +156,7 @@ mod tests {
             ("-- Process 2 terminated", None),
         ] {
             let expected = end.map(|(rank, end)| LauncherReport::ended(Writer::local(rank), end));
-            assert_eq!(spawned(line), expected, "{line}");
+            assert_eq!(read_all(&[&SPAWNED], line).pop(), expected, "{line}");
         }
     }
 
