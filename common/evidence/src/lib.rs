@@ -246,13 +246,13 @@ impl Evidence {
         self.statements.retain(is_wanted);
     }
 
-    /// Lines after this many come from the launcher of the process, which had ended.
-    pub fn end_at(&mut self, count: u64) {
+    /// The process had ended: lines after this many are of its launcher.
+    pub fn limit_count(&mut self, count: u64) {
         self.count = self.count.min(count);
     }
 
-    /// All remaining lines come from one process.
-    pub fn is_of_one(&mut self) {
+    /// The statements that are left are all of one process.
+    pub fn attribute_to_one(&mut self) {
         self.is_mixed = false;
         self.last_lines.clear();
     }
@@ -353,13 +353,9 @@ impl Evidence {
         self.bytes += statement.bytes();
         self.statements.push(statement);
         while self.bytes > MAX_BYTES && self.statements.len() > 1 {
-            let error = self
-                .statements
-                .iter()
-                .enumerate()
-                .by_ref()
-                .filter(|(_, statement)| statement.kind == StatementKind::Logged)
-                .map(|(index, _)| index)
+            let is_logged = |index: &usize| self.statements[*index].kind == StatementKind::Logged;
+            let error = (0..self.statements.len())
+                .filter(is_logged)
                 .nth(FIRST_ERRORS);
             self.bytes -= self.statements.remove(error.unwrap_or(0)).bytes();
         }
@@ -470,9 +466,8 @@ impl MarkedReader {
             }
             (NextLines::Message, None) if self.cut > 0 && syntax::is_exception(text) => {
                 self.cut -= 1;
-                self.open_statement(StatementKind::Raised(self.raiser), line, read);
+                self.open_with(StatementKind::Raised(self.raiser), text, line, read);
                 self.state = NextLines::Message;
-                self.add(text, line);
             }
             (NextLines::Message, None)
                 if (self.is_mixed || self.is_logged && line.time_ms == NO_TIME)
@@ -490,7 +485,9 @@ impl MarkedReader {
             (NextLines::Message, None) if text.is_empty() => {}
             // torch quotes the words of NCCL
             (NextLines::Message, Some(LineStart::Death))
-                if self.is_death() || text.starts_with("nccl") =>
+                if text.starts_with("nccl")
+                    || (self.open.as_ref())
+                        .is_some_and(|open| open.kind == StatementKind::Died) =>
             {
                 self.add(text, line);
             }
@@ -498,15 +495,15 @@ impl MarkedReader {
                 if self.stack_line(text, line, taken, chosen) => {}
             (_, Some(LineStart::Stacks)) => self.open_stacks(text, line, read),
             (_, Some(LineStart::Death)) => {
-                self.open_single_line(StatementKind::Died, text, line, read);
+                self.open_with(StatementKind::Died, text, line, read);
                 // further lines belong to the C++ exception
                 self.state = NextLines::Message;
             }
             (_, Some(LineStart::Error)) => {
-                self.open_single_line(StatementKind::Logged, text, line, read);
+                self.open_with(StatementKind::Logged, text, line, read);
             }
             (NextLines::Idle, None) if syntax::is_exception(text) => {
-                self.open_single_line(StatementKind::Logged, text, line, read);
+                self.open_with(StatementKind::Logged, text, line, read);
             }
             (_, other) => {
                 self.close(read);
@@ -524,6 +521,11 @@ impl MarkedReader {
         self.close(read);
         self.open = Some(Statement::new(kind, line, &self.mark));
         self.message = 0;
+    }
+
+    fn open_with(&mut self, kind: StatementKind, text: &str, line: &LogLine, read: &mut LineRead) {
+        self.open_statement(kind, line, read);
+        self.add(text, line);
     }
 
     /// Begins a statement, or adds to the chain of the one before.
@@ -544,25 +546,22 @@ impl MarkedReader {
                 }
             }
             _ => {
-                let is_cut = |open: &Statement| open.messages.iter().all(Vec::is_empty);
+                let is_cut = |open: &mut Statement| open.lines().next().is_none();
                 if self.state == NextLines::Frames
                     && self.is_mixed
-                    && self.open.as_ref().is_some_and(is_cut)
-                {
                     // frames of both processes follow, and nothing tells whose they are
-                    self.open = None;
+                    && self.open.take_if(is_cut).is_some()
+                {
                     self.cut += 1;
                 }
-                let child = self
-                    .before
-                    .strip_prefix("Process ")
-                    .and_then(|name| name.strip_suffix(':'))
-                    .map(str::to_owned);
                 self.raiser = syntax::raiser_line(&self.before).unwrap_or_default();
                 self.is_logged = LineStart::of(&self.before) == Some(LineStart::Error);
                 self.open_statement(StatementKind::Raised(self.raiser), line, read);
-                if let Some(open) = &mut self.open {
-                    open.child = child.filter(|_| self.raiser == Raiser::Child);
+                if let Some(open) = &mut self.open
+                    && self.raiser == Raiser::Child
+                {
+                    let name = self.before.trim_end_matches(':').strip_prefix("Process ");
+                    open.child = name.map(str::to_owned);
                 }
             }
         }
@@ -572,12 +571,9 @@ impl MarkedReader {
     /// The next member of an exception group. Earlier members precede it; the group itself comes
     /// last.
     fn open_member(&mut self) {
-        let Some(open) = &mut self.open else { return };
-        let is_group = open
-            .messages
-            .get(self.message)
-            .and_then(|message| message.first());
-        let is_group = is_group.is_some_and(|line| line.contains("sub-exception"));
+        let Some(open) = &self.open else { return };
+        let message = open.messages.get(self.message).into_iter().flatten();
+        let is_group = message.take(1).any(|line| line.contains("sub-exception"));
         self.open_message(self.message.saturating_add(usize::from(!is_group)));
         self.state = NextLines::Frames;
     }
@@ -645,39 +641,16 @@ impl MarkedReader {
     }
 
     fn is_timely(&self, line: &LogLine) -> bool {
-        self.open
-            .as_ref()
-            .map(|open| open.last.time_ms)
-            .is_some_and(|last_ms| line.time_ms <= last_ms.saturating_add(AFTERTHOUGHT_MS))
-    }
-
-    fn is_death(&self) -> bool {
-        self.open
-            .as_ref()
-            .is_some_and(|open| open.kind == StatementKind::Died)
-    }
-
-    fn open_single_line(
-        &mut self,
-        kind: StatementKind,
-        text: &str,
-        line: &LogLine,
-        read: &mut LineRead,
-    ) {
-        self.open_statement(kind, line, read);
-        self.add(text, line);
+        let is_soon =
+            |open: &Statement| open.last.time_ms.saturating_add(AFTERTHOUGHT_MS) >= line.time_ms;
+        self.open.as_ref().is_some_and(is_soon)
     }
 
     fn open_stacks(&mut self, text: &str, line: &LogLine, read: &mut LineRead) {
-        let is_fatal = text.starts_with("Fatal");
-        let kind = if is_fatal {
-            StatementKind::Died
+        if text.starts_with("Fatal") {
+            self.open_with(StatementKind::Died, text, line, read);
         } else {
-            StatementKind::Stacks
-        };
-        self.open_statement(kind, line, read);
-        if is_fatal {
-            self.add(text, line);
+            self.open_statement(StatementKind::Stacks, line, read);
         }
         let (taken, chosen) = (false, false);
         self.state = NextLines::Stacks { taken, chosen };
@@ -714,13 +687,12 @@ impl MarkedReader {
                     "Garbage-collecting",
                     "<no Python frame>",
                     "Python runtime state",
+                    syntax::EXTENSION_MODULES,
                 ];
+                let mut words = words.iter();
                 return text.is_empty()
-                    || words
-                        .iter()
-                        .any(|word| text.trim_start().starts_with(*word))
-                    || text.starts_with("Fatal") && open.first.number == line.number
-                    || text.starts_with(syntax::EXTENSION_MODULES);
+                    || words.any(|word| text.trim_start().starts_with(*word))
+                    || text.starts_with("Fatal") && open.first.number == line.number;
             }
         }
         open.last = line.clone();

@@ -3,6 +3,7 @@
 
 use crate::job::{JobHistory, ProcessHistory};
 use crate::words;
+use evidence::marks::Writer;
 use evidence::syntax;
 use evidence::{Evidence, LogLine, Raiser, Statement, StatementKind};
 use record::Process;
@@ -171,6 +172,11 @@ pub fn echo<'a>(lines: impl IntoIterator<Item = &'a str>) -> Echo {
     }
 }
 
+/// Whether a statement is about its own process, not about a lost one.
+pub fn is_own(statement: &Statement) -> bool {
+    echo(statement.lines()) == Echo::None
+}
+
 /// Whether the message is an exception of the script, or of a library that knows nothing of other
 /// processes of the job: its words about connections are about something else.
 fn is_of_others(message: &str) -> bool {
@@ -239,14 +245,13 @@ pub struct Account<'a> {
 
 impl<'a> Account<'a> {
     fn new(process: &'a ProcessHistory, statement: &'a Statement) -> Account<'a> {
+        let of_server = || SERVERS.iter().any(|module| statement.is_in(module));
         let echo = match echo(statement.cause().iter().map(String::as_str)) {
             // the script uses another address than the other processes
             Echo::Peer if names_other_address(&process.process, &statement.cause().concat()) => {
                 Echo::None
             }
-            // a server outside of any job
-            Echo::None if SERVERS.iter().any(|module| statement.is_in(module)) => Echo::None,
-            Echo::None if statement.exchanges => Echo::Child,
+            Echo::None if statement.exchanges && !of_server() => Echo::Child,
             echo => echo,
         };
         Account {
@@ -346,18 +351,15 @@ impl<'a> Account<'a> {
             })
             .map(|statement| Account::new(self.process, statement));
         match accounts.find(|account| account.echo == Echo::None) {
-            Some(first) => Account {
-                child: first
-                    .child
-                    .clone()
-                    .or(torchrun.map(|_| "one of its children".to_owned())),
-                ..first
-            },
-            None if torchrun.is_some() => Account {
-                echo: Echo::None,
-                ..self
-            },
-            None => self,
+            Some(first) => {
+                let one = || torchrun.map(|_| "one of its children".to_owned());
+                let child = first.child.clone().or_else(one);
+                Account { child, ..first }
+            }
+            None => {
+                let echo = torchrun.map_or(self.echo, |_| Echo::None);
+                Account { echo, ..self }
+            }
         }
     }
 
@@ -488,13 +490,12 @@ fn child(process: &ProcessHistory, statement: &Statement) -> Option<String> {
         Some(name) => return Some(format!("its child {name}")),
         None if statement.head().starts_with("DataLoader worker") => "its data loader",
         None => {
-            let mark = statement.mark.strip_suffix("]:")?;
-            if let Some(rank) = mark.strip_prefix("[default") {
+            let writer = Writer::of(&statement.mark);
+            if let Some(rank) = writer.local_rank {
                 return Some(format!("its child with local rank {rank}"));
             }
-            let rank = mark.strip_prefix("[rank")?;
-            return (process.process.rank.to_string() != rank)
-                .then(|| format!("its child of rank {rank}"));
+            let rank = writer.rank.filter(|rank| *rank != process.process.rank)?;
+            return Some(format!("its child of rank {rank}"));
         }
     };
     Some(words.to_owned())
@@ -512,12 +513,9 @@ fn failed_child(statement: &Statement) -> Option<(String, String)> {
     let rank = lines.find_map(|line| value(line, "rank"))?;
     let code = lines.find_map(|line| value(line, "exitcode"))?;
     let (rank, code) = (rank.split(' ').next()?, code.split(' ').next()?);
-    let how = match code
-        .strip_prefix('-')
-        .and_then(|number| number.parse().ok())
-    {
-        Some(number) => format!("was ended by SIG{}", SignalNumber(number)),
-        None => format!("exited with status {code}"),
+    let how = match code.parse::<i32>() {
+        Ok(code @ ..0) => format!("was ended by SIG{}", SignalNumber(-code)),
+        _ => format!("exited with status {code}"),
     };
     Some((rank.to_owned(), how))
 }

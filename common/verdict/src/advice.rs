@@ -6,6 +6,7 @@ use crate::findings::{JobFinding, LED_TO};
 use crate::job::{JobHistory, ProcessHistory};
 use crate::words;
 use record::{Host, Process};
+use regex::{Captures, Regex};
 use std::sync::LazyLock;
 
 const TEXT: &str = include_str!("advice.txt");
@@ -75,12 +76,8 @@ pub fn add(job: &JobHistory, finding: &mut JobFinding) {
             };
             Some((advice.id, scene.not_followed(text)?))
         };
-        if let Some((id, text)) = ALL
-            .iter()
-            .filter(|advice| advice.fits(&scene))
-            .into_iter()
-            .find_map(text)
-        {
+        let mut fitting = ALL.iter().filter(|advice| advice.fits(&scene));
+        if let Some((id, text)) = fitting.find_map(text) {
             let package = scene.module.split('.').next().unwrap_or_default();
             let text = text.replace("MODULE", &scene.module);
             finding.fix = Some(text.replace("PACKAGE", package));
@@ -144,24 +141,16 @@ fn missing_module(text: &str) -> Option<String> {
 
 /// `dgl-env --env A=1 --env B=2` as `A=1 and B=2 in the environment`.
 fn without_dgl_env(text: &str) -> String {
-    const COMMAND: &str = "dgl-env --env ";
-    let (mut before, mut rest) = (String::new(), text);
-    while let Some((text, command)) = rest.split_once(COMMAND) {
-        let is_end = |c: char| c == ' ' || c == ',' || c == ';' || c == ')';
-        let mut variables = Vec::new();
-        rest = command;
-        loop {
-            let end = rest.find(is_end).unwrap_or(rest.len());
-            variables.push(&rest[..end]);
-            rest = &rest[end..];
-            match rest.strip_prefix(" --env ") {
-                Some(more) => rest = more,
-                None => break,
-            }
-        }
-        before += &format!("{text}{} in the environment", variables.join(" and "));
-    }
-    before + rest
+    static COMMAND: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"dgl-env --env ([^ ,;)]*(?: --env [^ ,;)]*)*)").ok());
+    let in_words = |words: &Captures<'_>| {
+        let variables = words[1].replace(" --env ", " and ");
+        format!("{variables} in the environment")
+    };
+    let command = COMMAND.as_ref();
+    command.map_or(text.into(), |command| {
+        command.replace_all(text, in_words).into_owned()
+    })
 }
 
 impl Advice {
@@ -180,10 +169,8 @@ impl Advice {
     fn fits(&self, scene: &Scene<'_>) -> bool {
         let is_met = || match self.when {
             "container" => {
-                scene.text.contains("limit of a container")
-                    || scene
-                        .host
-                        .is_some_and(|host| host.facts.mem_limit_bytes.is_some())
+                let limit = scene.host.and_then(|host| host.facts.mem_limit_bytes);
+                limit.is_some() || scene.text.contains("limit of a container")
             }
             "shares GPUs" => !scene.has_variable("CUDA_VISIBLE_DEVICES"),
             "module of a package" => scene.is_package() && scene.module.contains('.'),
@@ -235,11 +222,8 @@ impl Scene<'_> {
             || self.has_variable("VIRTUAL_ENV")
             || self.has_variable("CONDA_PREFIX")
             || self.process.is_some_and(|process| {
-                process.setup.is_some()
-                    || process
-                        .python
-                        .as_ref()
-                        .is_some_and(|python| python.contains('/'))
+                let mut python = process.python.iter();
+                process.setup.is_some() || python.any(|python| python.contains('/'))
             })
     }
 

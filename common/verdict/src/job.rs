@@ -1,5 +1,6 @@
 //! A run according to its records: the last attempt of each process, and what happened to the job.
 
+use crate::account;
 use crate::findings::Quote;
 use crate::run::{Pauses, Run};
 use evidence::{Evidence, LogLine, Statement};
@@ -139,6 +140,12 @@ impl ProcessHistory {
     /// The last line before the end of the job.
     pub fn last_line(&self) -> Option<Quote> {
         self.evidence.last().map(|line| self.output(line))
+    }
+
+    /// The last lines that may explain its end.
+    pub fn last_words(&self) -> Vec<Quote> {
+        let lines = account::last_words(&self.evidence).into_iter();
+        lines.map(|line| self.output(line)).collect()
     }
 
     /// The last exception that it wrote, if it did nothing since.

@@ -14,7 +14,9 @@ use record::majority;
 use record::stacks;
 use record::term::{self, bytes};
 use record::{Culprit, FirstFailure, Process, Summary};
+use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 pub fn verdict(job: &JobHistory) -> Conclusion {
@@ -482,54 +484,76 @@ fn ended_soon(history: &ProcessHistory, first: &ProcessHistory) -> bool {
     }
 }
 
-/// The address of another host that a process could not connect to: `trying to connect to
-/// (10.0.0.1, 29500)`, `Connect to 10.0.0.4<56849> returned 113(No route to host)`.
+/// What torch's messages have about other processes.
+struct PeerForms {
+    /// `The client socket has timed out after 60s while trying to connect to (10.0.0.1, 29500)`,
+    /// `Connect to 10.0.0.4<56849> returned 113(No route to host)`
+    unreached: Regex,
+    /// `[Rank 0]: Ranks 2 failed to pass monitoredBarrier in 5000 ms`
+    late: Regex,
+    /// `Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=0, OpType=ALLREDUCE, …`
+    running: Regex,
+    /// `[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE,
+    /// …`; the rank is that within a group.
+    gave_up: Regex,
+    /// Of torch's RPC: `Followers ['worker1', 'worker3'] timed out in _all_gather`.
+    followers: Regex,
+}
+
+static PEER_FORMS: LazyLock<Option<PeerForms>> = LazyLock::new(|| PeerForms::new().ok());
+
+impl PeerForms {
+    fn new() -> Result<PeerForms, regex::Error> {
+        Ok(PeerForms {
+            unreached: Regex::new(concat!(
+                r"has timed out.*?trying to connect to \(([^<, ]*)",
+                r"|onnect to ([^<, ]*).*(?:No route to host|Network is unreachable)"
+            ))?,
+            late: Regex::new(r"Ranks? *([0-9]+) failed to pass monitoredBarrier")?,
+            running: Regex::new(
+                r"Rank ([0-9]+) is running collective: (.*?)(?:, TensorDtypes|\)|$)",
+            )?,
+            gave_up: Regex::new(
+                r"\[Rank ([0-9]+)\] Watchdog caught collective operation timeout: ([^,]*,[^,]*)",
+            )?,
+            followers: Regex::new(r"Followers \[(.*?)\] timed out")?,
+        })
+    }
+}
+
+/// The address of another host that a process could not connect to.
 fn unreached(cause: &[String]) -> Option<&str> {
-    let address = cause.iter().find_map(|line| {
-        let (_, rest) = line
-            .split_once("has timed out")
-            .and_then(|(_, rest)| rest.split_once("trying to connect to ("))
-            .or_else(|| {
-                let is_unreached = ["No route to host", "Network is unreachable"]
-                    .iter()
-                    .any(|words| line.contains(words));
-                line.split_once("onnect to ").filter(|_| is_unreached)
-            })?;
-        rest.split(['<', ',', ' ']).next()
-    })?;
+    let form = &PEER_FORMS.as_ref()?.unreached;
+    let words = cause.iter().find_map(|line| form.captures(line))?;
+    let address = words.get(1).or(words.get(2))?.as_str();
     let is_local = address.starts_with("127.") || ["localhost", "::1"].contains(&address);
     (!is_local && address.contains(['.', ':'])).then_some(address)
 }
 
 /// The process that the messages name as deviating from the others.
 fn named_peer(job: &JobHistory, finding: &JobFinding) -> Option<JobFinding> {
-    let lines: Vec<String> = job
-        .clients()
-        .flat_map(|history| history.evidence.statements())
-        .flat_map(|statement| statement.lines().map(str::to_owned))
-        .collect();
-    if let Some(missing) = missing_followers(&lines) {
-        return Some(finding.clone().after(&format!("{missing}: ")));
-    }
-    let number = |text: &str| text.trim().parse::<u32>().ok();
-    // "[Rank 0]: Ranks 2 failed to pass monitoredBarrier in 5000 ms"
-    let late = lines.iter().find_map(|line| {
-        let before = line.split_once(" failed to pass monitoredBarrier")?.0;
-        number(before.rsplit_once("Rank")?.1.trim_start_matches('s'))
-    });
-    // "Rank 1 is running collective: …(SequenceNumber=0, OpType=ALLREDUCE, TensorShape=[4], …"
-    let gave_up = given_up(job);
-    let mut running: BTreeMap<u32, &str> = BTreeMap::new();
-    for part in lines.iter().flat_map(|line| line.split("Rank ")) {
-        if let Some((rank, what)) = part.split_once(" is running collective: ")
-            && let Some(rank) = number(rank)
-        {
-            let (what, _) = what.split_once(", TensorDtypes").unwrap_or((what, ""));
-            running.insert(rank, what);
+    let forms = PEER_FORMS.as_ref()?;
+    let (mut late, mut running, mut gave_up) = (None, BTreeMap::new(), BTreeMap::new());
+    for history in job.clients() {
+        let statements = history.evidence.statements();
+        for line in statements.into_iter().flat_map(Statement::lines) {
+            if let Some(missing) = missing_followers(line) {
+                return Some(finding.clone().after(&format!("{missing}: ")));
+            }
+            let rank = |rank: &str| rank.parse::<u32>().ok();
+            late = late.or_else(|| rank(&forms.late.captures(line)?[1]));
+            for words in forms.running.captures_iter(line) {
+                running.extend(rank(&words[1]).map(|rank| (rank, words[2].to_owned())));
+            }
+            if let Some(words) = forms.gave_up.captures(line) {
+                let own = Some(history.process.rank).filter(|rank| *rank < UNKNOWN_RANK);
+                let rank = own.or(rank(&words[1]))?;
+                gave_up.entry(rank).or_insert(words[2].to_owned());
+            }
         }
     }
-    running.extend(gave_up.iter().map(|(rank, what)| (*rank, what.as_str())));
-    let (common, count) = majority::most_frequent(running.values().copied()).unwrap_or_default();
+    running.extend(gave_up);
+    let (common, count) = majority::most_frequent(running.values().cloned()).unwrap_or_default();
     let odd: Vec<u32> = running
         .iter()
         .filter(|(_, what)| count > 1 && **what != common)
@@ -566,13 +590,10 @@ fn named_peer(job: &JobHistory, finding: &JobFinding) -> Option<JobFinding> {
     })
 }
 
-/// The processes that torch's RPC missed: `Followers ['worker1', 'worker3'] timed out in
-/// _all_gather` names workers 1 and 3.
-fn missing_followers(lines: &[String]) -> Option<String> {
-    let (_, rest) = lines
-        .iter()
-        .find_map(|line| line.split_once("Followers ["))?;
-    let (names, _) = rest.split_once("] timed out")?;
+/// The processes that torch's RPC missed, if a line names them.
+fn missing_followers(line: &str) -> Option<String> {
+    let words = PEER_FORMS.as_ref()?.followers.captures(line)?;
+    let (_, [names]) = words.extract();
     let is_digit = |c: char| c.is_ascii_digit();
     let names: Vec<&str> = names
         .split(", ")
@@ -597,26 +618,6 @@ fn missing_followers(lines: &[String]) -> Option<String> {
         "{role}{plural} {} did not answer",
         numbers.join(" and ")
     ))
-}
-
-/// The collective operation that each rank gave up: "[Rank 3] Watchdog caught collective operation
-/// timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, …".
-fn given_up(job: &JobHistory) -> BTreeMap<u32, String> {
-    let of_line = |line: &str| {
-        let (before, what) = line.split_once(" Watchdog caught collective operation timeout: ")?;
-        let rank = before.rsplit_once("[Rank ")?.1.trim_end_matches(']');
-        let what: Vec<&str> = what.split(',').take(2).collect();
-        Some((rank.parse().ok()?, what.join(",")))
-    };
-    let of_process = |history: &ProcessHistory| {
-        let statements = history.evidence.statements();
-        let mut lines = statements.iter().flat_map(|one| one.lines());
-        let (rank, what) = lines.find_map(of_line)?;
-        // the message has the rank within a group
-        let own = Some(history.process.rank).filter(|rank| *rank < UNKNOWN_RANK);
-        Some((own.unwrap_or(rank), what))
-    };
-    job.clients().filter_map(of_process).collect()
 }
 
 /// For a process that lost its connections to others, which had finished. If at most half continue,
@@ -659,9 +660,8 @@ fn missing_peer(
     }
     let silent: Vec<&ProcessHistory> = others()
         .filter(|history| {
-            let statements = history.evidence.statements();
-            let mut echoes = statements.iter().map(|one| account::echo(one.lines()));
-            echoes.all(|echo| echo == Echo::None)
+            let mut statements = history.evidence.statements().into_iter();
+            statements.all(account::is_own)
         })
         .collect();
     let on_named_host: Vec<&ProcessHistory> = silent
@@ -850,8 +850,7 @@ fn exited_with_status(history: &ProcessHistory, failure: &FirstFailure, name: &s
     {
         wrote += &format!("; before that: {logged}");
     }
-    let shown: Vec<Quote> = lines.into_iter().map(|line| history.output(line)).collect();
-    JobFinding::new(format!("{name}{status}; {wrote}")).shown_by(&shown)
+    JobFinding::new(format!("{name}{status}; {wrote}")).shown_by(&history.last_words())
 }
 
 /// The kernel killed the process, or a program that it ran (`is_child`).
@@ -955,10 +954,8 @@ fn unfinished(job: &JobHistory) -> (RunOutcome, JobFinding) {
         let text = "the records have no process that was started";
         return (RunOutcome::NotStarted, JobFinding::new(text));
     }
-    let waits = wait::awaited(job)
-        .or_else(|| wait::start(job))
-        .or_else(|| wait::silence(job));
-    match waits {
+    let waits = wait::awaited(job).or_else(|| wait::start(job));
+    match waits.or_else(|| wait::silence(job)) {
         Some(finding) => (RunOutcome::Waits, finding),
         None if job.is_being_written => (RunOutcome::Runs, running(job)),
         None => (RunOutcome::Unknown, running(job)),
@@ -969,12 +966,7 @@ fn unfinished(job: &JobHistory) -> (RunOutcome, JobFinding) {
 fn unexplained(job: &JobHistory) -> JobFinding {
     let all = job.processes.iter();
     let with_most = all.max_by_key(|history| history.evidence.count);
-    let last = with_most.map(|history| {
-        let lines = account::last_words(&history.evidence).into_iter();
-        lines
-            .map(|line| history.output(line))
-            .collect::<Vec<Quote>>()
-    });
+    let last = with_most.map(ProcessHistory::last_words);
     let mut text = "its logs show neither how nor why; the last lines are below".to_owned();
     // a job that still runs may end its log so, too
     let logged = |history: &ProcessHistory| {
@@ -984,7 +976,8 @@ fn unexplained(job: &JobHistory) -> JobFinding {
         let is_last = !history.evidence.continued_after(last);
         is_last.then(|| {
             let (name, error) = (job.process_name(history), account::quoted(last.cause()));
-            let missing = missing_followers(last.cause()).map(|missing| missing + "; ");
+            let missing = last.lines().find_map(missing_followers);
+            let missing = missing.map(|missing| missing + "; ");
             format!(
                 "{}its logs do not show the end; the last line of {name} is an error: {error}",
                 missing.unwrap_or_default()
@@ -1031,34 +1024,29 @@ fn running(job: &JobHistory) -> JobFinding {
         .count();
     let began = job.began_ms().unwrap_or(job.latest_ms);
     let age = term::seconds(Duration::from_millis(job.latest_ms.saturating_sub(began)));
-    let finding = match alive {
-        0 => JobFinding::new(format!(
-            "all processes have ended, {age} after the start; the end was not noted"
-        )),
-        _ if job.is_being_written => {
-            let processes = term::count(alive as u64, "process");
-            JobFinding::new(format!(
-                "{processes}; the last record is {age} after the start"
-            ))
-            .fix(
-                "if it has been silent since, this shows where it waits: ipconf-check \
-                 ip_config.txt | dgl-stacks --job NAME",
-            )
-        }
+    let processes = term::count(alive as u64, "process");
+    let (text, fix) = match alive {
+        0 => (
+            format!("all processes have ended, {age} after the start; the end was not noted"),
+            None,
+        ),
+        _ if job.is_being_written => (
+            format!("{processes}; the last record is {age} after the start"),
+            Some("if it has been silent since, this shows where it waits"),
+        ),
         // dgl-spawn may run all the same: its stdout is not locked, and a copy never is
-        _ => {
-            let processes = term::count(alive as u64, "process");
-            JobFinding::new(format!(
-                "the records break off {age} after the start, before the end of {processes}"
-            ))
-            .fix(
+        _ => (
+            format!("the records break off {age} after the start, before the end of {processes}"),
+            Some(
                 "if dgl-spawn no longer runs, it was killed or could not write its records; if it \
-                 runs, this shows where the job waits: ipconf-check ip_config.txt | dgl-stacks \
-                 --job NAME",
-            )
-        }
+                 runs, this shows where the job waits",
+            ),
+        ),
     };
-    finding.shown_by(&last_line(job))
+    let mut finding = JobFinding::new(text).shown_by(&last_line(job));
+    const COMMAND: &str = "ipconf-check ip_config.txt | dgl-stacks --job NAME";
+    finding.fix = fix.map(|fix| format!("{fix}: {COMMAND}"));
+    finding
 }
 
 fn other_findings(job: &JobHistory, cause: &JobFinding) -> Vec<JobFinding> {

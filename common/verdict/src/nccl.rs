@@ -41,19 +41,11 @@ pub fn gave_up(job: &JobHistory) -> Option<JobFinding> {
 
 fn sign(history: &ProcessHistory) -> Option<Quote> {
     let says_so = |text: &str| GAVE_UP.iter().any(|words| text.contains(words));
-    let stated = history
-        .evidence
-        .statements()
-        .iter()
-        .find(|statement| statement.lines().any(says_so))
-        .map(|statement| &statement.named);
-    let last = || {
-        history
-            .evidence
-            .last_lines()
-            .find(|line| says_so(&line.text))
-    };
-    Some(history.output(stated.or_else(last)?))
+    let mut statements = history.evidence.statements().into_iter();
+    let stated = statements.find(|statement| statement.lines().any(says_so));
+    let mut last_lines = history.evidence.last_lines();
+    let last = || last_lines.find(|line| says_so(&line.text));
+    Some(history.output(stated.map(|statement| &statement.named).or_else(last)?))
 }
 
 /// The commands that fetch and analyse the dumps of all ranks, or how to get dumps next time.

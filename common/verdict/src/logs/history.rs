@@ -1,13 +1,13 @@
 //! The history that the logs of a job show, with the processes that failed first in front.
 
 use super::{LogEnd, LogProcess, Logs};
-use crate::account::{self, Echo};
+use crate::account;
 use crate::job::{JobEnd, JobHistory, ProcessHistory, UNKNOWN_RANK};
 use evidence::marks::Writer;
 use evidence::{Evidence, Statement, StatementKind};
 use record::exit::{ProcessEnd, SignalNumber};
 use record::{Exited, IpAddr, Process, Role};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// How the lines begin that launchers write around the end of a job. They are not a process's last
@@ -95,7 +95,7 @@ impl Logs {
         {
             end.while_ending |= has_cause && !cause(&end.reported.end);
         }
-        self.give_unmarked_lines();
+        self.attribute_unmarked_lines();
         self.find_unreported_ends();
         let are_named = self
             .processes
@@ -147,7 +147,7 @@ impl Logs {
 
     /// Gives lines that name no process to the processes which their launcher saw fail, if only
     /// they can have written them.
-    fn give_unmarked_lines(&mut self) {
+    fn attribute_unmarked_lines(&mut self) {
         let mut groups: BTreeMap<String, Group> = BTreeMap::new();
         let mut ended: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (index, process) in self.processes.iter().enumerate() {
@@ -178,9 +178,9 @@ impl Logs {
             });
             failed.sort_by_cached_key(|index| self.processes[*index].order());
             let evidence = &mut self.processes[source].evidence;
-            evidence.end_at(first.unwrap_or(u64::MAX));
+            evidence.limit_count(first.unwrap_or(u64::MAX));
             let Some(head) = common_head(evidence, failed.len()) else {
-                self.give_own(source, &failed);
+                self.attribute_to_one_of(source, &failed);
                 continue;
             };
             let group = groups.entry(head).or_insert(Group {
@@ -197,28 +197,27 @@ impl Logs {
     }
 
     /// Gives the lines of `source` to one of the processes that failed.
-    fn give_own(&mut self, source: usize, failed: &[usize]) {
+    fn attribute_to_one_of(&mut self, source: usize, failed: &[usize]) {
         let mut evidence = self.processes[source].evidence.clone();
-        let rank = repeated_by(&evidence);
-        let is_named =
-            |index: &&usize| rank.is_some() && self.processes[**index].writer.rank == rank;
-        let named = failed.iter().find(is_named);
+        let named = repeated_by(&evidence).and_then(|rank| {
+            let mut failed = failed.iter();
+            failed.find(|index| self.processes[**index].writer.rank == Some(rank))
+        });
         let Some(taker) = named.or(failed.first()).copied() else {
             return;
         };
         let is_sole = named.is_some() || failed.len() == 1;
-        let is_own = |one: &Statement| account::echo(one.lines()) == Echo::None;
         let is_death =
             |one: &Statement| matches!(one.kind, StatementKind::Died | StatementKind::Stacks);
         match self.processes[taker].end_or_unknown().signal {
             Some(SignalNumber::KILL | SignalNumber::TERM) => return,
             Some(_) if !evidence.statements().into_iter().any(is_death) => return,
             Some(_) => evidence.retain(is_death),
-            None if named.is_none() && !is_of_one(&evidence, failed.len() > 1) => return,
+            None if named.is_none() && !can_be_of_one(&evidence, failed.len() > 1) => return,
             None => {
-                if is_sole && evidence.statements().into_iter().any(is_own) {
-                    evidence.retain(is_own);
-                    evidence.is_of_one();
+                if is_sole && evidence.statements().into_iter().any(account::is_own) {
+                    evidence.retain(account::is_own);
+                    evidence.attribute_to_one();
                 }
                 self.processes[source].evidence = Evidence::mixed(0);
             }
@@ -258,7 +257,7 @@ impl Logs {
         let explained = self.failed().any(|process| {
             let end = process.end_or_unknown();
             let mut stated = process.evidence.statements().into_iter();
-            end.signal.is_some() || stated.any(|one| account::echo(one.lines()) == Echo::None)
+            end.signal.is_some() || stated.any(account::is_own)
         });
         if self.job_end.is_some() {
             return;
@@ -281,33 +280,23 @@ struct Group {
 
 /// The first line of the first exception, if each of several processes wrote all exceptions.
 fn common_head(evidence: &Evidence, failed: usize) -> Option<String> {
-    let mut counts: HashMap<&str, usize> = HashMap::new();
-    let all = evidence.statements();
-    let raised: Vec<&str> = all
-        .iter()
-        .filter(|one| one.is_raised())
-        .map(|one| one.head())
-        .collect();
-    for head in &raised {
-        *counts.entry(head).or_default() += 1;
-    }
+    let all = evidence.statements().into_iter();
+    let raised = all.filter(|one| one.is_raised());
+    let mut heads: Vec<&str> = raised.map(Statement::head).collect();
+    let first = (*heads.first()?).to_owned();
+    heads.sort_unstable();
     // a chain of which a part was cut is missing once
-    let are_common = counts
-        .values()
-        .all(|count| count + 1 >= failed && *count > 1);
-    let is_common = failed > 1 && are_common;
-    raised
-        .first()
-        .filter(|_| is_common)
-        .map(|head| (*head).to_owned())
+    let is_common = |same: &[&str]| same.len() > 1 && same.len() + 1 >= failed;
+    let mut groups = heads.chunk_by(|one, other| one == other);
+    (failed > 1 && groups.all(is_common)).then_some(first)
 }
 
 /// The rank in a line of torch that repeats an exception without a mark: `[Rank 1] NCCL watchdog
 /// thread terminated with exception: CUDA error: …`.
 fn repeated_by(evidence: &Evidence) -> Option<u32> {
     let all = evidence.statements();
-    let is_own = |one: &&&Statement| one.is_raised() && account::echo(one.lines()) == Echo::None;
-    let (_, message) = all.iter().find(is_own)?.head().split_once(": ")?;
+    let own = all.iter().find(|one| explains(one))?;
+    let (_, message) = own.head().split_once(": ")?;
     let mut lines = all.iter().flat_map(|one| one.lines());
     let line = lines.find(|line| line.contains("[Rank ") && line.contains(message))?;
     let (_, rank) = line.split_once("[Rank ")?;
@@ -316,17 +305,20 @@ fn repeated_by(evidence: &Evidence) -> Option<u32> {
 
 /// Whether these statements can be of one process: all have the same cause, or only one process
 /// failed, so that others can only have lost their connection to it.
-fn is_of_one(evidence: &Evidence, are_several: bool) -> bool {
-    let all = evidence.statements();
-    let stated = all
-        .iter()
-        .filter(|one| one.is_raised() || one.kind == StatementKind::Died);
-    let mut causes: Vec<&[String]> = stated.clone().map(|statement| statement.cause()).collect();
+fn can_be_of_one(evidence: &Evidence, are_several: bool) -> bool {
+    let all = evidence.statements().into_iter();
+    let stated = all.filter(|one| one.is_raised() || one.kind == StatementKind::Died);
+    let mut causes: Vec<&[String]> = stated.clone().map(Statement::cause).collect();
     causes.dedup();
-    let is_own = |one: &&&Statement| one.is_raised() && account::echo(one.lines()) == Echo::None;
-    let mut own: Vec<&str> = stated.filter(is_own).map(|one| one.head()).collect();
+    let own = stated.filter(|one| explains(one));
+    let mut own: Vec<&str> = own.map(Statement::head).collect();
     own.dedup();
     causes.len() < 2 || !are_several && own.len() < 2
+}
+
+/// Whether it is an exception that is about its own process.
+fn explains(statement: &Statement) -> bool {
+    statement.is_raised() && account::is_own(statement)
 }
 
 /// Whether the process wrote about its end and nothing after that. If a launcher saw a failure,
@@ -356,9 +348,7 @@ impl LogProcess {
     /// processes that wrote why, and of them those that the launcher saw first.
     fn order(&self) -> (u8, bool, bool, usize) {
         let is_unmarked = self.writer == Writer::default();
-        let all = self.evidence.statements();
-        let mut causes = all.iter().filter(|one| one.is_raised());
-        let explains = causes.any(|one| account::echo(one.lines()) == Echo::None);
+        let explains = self.evidence.statements().into_iter().any(explains);
         let is_own = |end: ProcessEnd| end.signal.is_some_and(|one| one != SignalNumber::ABRT);
         match &self.end {
             None => (4, false, false, 0),
