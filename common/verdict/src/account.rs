@@ -3,7 +3,6 @@
 
 use crate::job::{JobHistory, ProcessHistory};
 use crate::words;
-use evidence::marks::Writer;
 use evidence::syntax;
 use evidence::{Evidence, LogLine, Raiser, Statement, StatementKind};
 use record::Process;
@@ -490,12 +489,13 @@ fn child(process: &ProcessHistory, statement: &Statement) -> Option<String> {
         Some(name) => return Some(format!("its child {name}")),
         None if statement.head().starts_with("DataLoader worker") => "its data loader",
         None => {
-            let writer = Writer::of(&statement.mark);
-            if let Some(rank) = writer.local_rank {
+            let mark = statement.mark.strip_suffix("]:")?;
+            if let Some(rank) = mark.strip_prefix("[default") {
                 return Some(format!("its child with local rank {rank}"));
             }
-            let rank = writer.rank.filter(|rank| *rank != process.process.rank)?;
-            return Some(format!("its child of rank {rank}"));
+            let rank = mark.strip_prefix("[rank")?;
+            return (process.process.rank.to_string() != rank)
+                .then(|| format!("its child of rank {rank}"));
         }
     };
     Some(words.to_owned())

@@ -399,33 +399,23 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// Takes what a line reports, in whose process's lines it is; returns whether that is anything.
+    /// Takes what a line of this process reports; returns whether it reports anything.
     fn report(&mut self, forms: Option<&Forms>, line: &str, process: usize) -> bool {
         let reports = forms.map_or(Vec::new(), |forms| forms.read(&mut self.stated, line));
         let has_reports = !reports.is_empty();
         for report in reports {
             match report {
-                LauncherReport::Process(end) => {
-                    self.failed_at = None;
-                    let index = if end.writer == Writer::default() {
-                        process
-                    } else {
-                        self.logs.process(end.writer.clone(), self.place)
-                    };
-                    self.logs.ended(index, end, process, self.is_shutdown);
-                }
+                LauncherReport::Process(end) => self.ended(end, process),
                 LauncherReport::Tasks { node, tasks, end } => {
-                    self.failed_at = None;
                     for task in tasks {
-                        let writer = Writer::ranked(task);
                         let end = ReportedEnd {
-                            end,
+                            writer: Writer::ranked(task),
                             host: Some(node.clone()),
+                            end,
+                            is_first: false,
                             is_task: true,
-                            ..ReportedEnd::default()
                         };
-                        let index = self.logs.process(writer, self.place);
-                        self.logs.ended(index, end, process, self.is_shutdown);
+                        self.ended(end, process);
                     }
                 }
                 LauncherReport::Rank { rank, local_rank } => {
@@ -452,5 +442,15 @@ impl<'a> LogReader<'a> {
             }
         }
         has_reports
+    }
+
+    fn ended(&mut self, end: ReportedEnd, source: usize) {
+        self.failed_at = None;
+        let index = if end.writer == Writer::default() {
+            source
+        } else {
+            self.logs.process(end.writer.clone(), self.place)
+        };
+        self.logs.ended(index, end, source, self.is_shutdown);
     }
 }
