@@ -157,8 +157,8 @@ impl Watched {
         let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
         let mut found = Vec::new();
         for piece in bytes.split_inclusive(is_end) {
-            let text = piece.strip_suffix(&[b'\n']).unwrap_or(piece);
-            let text = text.strip_suffix(&[b'\r']).unwrap_or(text);
+            let text = piece.strip_suffix(b"\n").or(piece.strip_suffix(b"\r"));
+            let text = text.unwrap_or(piece);
             let room = MAX_LINE.saturating_sub(self.line.len());
             self.line.extend_from_slice(&text[..text.len().min(room)]);
             if text.len() == piece.len() || self.line.is_empty() {
