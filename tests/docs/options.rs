@@ -25,12 +25,18 @@ const END: &str = ".\\\" The end of the options\n";
 /// Stands before the options that all tools which reach hosts have. The page that it names
 /// describes them, once.
 const HOSTS: &str = ".Pp
-.Sx OPTIONS
-in
+See
 .Xr dgl-tools-connect 7
-describes these options, which all tools that reach hosts have:
+for these options:
 ";
 const PAGE_OF_HOSTS: &str = "dgl-tools-connect.7";
+
+/// The same for the options of both tools that copy files.
+const COPYING: &str = ".Pp
+See
+.Xr part-push 1
+for these options:
+";
 
 /// A line of text is broken where it would be longer.
 const WIDTH: usize = 90;
@@ -54,22 +60,36 @@ fn commands() -> [Command; 12] {
     ]
 }
 
-/// All options of a tool, as its page has them.
+/// All options of a tool, as its page has them. dgl-tools(7) has `--help` and `--version`.
 fn options(command: &mut Command) -> String {
     command.build();
     let tool = command.get_name();
-    let flags = command.get_arguments().filter(|arg| !arg.is_positional());
+    let flags = command.get_arguments();
+    let flags = flags.filter(|arg| !arg.is_positional() && !is_of_all_tools(arg));
     let (hosts, own): (Vec<&Arg>, Vec<&Arg>) = flags.partition(is_of_hosts);
-    let mut page = list(tool, &own);
-    if !hosts.is_empty() {
-        page += HOSTS;
-        page += ".Bl -tag -width Ds -compact\n";
-        for arg in hosts {
-            writeln!(page, ".It {}", Item::new(tool, arg).head()).unwrap();
-        }
-        page += ".El\n";
+    let mut pushing = cli::command::<part_push::Args>();
+    pushing.build();
+    let is_of_push = |arg: &&Arg| {
+        let described = |arg: &Arg| (arg.get_help().cloned(), arg.get_long_help().cloned());
+        let same = |other: &Arg| described(other) == described(arg);
+        tool == "part-pull" && pushing.get_arguments().any(same)
+    };
+    let (copying, own): (Vec<&Arg>, Vec<&Arg>) = own.into_iter().partition(is_of_push);
+    list(tool, &own) + &heads(tool, COPYING, &copying) + &heads(tool, HOSTS, &hosts)
+}
+
+/// Options that another page describes.
+fn heads(tool: &str, introduction: &str, flags: &[&Arg]) -> String {
+    if flags.is_empty() {
+        return String::new();
     }
-    page
+    let heads = flags.iter().map(|arg| Item::new(tool, arg).head());
+    let items: String = heads.map(|head| format!(".It {head}\n")).collect();
+    format!("{introduction}.Bl -tag -width Ds -compact\n{items}.El\n")
+}
+
+fn is_of_all_tools(arg: &Arg) -> bool {
+    matches!(arg.get_long(), Some("help" | "version"))
 }
 
 fn is_of_hosts(arg: &&Arg) -> bool {
