@@ -20,7 +20,7 @@ GUIDES='dgl-tools.7 dgl-tools-jobs.7 dgl-tools-clusters.7 dgl-tools-connect.7 dg
 
 title_of() { # NAME of a page
   if [ -e "site/tutorials/$1.md" ]; then
-    sed -n 's/^# //p; /^# /q' "site/tutorials/$1.md"
+    sed -n '/^# / { s///p; q }' "site/tutorials/$1.md"
   else
     echo "${1%.*}(${1##*.})"
   fi
@@ -75,7 +75,7 @@ markdown() { # FILE NAME
   cmark-gfm -e table "$1" | sed -E -e 's/href="(site\/tutorials\/)?([A-Za-z]+)\.md(["#])/href="\L\2.html\3/g' \
     -e 's#<a href="../../releases">([^<]*)</a>#\1#' -e 's#src="site/pictures/#src="pictures/#g' -e 's/ class="language-[a-z]*"//g' |
     flags | anchors >"$out/$2"
-  { contents <"$out/$2"; cat "$out/$2"; } | page "$2" "$(sed -n 's/^# //p; /^# /q' "$1")"
+  { contents <"$out/$2"; cat "$out/$2"; } | page "$2" "$(sed -n '/^# / { s///p; q }' "$1")"
   case $1 in site/tutorials/* | README.md) entries "$2" <"$out/$2" >>"$out/entries.js" ;; esac
   rm "$out/$2"
 }
@@ -172,7 +172,7 @@ for text in README CHANGELOG ARCHITECTURE CONTRIBUTING SECURITY; do
   markdown "$text.md" "$(printf %s "$text" | tr '[:upper:]' '[:lower:]')"
 done
 
-about() { sed -n 's/^\.Nd //p; /^\.Nd /q' "$1"; }
+about() { sed -n '/^\.Nd / { s///p; q }' "$1"; }
 for manual in man/*; do
   name=${manual##*/}
   # a page that is not in this directory is one of the system

@@ -117,13 +117,19 @@ fn pictures_have_messages_of_today() {
 }
 
 #[test]
-fn slow_no_link_of_the_site_leads_nowhere() {
+fn slow_pages_have_a_title_and_no_link_leads_nowhere() {
     let Some(site) = built(&scratch()) else {
         return;
     };
     let pages = pages(&site);
     let mut links = 0;
     for (page, text) in &pages {
+        let title = text.split("<title>").nth(1).unwrap();
+        let (title, _) = title.split_once("</title>").unwrap();
+        assert!(
+            !title.is_empty() && !title.contains('\n'),
+            "{page}: {title}"
+        );
         for link in values(text, "href").into_iter().chain(values(text, "src")) {
             if link.starts_with("https://") {
                 continue;
