@@ -30,9 +30,8 @@ pub struct Args {
 
     /// Find the job that runs on these hosts, whatever launcher has started it
     ///
-    /// The processes are known by the variables of torchrun, mpirun, srun or DGL in their
-    /// environment; see [Jobs of other launchers]. If several jobs run, the message lists them;
-    /// choose one by `--job` or `--match`.
+    /// See [Jobs of other launchers]. If several jobs run, the message lists them; choose one by
+    /// `--job` or `--match`.
     #[arg(long)]
     pub any: bool,
 
