@@ -54,7 +54,7 @@ pub struct Args {
     /// Show the TCP connections between the processes too, and who has been silent longest
     ///
     /// The kernel of each host knows when data last went over each connection, whatever the program
-    /// is written in. If that shows for which process the others wait, a sentence says so; see
+    /// is written in. If that shows for which process the others wait, a sentence names it; see
     /// [Connections]. For this, the connections of all processes of the job are read; `--role`,
     /// `--rank` and `--host` choose which processes are printed.
     #[arg(long, conflicts_with = "record")]
