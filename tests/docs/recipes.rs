@@ -76,7 +76,7 @@ pub fn prepared() -> PathBuf {
         fs::write(program, text).unwrap();
     }
     let script = "printf '10.0.0.1\n10.0.0.2\n' >ip_config.txt; cp ip_config.txt all-hosts.txt
-        echo 10.0.0.9 >spares.txt; touch nc.yaml words.txt; echo 0 1 | tee chunked/e/0 >chunked/e/1
+        echo 10.0.0.9 >spares.txt; touch nc.yaml data.csv; echo 0 1 | tee chunked/e/0 >chunked/e/1
         mkdir -p ranks/rank=0 ranks/rank=1; echo 1 | tee ranks/rank=0/e >ranks/rank=1/e
         mkdir -p graph/part0 graph/part1; echo 1 | tee graph/META graph/part0/g >graph/part1/g
         printf 'ip,login\n10.0.0.1,a\n10.0.0.2,b\n' >hosts.csv
