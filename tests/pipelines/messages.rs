@@ -191,7 +191,7 @@ fn of_real_hosts() {
 /// What is told beside faults.
 fn is_progress(line: &str) -> bool {
     let signals = [
-        " B copied",
+        "B copied",
         ": nothing to copy",
         ": nothing was started",
         "no process of any job",

@@ -681,13 +681,13 @@ mod tests {
             mode: 0o100_644,
             mtime: (1, 2),
             inode: 3,
-            sparse: true,
+            sent: Some(0),
             sum: None,
         };
         let table = [
             (
                 Meta {
-                    sparse: false,
+                    sent: None,
                     ..listed
                 },
                 true,

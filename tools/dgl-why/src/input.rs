@@ -113,21 +113,25 @@ fn add_files(
     // links to directories wait until all other names were seen; depths count from `path`
     let mut waiting = VecDeque::from([(path.to_owned(), 0)]);
     while let Some((root, above)) = waiting.pop_front() {
-        // a directory at the greatest depth is not entered, but may be at another place
-        let is_new = |entry: &DirEntry| {
-            let is_folder = entry.depth() == 0 || entry.file_type().is_dir();
-            let is_deep = above + entry.depth() >= MAX_DEPTH;
-            !is_folder
-                || !is_deep
-                    && fs::metadata(entry.path()).is_ok_and(|meta| entered.insert(id(&meta)))
+        let mut is_new = |folder: &Path| {
+            let meta = fs::metadata(folder);
+            meta.is_ok_and(|meta| entered.insert(id(&meta)))
         };
-        let walk = WalkDir::new(root).sort_by_file_name().into_iter();
-        for entry in walk.filter_entry(is_new) {
+        // a directory at the greatest depth is not entered, but may be at another place
+        if above >= MAX_DEPTH || !is_new(&root) {
+            continue;
+        }
+        let is_listed = |entry: &DirEntry| {
+            let is_deep = above + entry.depth() >= MAX_DEPTH;
+            !entry.file_type().is_dir() || !is_deep && is_new(entry.path())
+        };
+        let walk = WalkDir::new(root).min_depth(1).sort_by_file_name();
+        for entry in walk.into_iter().filter_entry(is_listed) {
             let entry = match entry {
                 Err(error) if error.io_error().is_some_and(is_missing) => continue,
                 entry => entry?,
             };
-            let is_link = entry.depth() > 0 && entry.path_is_symlink();
+            let is_link = entry.path_is_symlink();
             match fs::metadata(entry.path()) {
                 Ok(meta) if meta.is_file() && is_link => {
                     file_links.push((id(&meta), entry.into_path()));

@@ -83,14 +83,8 @@ pub fn run(
     let mark = (!args.copy.dry_run).then(|| lock::new_name(local::LOCK));
     let list = |(host, opened)| {
         let folder = folder(args, host, alone);
-        PullTask::list(
-            host,
-            opened,
-            &stop,
-            workspace,
-            (wanted, mark.as_deref()),
-            &folder,
-        )
+        let wanted = (wanted, mark.as_deref());
+        PullTask::list(host, opened, &stop, workspace, wanted, &folder)
     };
     let pairs: Vec<(&Host, _)> = hosts.iter().zip(opened).collect();
     let folders = hosts.iter().map(|host| folder(args, host, alone));
@@ -113,13 +107,6 @@ pub fn run(
     report.0.extend(unmatched(&tasks, workspace, wanted));
     if args.copy.dry_run {
         report.0.extend(print_plan(&tasks));
-        let fault = |task: &PullTask<'_>, (item, why): (&PulledFile, &str)| {
-            file_fault(task.host, item, &PullFault::There(why.to_owned()))
-        };
-        let faults = tasks
-            .iter()
-            .flat_map(|task| task.unreadable().map(|one| fault(task, one)));
-        report.0.extend(faults);
     } else {
         let changed = remote.newly_found(hosts);
         let bring = || bring_all(args, (stream, &run), &changed, &stop, &mut tasks, of);
@@ -418,8 +405,8 @@ fn progress(args: &Args, tasks: &[PullTask<'_>]) -> ProgressDisplay {
     )
 }
 
-/// Prints what would be copied; returns the fault of stdout.
-fn print_plan(tasks: &[PullTask<'_>]) -> Option<Fault> {
+/// Prints what would be copied; returns the faults of files, and of stdout.
+fn print_plan(tasks: &[PullTask<'_>]) -> Vec<Fault> {
     let mut out = Out::new("part-pull");
     for task in tasks {
         for item in task.lacking() {
@@ -427,7 +414,13 @@ fn print_plan(tasks: &[PullTask<'_>]) -> Option<Fault> {
             copy::print_planned(&mut out, task.host, &src, &item.dst, item.bytes());
         }
     }
-    out.fault()
+    let fault = |task: &PullTask<'_>, (item, why): (&PulledFile, &str)| {
+        file_fault(task.host, item, &PullFault::There(why.to_owned()))
+    };
+    let faults = tasks
+        .iter()
+        .flat_map(|task| task.unreadable().map(|one| fault(task, one)));
+    out.fault().into_iter().chain(faults).collect()
 }
 
 impl<'a> PullTask<'a> {
