@@ -81,6 +81,7 @@ impl Logs {
                 end.oom |= self.is_out_of_memory && is_kill;
             }
         }
+        self.join_local_ranks();
         let has_cause = self
             .failed()
             .any(|process| cause(&process.end_or_unknown()))
@@ -122,6 +123,41 @@ impl Logs {
             .map(|(process, id)| process.history(id, count, &files))
             .collect();
         job
+    }
+
+    /// Without torchrun's table, its line about a local rank is about the rank of that number. On
+    /// a node that is not the first, it would be about a greater rank.
+    fn join_local_ranks(&mut self) {
+        let is_elsewhere = |(local, rank): (&Writer, &u32)| {
+            local
+                .local_rank
+                .is_some_and(|local_rank| local_rank != *rank)
+        };
+        let failed = self.failed().map(|process| &process.writer);
+        let failed: BTreeSet<&Writer> = failed.filter(|one| one.local_rank.is_some()).collect();
+        let last = failed.iter().filter_map(|one| one.local_rank).max();
+        if failed.iter().any(|one| one.place.is_some()) || self.ranks.iter().any(is_elsewhere) {
+            return;
+        }
+        let is_of_rank = |local: &&Writer| {
+            let rank = local.local_rank.unwrap_or_default();
+            let index = |writer| Some(&self.processes[*self.by_writer.get(writer)?]);
+            let (Some(own), Some(local)) = (index(&Writer::ranked(rank)), index(local)) else {
+                return false;
+            };
+            let states = |process: &LogProcess| !process.evidence.statements().is_empty();
+            let contradicts = |other: &LogProcess| {
+                let may_be_meant = other.writer.rank > Some(rank.saturating_add(last.unwrap_or_default()));
+                let is_same = !states(own) || own.explains() && other.explains();
+                may_be_meant && other.end.is_none() && is_same
+            };
+            own.end.is_none() && !states(local) && !self.processes.iter().any(contradicts)
+        };
+        let joined: Vec<Writer> = failed.into_iter().filter(is_of_rank).cloned().collect();
+        for local in joined {
+            let rank = local.local_rank.unwrap_or_default();
+            self.is_ranked(local, rank);
+        }
     }
 
     /// What srun reports about a task is about a launcher, not about the rank of that number.
@@ -343,19 +379,23 @@ impl LogProcess {
             .unwrap_or_default()
     }
 
+    /// Whether it raised an exception that does not only follow from the end of another process.
+    fn explains(&self) -> bool {
+        self.evidence.statements().into_iter().any(explains)
+    }
+
     /// First the processes that a signal ended, because that is a cause by itself, except SIGABRT,
     /// by which libraries give up when a peer is lost; then lines without a known writer; then the
     /// processes that wrote why, and of them those that the launcher saw first.
     fn order(&self) -> (u8, bool, bool, usize) {
         let is_unmarked = self.writer == Writer::default();
-        let explains = self.evidence.statements().into_iter().any(explains);
         let is_own = |end: ProcessEnd| end.signal.is_some_and(|one| one != SignalNumber::ABRT);
         match &self.end {
             None => (4, false, false, 0),
             Some(end) if end.while_ending => (3, false, false, end.order),
             Some(end) if is_own(end.reported.end) => (0, false, !end.reported.is_first, end.order),
             Some(_) if is_unmarked => (1, false, false, 0),
-            Some(end) => (2, !explains, !end.reported.is_first, end.order),
+            Some(end) => (2, !self.explains(), !end.reported.is_first, end.order),
         }
     }
 
