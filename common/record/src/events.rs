@@ -120,7 +120,7 @@ pub struct Summary {
     /// The failure that arrived first. The verdict may name another one, which caused it.
     pub first_failure: Option<FirstFailure>,
     /// The first 40 faults that dgl-spawn reported on stderr, such as those that the preflight
-    /// found.
+    /// found, or dgl-stacks if it found no job.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
     /// Milliseconds from the start of the tool to its end.

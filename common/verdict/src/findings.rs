@@ -18,6 +18,8 @@ pub enum RunOutcome {
     /// A user or a signal ended it.
     Interrupted,
     NotStarted,
+    /// dgl-stacks was asked for a job that it did not find.
+    NotFound,
     /// Its records break off, and it waits for something.
     Waits,
     /// dgl-spawn still writes its records, and nothing is unusual.
@@ -35,6 +37,7 @@ impl RunOutcome {
             RunOutcome::Failed => "failed",
             RunOutcome::Interrupted => "was stopped",
             RunOutcome::NotStarted => "was not started",
+            RunOutcome::NotFound => "was not found",
             RunOutcome::Waits => "waits",
             RunOutcome::Runs => "runs",
             RunOutcome::Unknown => "may have ended",

@@ -36,6 +36,8 @@ pub struct JobHistory {
     /// Between all lines that trainers and workers wrote before the end of the job.
     pub pauses: Pauses,
     pub summary: Option<Summary>,
+    /// The summary of the tool that asked hosts about the job last.
+    pub asked: Option<Summary>,
     /// Whether dgl-spawn still writes its records.
     pub is_being_written: bool,
     /// An end from outside, if another launcher reported one.
@@ -179,6 +181,7 @@ impl JobHistory {
 
     pub fn of(run: &Run) -> Result<JobHistory, Report> {
         let stream = &run.stream;
+        let asked: Vec<Summary> = stream.all_including_failed()?;
         let mut job = JobHistory {
             hosts: stream.all_including_failed()?,
             files: stream.all_including_failed()?,
@@ -189,6 +192,7 @@ impl JobHistory {
             resumed: stream.all_including_failed()?,
             pauses: run.pauses.clone(),
             summary: stream.end()?,
+            asked: asked.into_iter().rfind(|summary| summary.tool.is_some()),
             ..JobHistory::default()
         };
         let stalled = job.stalled.iter().map(|stalled| stalled.time_ms);

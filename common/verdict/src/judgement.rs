@@ -101,7 +101,7 @@ fn ended(job: &JobHistory, summary: &Summary) -> (RunOutcome, JobFinding) {
     (outcome, finding.shown_by([summary]))
 }
 
-/// The first fault that dgl-spawn reported, or `otherwise` if there is none: dgl-tools 0.3 did not
+/// The first fault that a tool reported, or `otherwise` if there is none: dgl-tools 0.3 did not
 /// record them.
 fn first_fault(summary: &Summary, otherwise: &str) -> JobFinding {
     let Some(first) = summary.faults.first() else {
@@ -112,13 +112,18 @@ fn first_fault(summary: &Summary, otherwise: &str) -> JobFinding {
         1 => "; the summary has one more fault".to_owned(),
         more => format!("; the summary has {more} more faults"),
     };
-    let mut finding = JobFinding::new(format!("{}: {}{more}", first.location, first.problem));
+    let location = match first.location.as_str() {
+        option if option.starts_with("--") => String::new(),
+        location => format!("{location}: "),
+    };
+    let mut finding = JobFinding::new(format!("{location}{}{more}", first.problem));
     finding.fix = first.fix.as_ref().map(|fix| fix.replace('\n', "; "));
     finding
 }
 
 const PREFLIGHT: &str = "the checks before the start found faults, which dgl-spawn named on stderr";
 const NO_INPUT: &str = "a tool before dgl-spawn failed; its stderr shows how";
+const NO_PROCESS: &str = "no host has a process of it";
 const NO_FAILURE: &str =
     "the records do not say which process or host failed; dgl-spawn's stderr does";
 
@@ -949,6 +954,9 @@ fn unfinished(job: &JobHistory) -> (RunOutcome, JobFinding) {
             Some(finding) => (RunOutcome::Waits, finding),
             None => (RunOutcome::Runs, seen(job)),
         };
+    }
+    if let Some(asked) = job.asked.as_ref().filter(|_| job.processes.is_empty()) {
+        return (RunOutcome::NotFound, first_fault(asked, NO_PROCESS));
     }
     if job.attempts.is_empty() {
         let text = "the records have no process that was started";

@@ -64,7 +64,15 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Res
     }
     let (sessions, report) = remote.open_reachable(hosts);
     let mut asked = Asked { sessions, report };
-    let found = args.any.then(|| find_job(args, &mut asked)).transpose()?;
+    let found = args.any.then(|| find_job(args, &mut asked)).transpose();
+    if let (Err(report), false) = (&found, human) {
+        let (exit, elapsed_ms) = (report.exit(), term::millis(begun.elapsed()));
+        out.record(&Summary {
+            faults: report.recorded(),
+            ..Summary::of_questions("dgl-stacks", exit, elapsed_ms, args.job.clone())
+        });
+    }
+    let found = found?;
     let found = found.as_ref();
     let processes = found.map_or_else(|| stream.all(), |job| Ok(job.processes(hosts)))?;
     let time = args.record.unwrap_or_default();
@@ -130,6 +138,11 @@ fn find_job(args: &Args, asked: &mut Asked<'_>) -> Result<FoundJob, Report> {
         args.job.as_ref().is_none_or(|name| *name == job.name)
             && args.containing.as_ref().is_none_or(is_matched)
     });
+    let nothing_found = if asked.report.0.is_empty() {
+        "no rank of such a job of this user on any host"
+    } else {
+        "no rank of such a job of this user on any host that answered"
+    };
     let fault = match jobs.len() {
         1 => {
             let mut job = jobs.remove(0);
@@ -141,7 +154,7 @@ fn find_job(args: &Args, asked: &mut Asked<'_>) -> Result<FoundJob, Report> {
             }
             return Ok(job);
         }
-        0 => Fault::item("--any", "no rank of such a job of this user on any host").fix(
+        0 => Fault::item("--any", nothing_found).fix(
             "without --job and --match it names all; a rank has RANK and WORLD_SIZE in its \
              environment, or the like of MPI, Slurm or DGL; root sees those of all users: \
              DGL_TOOLS_SSH_USERNAME=root",

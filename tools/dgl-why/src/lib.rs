@@ -15,7 +15,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     let has_evidence = !args.brief || verdict.outcome == RunOutcome::Unknown;
     jsonl::print(None, [verdict::text(&verdict, has_evidence)])?;
     Ok(match verdict.outcome {
-        RunOutcome::Unknown => Exit::ItemFailed,
+        RunOutcome::Unknown | RunOutcome::NotFound => Exit::ItemFailed,
         _ => Exit::Done,
     })
 }

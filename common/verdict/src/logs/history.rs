@@ -147,7 +147,8 @@ impl Logs {
             };
             let states = |process: &LogProcess| !process.evidence.statements().is_empty();
             let contradicts = |other: &LogProcess| {
-                let may_be_meant = other.writer.rank > Some(rank.saturating_add(last.unwrap_or_default()));
+                let may_be_meant =
+                    other.writer.rank > Some(rank.saturating_add(last.unwrap_or_default()));
                 let is_same = !states(own) || own.explains() && other.explains();
                 may_be_meant && other.end.is_none() && is_same
             };
