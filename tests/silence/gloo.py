@@ -30,9 +30,18 @@ def repeat(operation, elements, rank, size):
         sent = distributed.isend(tensor, (rank + 1) % size)
         distributed.recv(torch.empty(elements), (rank - 1) % size)
         sent.wait()
+    elif operation == "ring":
+        # data goes round in one direction, and one rank at a time has it
+        if rank > 0:
+            distributed.recv(tensor, rank - 1)
+        trial.pass_on()
+        distributed.send(tensor, (rank + 1) % size)
+        if rank == 0:
+            distributed.recv(tensor, size - 1)
     elif operation == "pipeline":
         if rank > 0:
             distributed.recv(torch.empty(elements), rank - 1)
+        trial.pass_on()
         if rank + 1 < size:
             distributed.send(tensor, rank + 1)
     else:

@@ -14,6 +14,9 @@ my ($size, $folder) = (scalar @addresses, $ENV{TRIALS});
 my %outside = map { $_ => 1 } qw(none cut lossy);
 my @peers;
 
+# What this rank does before it passes on what it has received.
+my $before_passing_on;
+
 sub wait_for { my ($name) = @_; sleep 0.02 until -e "$folder/$name" }
 
 sub put {
@@ -59,6 +62,11 @@ sub connect_all {
     }
 }
 
+sub pass_on {
+    $before_passing_on->() if $before_passing_on;
+    undef $before_passing_on;
+}
+
 # Does the operation once.
 sub repeat {
     my ($operation, $count) = @_;
@@ -68,6 +76,12 @@ sub repeat {
         tell_peer($next, $count) if $rank % 2 == 0;
         hear($previous, $count);
         tell_peer($next, $count) if $rank % 2;
+    } elsif ($operation eq "relay") {
+        # data goes round in one direction, and one rank at a time has it
+        hear($previous, $count) if $rank > 0;
+        pass_on();
+        tell_peer($next, $count);
+        hear($previous, $count) if $rank == 0;
     } elsif ($operation eq "hub") {
         if ($rank == 0) {
             tell_peer($_, $count) for 1 .. $size - 1;
@@ -85,6 +99,7 @@ sub repeat {
         }
     } elsif ($operation eq "stream") {
         hear($rank - 1, $count) if $rank > 0;
+        pass_on();
         tell_peer($rank + 1, $count) if $rank + 1 < $size;
     } else {
         die "no operation $operation";
@@ -123,7 +138,11 @@ for (my $number = 0; ; $number++) {
             put("faulty-$number", $$);
             repeat($operation eq "hub" ? "ring" : "hub", $elements);
         } else {
-            go_wrong($fault, $number) if $is_last;
+            if ($is_last && $fault eq "keep") {
+                $before_passing_on = sub { go_wrong("sleep", $number) };
+            } elsif ($is_last) {
+                go_wrong($fault, $number);
+            }
             repeat($operation, $elements);
         }
     }

@@ -79,6 +79,16 @@ def wait_for_thread(released):
     lock.acquire()
 
 
+# What a rank does before it passes on what it has received.
+before_passing_on = []
+
+
+def pass_on():
+    """Between receiving and sending in a ring or a pipeline."""
+    while before_passing_on:
+        before_passing_on.pop()()
+
+
 def go_wrong(fault, number, rank):
     released = f"release-{number}"
     if fault == "stop_sampler":
@@ -155,7 +165,9 @@ def steps(rank, barrier=None, hold=None):
                 hold(int(server), f"release-{number}")
                 yield operation, int(elements)
             else:
-                if is_last and is_faulty:
+                if is_last and is_faulty and fault == "keep":
+                    before_passing_on.append(lambda: go_wrong("sleep", number, rank))
+                elif is_last and is_faulty:
                     go_wrong(fault, number, rank)
                 yield operation, int(elements)
         # where data goes one way only, the first ranks may have done theirs long before the last

@@ -27,12 +27,12 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 HERE = os.path.join(ROOT, "tests/silence")
 LAB = os.path.join(ROOT, "tools/host-lab/host-lab")
 OPERATIONS = {
-    "gloo": ["all_reduce", "barrier", "all_to_all", "all_gather", "neighbours", "pipeline", "broadcast", "reduce"],
+    "gloo": ["all_reduce", "barrier", "all_to_all", "all_gather", "neighbours", "pipeline", "ring", "broadcast", "reduce"],
     "dgl": ["train", "barrier"],
     "glt": ["train", "sample"],
     "glt_servers": ["train", "sample"],
     "mpi": ["allreduce", "barrier", "alltoall", "allgather", "bcast", "reduce", "ring"],
-    "perl": ["ring", "hub", "exchange", "stream"],
+    "perl": ["ring", "relay", "hub", "exchange", "stream"],
 }
 # In rank 0, which the others wait for as for any other: it evaluates the model or saves it.
 OF_RANK_0 = ["evaluate", "save"]
@@ -123,6 +123,8 @@ class Recording:
         if "parent" in stack:
             row["is_child"] = True
         row["frames"] = main and "parent" not in stack and self.frames(main["frames"]) or None
+        if row["frames"] and "system_call" in main:
+            row["system_call"] = main["system_call"]
         row["links"] = [self.link(link, stack["host"]) for link in stack.get("connections", []) if self.is_read(link)]
         return row
 

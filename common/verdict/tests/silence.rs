@@ -41,6 +41,8 @@ struct Process {
     is_child: bool,
     /// The frames of its main thread.
     frames: Option<Vec<String>>,
+    /// The system call in which its main thread waits.
+    system_call: Option<String>,
     links: Vec<Link>,
 }
 
@@ -54,6 +56,7 @@ impl Process {
         let thread = |frames| Thread {
             name: Some(MAIN_THREAD.to_owned()),
             frames,
+            system_call: self.system_call.clone(),
             ..Thread::default()
         };
         let links = self.links.iter();
