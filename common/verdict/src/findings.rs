@@ -131,6 +131,12 @@ impl JobFinding {
         self
     }
 
+    /// Puts words behind its text.
+    pub fn followed_by(mut self, words: &str) -> JobFinding {
+        self.text.push_str(words);
+        self
+    }
+
     pub fn fix(mut self, fix: impl Into<String>) -> JobFinding {
         self.fix = Some(fix.into());
         self

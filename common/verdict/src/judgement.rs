@@ -52,7 +52,7 @@ fn is_own_signal(signal: SignalNumber) -> bool {
 fn ended(job: &JobHistory, summary: &Summary) -> (RunOutcome, JobFinding) {
     let failure = summary.first_failure.as_ref();
     let (outcome, finding) = match (summary.cause.as_deref().unwrap_or_default(), failure) {
-        ("", _) if summary.ok => match (hidden_failure(job), asked_to_end(job)) {
+        ("", _) if summary.ok => match (hidden_failure(job), asked_to_end(job, job.clients())) {
             (Some(finding), _) => (RunOutcome::Hidden, finding),
             (None, Some(finding)) => (RunOutcome::Interrupted, finding),
             (None, None) => (RunOutcome::Finished, all_ended(job, summary)),
@@ -159,7 +159,10 @@ const WHO_SENT_IT: &str =
     "find out who sent it: scancel, a batch system at its time limit, a terminal that closed";
 
 /// Processes that exited with status 0 because of a SIGTERM, as their last lines state.
-fn asked_to_end(job: &JobHistory) -> Option<JobFinding> {
+fn asked_to_end<'a>(
+    job: &JobHistory,
+    histories: impl Iterator<Item = &'a ProcessHistory>,
+) -> Option<JobFinding> {
     let is_request = |line: &&LogLine| {
         let got = ["received", "receiving", "caught", "got"];
         // what a script will do if one comes
@@ -172,16 +175,20 @@ fn asked_to_end(job: &JobHistory) -> Option<JobFinding> {
             && words::has_any(&text, &got)
             && !words::has_any(&text, &announced)
     };
-    let asked: Vec<(&ProcessHistory, &LogLine)> = job
-        .clients()
+    let asked: Vec<(&ProcessHistory, &LogLine)> = histories
         .filter(|history| history.has_finished())
         .filter_map(|history| Some((history, history.evidence.last_lines().rfind(is_request)?)))
         .collect();
-    let ((first, line), all) = (asked.first()?, asked.iter().map(|(history, _)| *history));
-    let (names, line) = (wait::names(&all.collect::<Vec<_>>()), first.output(line));
+    let (first, line) = *asked.first()?;
+    let asked: Vec<&ProcessHistory> = asked.iter().map(|(history, _)| *history).collect();
+    let (names, line) = (wait::names(&asked), first.output(line));
     let text = line.output.line.trim();
     let text = format!("{names} got SIGTERM and exited with status 0: {text}");
-    Some(JobFinding::new(text).shown_by([&line]).fix(WHO_SENT_IT))
+    let finding = JobFinding::new(text).fix(WHO_SENT_IT).shown_by([&line]);
+    Some(match asked[..] {
+        [history] => finding.caused_by(history.culprit()),
+        _ => finding,
+    })
 }
 
 /// The process's own text or that of `sh -c`.
@@ -660,6 +667,9 @@ fn missing_peer(
     let left: Vec<&ProcessHistory> = others()
         .filter(|history| history.has_finished() && history.life.end_ms() <= first.life.end_ms())
         .collect();
+    if let Some(asked) = asked_to_end(job, left.iter().copied()) {
+        return Some(asked.followed_by(&format!("{LED_TO}{text}")));
+    }
     if let Some(finding) = most_had_ended(job, &left, finding) {
         return Some(finding);
     }
