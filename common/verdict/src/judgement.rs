@@ -181,7 +181,11 @@ fn asked_to_end<'a>(
         .collect();
     let (first, line) = *asked.first()?;
     let asked: Vec<&ProcessHistory> = asked.iter().map(|(history, _)| *history).collect();
-    let (names, line) = (wait::names(&asked), first.output(line));
+    let names = match asked[..] {
+        [history] => job.process_name(history),
+        _ => wait::names(&asked),
+    };
+    let line = first.output(line);
     let text = line.output.line.trim();
     let text = format!("{names} got SIGTERM and exited with status 0: {text}");
     let finding = JobFinding::new(text).fix(WHO_SENT_IT).shown_by([&line]);
