@@ -19,6 +19,32 @@ trainer_waits()
 P
     guest 'mkdir -p /srv/ws && cat >/srv/ws/wait.py' <wait.py
     guest_user 'mkdir -p /srv/user/ws && cat >/srv/user/ws/wait.py' <wait.py
+    cat >ranks.py <<'P'
+import os, socket, time
+def meets(own):
+    """Two ranks send each other a byte; rank 1 does not answer the last one of rank 0."""
+    for _ in range(5):
+        own.sendall(b"x")
+        own.recv(1)
+    if os.environ["RANK"] == "1":
+        own.recv(1)
+        time.sleep(3600)
+    time.sleep(1) # more than the ticks in which the kernel counts
+    own.sendall(b"x")
+    own.recv(1)
+address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+if os.environ["RANK"] == "0":
+    meets(socket.create_server(address).accept()[0])
+while True:
+    try:
+        meets(socket.create_connection(address))
+    except ConnectionRefusedError:
+        time.sleep(0.1)
+P
+    guest_user 'cat >/srv/user/ws/ranks.py' <ranks.py
+    for rank in 0 1; do
+        guest_user "cd /srv/user/ws; RANK=$rank WORLD_SIZE=2 MASTER_ADDR=10.78.0.2 MASTER_PORT=29600 nohup python3 ranks.py >/dev/null 2>&1 </dev/null &"
+    done
     start user /srv/user/ws 29501
     start root /srv/ws 29502
     scope 0
@@ -27,6 +53,10 @@ P
     is "1: so he does, by the job's supervisor" 'reads user'
     is "1: root too" 'reads root'
     is "1: a job that stalls tells where it stands" 'stalls && grep -q trainer_waits stalled.jsonl && grep -q "sampler_waits" stalled.jsonl' stalled.err
+    is "1: of a job that he started without these tools he cannot read stacks, and the silent rank is named" 'soon 60 names_silent_rank' any.txt any.err
+    is "1: he is told once what would give them" '[ "$(grep -c "sysctl kernel.yama.ptrace_scope=0" any.err)" = 1 ] && grep -q DGL_TOOLS_SSH_USERNAME=root any.err' any.err
+    is "1: root reads these stacks" 'any root && grep -q "meets (ranks.py" any.txt && ! grep -q "may not be read" any.err' any.txt any.err
+    guest pkill -u user -f ranks.py
     scope 2
     is "2: a user cannot, and is told what would help" '! reads user && grep -q "ptrace_scope is 2" stacks.err && grep -q "sysctl kernel.yama.ptrace_scope=1" stacks.err &&
         ! grep -q "log in as the user" stacks.err && grep -q "\"signal\|--signal ABRT" stacks.err' stacks.err
@@ -54,6 +84,16 @@ start() { # USER FOLDER PORT: a job of his name
 reads() { # USER
     DGL_TOOLS_SSH_USERNAME="$1" dgl-stacks --job "$1" --format human <hosts.jsonl >table.txt 2>stacks.err || return
     grep -q "trainer_waits (wait.py" table.txt && grep -q "sampler_waits (wait.py" table.txt && grep -q "thread loader" table.txt
+}
+
+# The ranks that no tool of these has started, as records and as text.
+any() { # USER
+    DGL_TOOLS_SSH_USERNAME="$1" dgl-stacks --any --match ranks.py --format jsonl <hosts.jsonl >any.jsonl 2>any.err || [ "$1" = user ] || return
+    DGL_TOOLS_SSH_USERNAME="$1" dgl-stacks --any --match ranks.py --format human <hosts.jsonl >any.txt 2>/dev/null || [ "$1" = user ]
+}
+
+names_silent_rank() {
+    any user && jq -se 'map(select(.type == "stalled"))[0].culprit.rank == 1' any.jsonl && grep -q "worker 1.*sleeps in the kernel" any.txt
 }
 
 # A job of the user that stalls while it is watched.
