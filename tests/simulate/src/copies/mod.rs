@@ -7,7 +7,9 @@
 //! part-push's plan and its check of sources, part-pull's files on this machine. A system call of
 //! these may fail, and a process may be killed before any of them, by way of
 //! `transfer::simulated`. A disk may lose its power: its processes end, and what was not written to
-//! the disk itself is cut. What lies between is written again in [`push`] and [`pull`], because it
+//! the disk itself is cut, or is what was there before. Somebody else may change the two files
+//! that a copy reads or replaces before each of its system calls, and a sender may leave out a
+//! block. What lies between is written again in [`push`] and [`pull`], because it
 //! waits for real connections: in which order a tool asks, what it asks again, and what it counts
 //! as copied. Hosts that hand files on to each other are not simulated, nor is the room that is
 //! reserved for files without holes.
@@ -19,10 +21,12 @@
 //!   others.
 //! - What a push with `--fsync` reports is on the disk itself, with its name.
 //! - Files of others stay what they are.
-//! - No two pushes hold the lock of a directory at once.
+//! - No two pushes hold the lock of a directory at once, also while several processes of each take
+//!   and release it ([`locks`]).
 //! - The next push and pull, without faults, copy everything and leave nothing behind.
 
 pub mod agent;
+mod locks;
 pub mod pull;
 pub mod push;
 pub mod turns;
@@ -63,6 +67,9 @@ pub fn run(seed: u64, hosts: usize, has_trace: bool) -> CopyRun {
                     let run = format!("run{actor}x{turn}");
                     match actor {
                         _ if actor < pushes => drop(push::push(&world, actor, &run)),
+                        // without locks, users must run one pull at a time
+                        _ if (pushes + 1..pushes + pulls).contains(&actor)
+                            && !world.disks[0].has_locks => {}
                         _ if actor < pushes + pulls => {
                             let host = world.below(hosts as u64) as usize;
                             pull::pull(&world, actor, host, &run);
@@ -77,7 +84,13 @@ pub fn run(seed: u64, hosts: usize, has_trace: bool) -> CopyRun {
     world.end_faults();
     check(&world, &theirs);
     let _ = fs::remove_dir_all(&root);
-    let (violations, trace, steps) = Arc::into_inner(world).unwrap().end();
+    let world_of_locks = World::new(&root, seed ^ 0x10c5, 1, locks::PROCESSES, has_trace);
+    let world_of_locks = Arc::new(world_of_locks);
+    locks::run(&world_of_locks);
+    let _ = fs::remove_dir_all(&root);
+    let (of_locks, _, _) = Arc::into_inner(world_of_locks).unwrap().end();
+    let (mut violations, trace, steps) = Arc::into_inner(world).unwrap().end();
+    violations.extend(of_locks);
     CopyRun {
         violations,
         steps,

@@ -4,6 +4,7 @@ use super::agent::{Agent, Lost};
 use super::world::{Process, World};
 use part_pull::local::{self, Expected, Local, PullDestination};
 use part_pull::plan::PulledFile;
+use std::fs::Metadata;
 use std::rc::Rc;
 use std::sync::Arc;
 use transfer::lock::LockAttempt;
@@ -66,11 +67,15 @@ fn bring(
     }
     let mut local = Local::new(folder);
     let mut copied = Vec::new();
-    let fetched = fetch(tool, &mut agent, &mut local, (&items, &mut copied));
+    let fetched = fetch(world, tool, &mut agent, &mut local, (&items, &mut copied));
+    world.touch(Vec::new());
     if !tool.is_killed() {
-        for item in copied {
+        for (item, step) in copied {
             let source = workspace.join(&item.src);
-            if !world.check(&item.dst, &source) {
+            let has_length = |meta: Metadata| meta.len() == item.there.bytes;
+            let is_copy =
+                world.check(&item.dst, &source) && item.dst.metadata().is_ok_and(has_length);
+            if !is_copy && !world.has_changed_since(&item.dst, step) {
                 world.violation(format!("{} is reported, and not here", item.dst.display()));
             }
         }
@@ -79,26 +84,36 @@ fn bring(
     fetched
 }
 
+/// Adds each file that is here, with the step before it was found to be or arrived.
 fn fetch<'a>(
+    world: &World,
     tool: &Rc<Process>,
     agent: &mut Agent,
     local: &mut Local,
-    (items, copied): (&'a [PulledFile], &mut Vec<&'a PulledFile>),
+    (items, copied): (&'a [PulledFile], &mut Vec<(&'a PulledFile, u64)>),
 ) -> Result<bool, Lost> {
+    let begun = world.turns.steps();
     let (here, lacking): (Vec<&PulledFile>, Vec<_>) =
         items.iter().partition(|item| local.has(item));
-    copied.extend(here);
+    copied.extend(here.into_iter().map(|item| (item, begun)));
     let tree = tool.run(|| {
         local.release_left(&lacking);
         local.make()
     });
     let receiver = Receiver::new(tree.map_err(|_| Lost)?, PullDestination::default());
-    let mut pull = Pull { tool, receiver };
+    let mut pull = Pull {
+        world,
+        tool,
+        receiver,
+    };
     let mut is_whole = true;
     for item in &lacking {
+        let source = world.disks[world.hosts[agent.host]].workspace();
+        world.touch(vec![source.join(&item.src), item.dst.clone()]);
+        let begun = world.turns.steps();
         let landed = pull.one(agent, local, item);
         let is_here = *landed.as_ref().unwrap_or(&false);
-        copied.extend(is_here.then_some(*item));
+        copied.extend(is_here.then_some((*item, begun)));
         is_whole &= is_here;
         if tool.is_killed() || landed.is_err() {
             tool.run(|| drop(pull));
@@ -113,6 +128,7 @@ fn fetch<'a>(
 }
 
 struct Pull<'p, 'a> {
+    world: &'p World,
     tool: &'p Rc<Process>,
     receiver: Receiver<PullDestination<'a>>,
 }
@@ -150,6 +166,9 @@ impl<'a> Pull<'_, 'a> {
             let FileEvent::Step(step) = event else {
                 return Err(Lost);
             };
+            if matches!(step, FileStep::Write(_)) && self.world.leaves_out() {
+                continue;
+            }
             let is_theirs = matches!(step, FileStep::Abandon { .. });
             for (_, landed) in self.tool.run(|| self.receiver.step(step, body)) {
                 result.get_or_insert(landed.is_ok() && !is_theirs);

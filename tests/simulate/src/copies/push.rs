@@ -77,6 +77,7 @@ pub fn push(world: &Arc<World>, actor: usize, run: &str) -> bool {
             copied: 0,
         };
         let sent = sending.all(&own).and_then(|()| sending.present(&shared));
+        world.touch(Vec::new());
         let all = own.len() + shared.len();
         is_whole &= sent.is_ok() && sending.copied == all;
         world.note(|| {
@@ -167,6 +168,7 @@ impl<'a> Sending<'a> {
             .iter()
             .filter(|delivery| plan::comes_in_parts(delivery))
         {
+            self.at_work(delivery);
             let claim = FileRequest::Claim {
                 partial_key: plan::partial_key(delivery),
                 bytes: delivery.bytes,
@@ -246,6 +248,14 @@ impl<'a> Sending<'a> {
         Ok(asked.iter().zip(found).map(as_reported).collect())
     }
 
+    /// Others may change its source and what it will replace.
+    fn at_work(&self, delivery: &Delivery) {
+        if let DeliverySource::File(source) = &delivery.source {
+            let files = vec![source.to_path_buf(), delivery.dst.to_path_buf()];
+            self.world.touch(files);
+        }
+    }
+
     fn report(&mut self, delivery: &Delivery) {
         self.copied += 1;
         let source = match &delivery.source {
@@ -264,6 +274,9 @@ impl<'a> Sending<'a> {
             return Err(Lost);
         }
         self.asked = self.world.turns.steps();
+        if matches!(step, FileStep::Write(_)) && self.world.leaves_out() {
+            return Ok(());
+        }
         for (event, _) in self.agent.ask(FileRequest::Step(step), body)? {
             let FileEvent::Landed { done, failed } = event else {
                 return Err(Lost);
@@ -319,6 +332,7 @@ impl<'a> Outlet<&'a Delivery> for Sending<'a> {
 
     fn open(&mut self, delivery: &'a Delivery, source: &File) -> Result<Parts, Lost> {
         self.under_way.insert(delivery.id, delivery);
+        self.at_work(delivery);
         let (parts, theirs, of_replaced) = self.partials.remove(&delivery.id).unwrap_or_default();
         let ours = sums::of(&|_| true, source, &parts, delivery.bytes);
         let kept = sums::same(&parts, delivery.bytes, &ours.unwrap_or_default(), &theirs);

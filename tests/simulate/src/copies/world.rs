@@ -122,6 +122,12 @@ pub struct World {
     changed: Mutex<BTreeMap<PathBuf, u64>>,
     /// The pushes that hold the lock of a disk, each with its run, and the agents that hold it.
     holders: Mutex<Vec<Holder>>,
+    /// What is being copied, and what it replaces.
+    touched: Mutex<Vec<PathBuf>>,
+    /// In how many of 100 system calls of a copy somebody changes one of these.
+    interference: u64,
+    /// How many of 100 blocks a sender leaves out.
+    omission: u64,
     clock: AtomicU64,
     pub has_faults: AtomicBool,
     violations: Mutex<Vec<String>>,
@@ -157,6 +163,8 @@ impl World {
         // none, some or all hosts share a disk
         let most = random.pick(&[1, 2, hosts as u64, hosts as u64]);
         let turns = Turns::new(random.fork(), actors);
+        let interference = random.pick(&[0, 1, 3]);
+        let omission = random.pick(&[0, 0, 10]);
         let world = World {
             turns,
             disks: (0..=most as usize)
@@ -167,6 +175,9 @@ impl World {
             moments: Mutex::default(),
             changed: Mutex::default(),
             holders: Mutex::default(),
+            touched: Mutex::default(),
+            interference,
+            omission,
             clock: AtomicU64::new(1_700_000_000),
             has_faults: AtomicBool::new(true),
             violations: Mutex::default(),
@@ -176,6 +187,7 @@ impl World {
             world.change(&world.source(name));
         }
         for disk in &world.disks[1..] {
+            fs::create_dir_all(&disk.path).unwrap();
             for name in LOGS.iter().chain(&["theirs.txt", "a"]) {
                 if world.percent(60) {
                     world.change(&disk.workspace().join(name));
@@ -212,6 +224,31 @@ impl World {
         self.random.lock().below(end)
     }
 
+    /// These files are about to be copied and replaced: others change them more often.
+    pub fn touch(&self, files: Vec<PathBuf>) {
+        *self.touched.lock() = files;
+    }
+
+    /// Whether a sender that is wrong leaves out a block.
+    pub fn leaves_out(&self) -> bool {
+        let leaves_out = self.fails(self.omission);
+        if leaves_out {
+            self.note(|| "a block is left out".to_owned());
+        }
+        leaves_out
+    }
+
+    /// Before a system call of a copy.
+    fn interfere(&self) {
+        if self.fails(self.interference) {
+            let touched = self.touched.lock().clone();
+            let index = self.below(touched.len() as u64) as usize;
+            if let Some(file) = touched.get(index).filter(|file| file.exists()) {
+                self.change_by(file, 4 + self.below(8));
+            }
+        }
+    }
+
     pub fn note(&self, text: impl FnOnce() -> String) {
         if let Some(trace) = &self.trace {
             let mut trace = trace.lock();
@@ -234,16 +271,20 @@ impl World {
     pub fn change(&self, path: &Path) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         let before = fs::metadata(path).ok();
-        let how = self.below(if before.is_some() { 12 } else { 4 });
+        self.change_by(path, self.below(if before.is_some() { 12 } else { 4 }));
+    }
+
+    /// From 4 on, in place.
+    fn change_by(&self, path: &Path, how: u64) {
         match how {
-            // one in ten is large, and has holes
+            // some are large, and have holes
             0..4 => {
                 let new = path.with_extension("new");
-                self.write(&File::create(&new).unwrap());
+                self.write(&File::create(&new).unwrap(), path);
                 self.finish(&new);
                 fs::rename(new, path).unwrap();
             }
-            4 => self.write(&File::create(path).unwrap()),
+            4 => self.write(&File::create(path).unwrap(), path),
             5 | 6 => {
                 let file = File::options().write(true).open(path).unwrap();
                 let length = file.metadata().unwrap().len();
@@ -255,11 +296,13 @@ impl World {
                 file.set_len(self.below(length + 1)).unwrap();
             }
             8 => fs::remove_file(path).unwrap(),
-            // in the middle, and it grows
+            // in the middle, perhaps in several places, and it grows
             9 | 10 => {
                 let file = File::options().write(true).open(path).unwrap();
                 let length = file.metadata().unwrap().len();
-                file.write_all_at(b"other", self.below(length + 1)).unwrap();
+                for _ in 0..=self.below(4) {
+                    file.write_all_at(b"other", self.below(length + 1)).unwrap();
+                }
                 file.write_all_at(b"more", length).unwrap();
             }
             _ => {
@@ -267,8 +310,11 @@ impl World {
                 fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
             }
         }
-        if (4..8).contains(&how) || (9..11).contains(&how) {
-            self.finish(path);
+        match how {
+            4 | 7 => self.finish(path),
+            // a log that grows keeps its mode
+            5 | 6 | 9 | 10 => self.set_time(path),
+            _ => {}
         }
         if self.disk_of(path).ignores_modes && how != 8 {
             fs::set_permissions(path, Permissions::from_mode(SHOWN)).unwrap();
@@ -277,9 +323,12 @@ impl World {
         self.note(|| format!("{} changes: {how}, {:?}", path.display(), Moment::of(path)));
     }
 
-    fn write(&self, file: &File) {
+    fn write(&self, file: &File, path: &Path) {
         let text = format!("{}\n", self.below(1000)).repeat(self.below(50) as usize);
-        if self.percent(10) {
+        let is_big = [SOURCES[3], LOGS[2]]
+            .iter()
+            .any(|name| path.ends_with(name));
+        if self.percent(if is_big { 60 } else { 10 }) {
             let length = SMALL + self.below(4 * GRAIN);
             file.set_len(length).unwrap();
             for _ in 0..3 {
@@ -291,13 +340,17 @@ impl World {
         }
     }
 
-    /// No two versions of a file have the same time.
     fn finish(&self, path: &Path) {
+        self.set_time(path);
+        let mode = [0o640, 0o755, 0o666][self.below(3) as usize];
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// No two versions of a file have the same time.
+    fn set_time(&self, path: &Path) {
         let time = Duration::new(self.clock.fetch_add(1, Ordering::Relaxed), 123_456_789);
         let file = File::options().write(true).open(path).unwrap();
         file.set_modified(UNIX_EPOCH + time).unwrap();
-        let mode = [0o640, 0o755, 0o666][self.below(3) as usize];
-        file.set_permissions(Permissions::from_mode(mode)).unwrap();
     }
 
     /// What others write is on the disk at once.
@@ -467,7 +520,8 @@ impl World {
     }
 
     /// All processes on a disk end at once, and files that were not written to the disk itself lose
-    /// their ends. A partial file, whose parts may come in any order, may have zeros in its middle.
+    /// their ends. A partial file, whose parts may come in any order, may have zeros in its middle,
+    /// or what was on the disk before.
     fn cut_power(&self, disk: &Disk) {
         self.note(|| format!("{} has no power for a moment", disk.path.display()));
         disk.power_cuts.fetch_add(1, Ordering::Relaxed);
@@ -484,8 +538,18 @@ impl World {
     fn lose(&self, path: &Path, meta: &Metadata) {
         fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
         let file = File::options().write(true).open(path).unwrap();
-        let length = self.below(meta.len() + 1);
         let is_partial = path.to_string_lossy().contains("/.part-pu");
+        if is_partial && meta.len() > 0 && self.percent(50) {
+            let stale = b"stale".repeat(1000);
+            let count = stale.len().min(meta.len() as usize);
+            file.write_all_at(&stale[..count], 0).unwrap();
+        }
+        let end = if is_partial && self.percent(50) {
+            GRAIN
+        } else {
+            u64::MAX
+        };
+        let length = self.below(end.min(meta.len() + 1));
         if is_partial && meta.len() > GRAIN && self.percent(50) {
             let end = (length + GRAIN).min(meta.len());
             file.write_all_at(&vec![0; (end - length) as usize], length)
@@ -577,6 +641,7 @@ impl Process {
 
     fn before(&self, call: Call) -> io::Result<()> {
         self.world.turns.pass(self.actor, 10);
+        self.world.interfere();
         let disk = &self.world.disks[self.disk];
         if self.left.get() == 0 && !self.is_killed.swap(true, Ordering::Relaxed) {
             self.world
