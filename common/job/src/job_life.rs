@@ -3,7 +3,8 @@
 //! 1. The job runs until its first cause to end: a process that failed, a lost host, a stall, a
 //!    limit of time, a signal. `begin_end` keeps that cause; later ones change nothing.
 //! 2. A server that fails while clients run is no cause yet: `SERVER_FAILURE_WAIT` decides. After
-//!    the last client has succeeded, servers get `SERVERS_LINGER`, and none of their ends matters.
+//!    the last client has succeeded, servers get `SERVERS_LINGER`, and nothing that happens to them
+//!    or to their hosts matters: the job has succeeded. Only a signal still counts.
 //! 3. What follows a pause of this program is blamed on the pause.
 //! 4. The methods return how the job is to end now: TERM, then KILL after the grace time, or KILL at
 //!    once. The caller sends this to all hosts; time comes in by `tick`.
@@ -147,8 +148,7 @@ impl JobLife {
         if !self.may_end() {
             return None;
         }
-        // once all clients have ended, a failure of a server does not matter
-        if !end.is_complete() && self.linger.is_none() {
+        if !end.is_complete() && !self.has_succeeded() {
             let pause = self.pause.filter(|pause| now < pause.failures_until);
             if let Some(pause) = pause {
                 return self.end(Cause::Paused(pause.time), None);
@@ -322,6 +322,11 @@ impl JobLife {
         progress
     }
 
+    /// Whether all clients have succeeded; servers may still run.
+    pub fn has_succeeded(&self) -> bool {
+        self.linger.is_some()
+    }
+
     fn may_end(&self) -> bool {
         self.ending.is_none()
     }
@@ -335,6 +340,9 @@ impl JobLife {
     fn begin_end(&mut self, ending: Ending) -> Option<JobEnd> {
         if !self.may_end() {
             return None;
+        }
+        if self.has_succeeded() && !matches!(ending.cause, Some(Cause::Signal(_))) {
+            return self.end_well();
         }
         let earlier = self.server_failure.take().map(|(failure, _)| Ending {
             cause: Some(Cause::Process),
@@ -612,6 +620,26 @@ mod tests {
             assert_eq!(job.tick(now + SERVER_FAILURE_WAIT), None);
             assert_eq!(job.tick(now + SERVERS_LINGER), END);
             assert_eq!(why(&job), (None, None));
+        }
+    }
+
+    #[test]
+    fn nothing_but_a_signal_matters_after_the_last_client() {
+        let table: [(Follows, _); 5] = [
+            (|job, _| job.end_for_lost_host(0, "gone"), None),
+            (|job, _| job.raised((0, 0), "E: 1".to_owned()), None),
+            (|job, _| job.servers_ended(None), None),
+            (|job, _| job.stalled(PATIENCE), None),
+            (
+                |job, now| job.signal(SignalNumber::INT, now),
+                Some(Cause::Signal(SignalNumber::INT)),
+            ),
+        ];
+        for (nth, (follows, cause)) in table.into_iter().enumerate() {
+            let (mut job, now) = job(&members(&[Role::Server, Role::Trainer]));
+            assert_eq!(exited(&mut job, 1, ProcessEnd::exited(0), now), None);
+            assert_eq!(follows(&mut job, now), END, "{nth}");
+            assert_eq!(why(&job), (cause.as_ref(), None), "{nth}");
         }
     }
 

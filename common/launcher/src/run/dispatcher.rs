@@ -313,7 +313,8 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
         let host = self.hosts.sessions[host_index].host;
         self.leave(host_index);
         let is_paused = matches!(self.job.cause(), Some(Cause::Paused(_)));
-        if self.job.ending().is_some() && !is_paused {
+        let is_ending = self.job.ending().is_some() || self.job.has_succeeded();
+        if is_ending && !is_paused {
             let problem = format!("lost while the job was being stopped: {why}");
             let fix = "its agent's watcher stops the job on that host; check with dgl-reap --list";
             let fault = Fault::unreachable(host.location(), problem);
