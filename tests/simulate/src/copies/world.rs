@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use part_pull::local;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Read as _};
@@ -562,8 +562,12 @@ impl World {
         if !is_partial {
             self.add_moment(path, Moment::of(path).unwrap());
         }
-        // without the time in the name of a new lock
-        let name = path.with_extension("");
+        // without the time in the name of a new lock, and the random part of a directory's name
+        let stable = |part: &OsStr| match part.to_str() {
+            Some(name) if name.starts_with(".part-pull.") => ".part-pull".into(),
+            _ => part.to_owned(),
+        };
+        let name: PathBuf = path.with_extension("").iter().map(stable).collect();
         self.note(|| format!("{} loses what is behind {length}", name.display()));
     }
 
