@@ -16,6 +16,8 @@ pub struct Standstill {
     /// A sentence without its full stop.
     reason: String,
     culprit: Option<Member>,
+    /// For whom the others wait by what their connections show.
+    silent: Option<Member>,
     since: Duration,
     /// How long stacks must be sampled to be sure; `None` if the connections suffice.
     pub sample: Option<Duration>,
@@ -41,6 +43,7 @@ pub fn standstill(
     Some(Standstill {
         reason,
         culprit,
+        silent: silence.culprit.filter(|_| silence.still.is_some()),
         since,
         sample: has_stacks.then_some(sample),
     })
@@ -111,9 +114,18 @@ pub fn moved(silence: &Silence) -> Option<String> {
     ))
 }
 
-/// Whether processes wait for others, and each of them was where `stacks` have it in all samples.
-/// In a job that goes on, it would have left this place between two steps.
-pub fn is_confirmed(profiles: &[Profile], stacks: &[Stack]) -> bool {
+impl Standstill {
+    /// Whether processes wait for others, and each of them was where `stacks` have it in all
+    /// samples. In a job that goes on, it would have left this place between two steps.
+    ///
+    /// Where no frame shows who waits, as in programs that use sockets themselves, the connections
+    /// have shown it: then this holds for all but the culprit.
+    pub fn is_confirmed(&self, profiles: &[Profile], stacks: &[Stack]) -> bool {
+        is_confirmed(self.silent, profiles, stacks)
+    }
+}
+
+fn is_confirmed(silent: Option<Member>, profiles: &[Profile], stacks: &[Stack]) -> bool {
     let waits = |profile: &&Profile| {
         let sampled = profile.main_thread().map_or(&[][..], |main| &main.stacks);
         let mut waits = sampled
@@ -133,8 +145,15 @@ pub fn is_confirmed(profiles: &[Profile], stacks: &[Stack]) -> bool {
             _ => false,
         }
     };
-    let mut waiting = profiles.iter().filter(waits).peekable();
-    waiting.peek().is_some() && waiting.all(stays)
+    let mut waiting: Vec<&Profile> = profiles.iter().filter(waits).collect();
+    if waiting.is_empty() && silent.is_some() {
+        let others = profiles.iter().filter(|profile| {
+            let member = profile.member();
+            member.is_some() && member != silent
+        });
+        waiting = others.collect();
+    }
+    !waiting.is_empty() && waiting.into_iter().all(stays)
 }
 
 #[cfg(test)]
@@ -301,13 +320,33 @@ mod tests {
         let waits = profile(0, &[WAITS]);
         let moves = profile(1, &[WAITS, "step (train.py:7)"]);
         let seen = three();
-        assert!(is_confirmed(&[waits.clone(), computes.clone()], &seen));
+        assert!(is_confirmed(
+            None,
+            &[waits.clone(), computes.clone()],
+            &seen
+        ));
         assert!(!is_confirmed(
+            None,
             &[waits.clone(), moves, computes.clone()],
             &seen
         ));
-        assert!(!is_confirmed(&[computes], &seen));
+        assert!(!is_confirmed(None, &[computes.clone()], &seen));
         // it has moved since it was seen
-        assert!(!is_confirmed(&[waits], &[worker(0, "step (train.py:7)")]));
+        let moved = worker(0, "step (train.py:7)");
+        assert!(!is_confirmed(None, &[waits], &[moved]));
+
+        // sockets of its own, on which the connections show that rank 2 is waited for
+        let receives = ["recv (own.py:3)"];
+        let seen = [worker(0, receives[0]), worker(2, "load (train.py:9)")];
+        let [waits, moves] = [profile(0, &receives), profile(0, &["step (own.py:9)"])];
+        let silent = seen[1].member();
+        assert!(is_confirmed(
+            silent,
+            &[waits.clone(), computes.clone()],
+            &seen
+        ));
+        assert!(!is_confirmed(silent, &[moves, computes.clone()], &seen));
+        assert!(!is_confirmed(silent, &[computes.clone()], &seen));
+        assert!(!is_confirmed(None, &[waits, computes], &seen));
     }
 }
