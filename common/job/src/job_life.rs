@@ -6,8 +6,8 @@
 //!    the last client has succeeded, servers get `SERVERS_LINGER`, and nothing that happens to them
 //!    or to their hosts matters: the job has succeeded. Only a signal still counts.
 //! 3. What follows a pause of this program is blamed on the pause.
-//! 4. The methods return how the job is to end now: TERM, then KILL after the grace time, or KILL at
-//!    once. The caller sends this to all hosts; time comes in by `tick`.
+//! 4. The methods return how the job is to end now: TERM, then KILL after the grace time, or KILL
+//!    at once. The caller sends this to all hosts; time comes in by `tick`.
 
 use crate::model::{JobMember, Progress};
 use crate::pause::heartbeat;

@@ -9,7 +9,7 @@ use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{Out, Stream};
 use record::stacks::Comparison;
-use record::{Host, Profile, Stack, Summary, stderr, term};
+use record::{Host, Process, Profile, Stack, Summary, stderr, term};
 use remote::conversation::{self, HostAnswers, ReadAnswer};
 use remote::{Remote, Session};
 use std::time::{Duration, Instant};
@@ -64,21 +64,23 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Res
     }
     let (sessions, report) = remote.open_reachable(hosts);
     let mut asked = Asked { sessions, report };
+    let summary = |exit, job| {
+        let elapsed_ms = term::millis(begun.elapsed());
+        Summary::of_questions("dgl-stacks", exit, elapsed_ms, job)
+    };
     let found = args.any.then(|| find_job(args, &mut asked)).transpose();
     if let (Err(report), false) = (&found, human) {
-        let (exit, elapsed_ms) = (report.exit(), term::millis(begun.elapsed()));
-        out.record(&Summary {
-            faults: report.recorded(),
-            ..Summary::of_questions("dgl-stacks", exit, elapsed_ms, args.job.clone())
-        });
+        // dgl-why tells why
+        let faults = report.recorded();
+        let summary = summary(report.exit(), args.job.clone());
+        out.record(&Summary { faults, ..summary });
     }
     let found = found?;
     let found = found.as_ref();
     let processes = found.map_or_else(|| stream.all(), |job| Ok(job.processes(hosts)))?;
     let time = args.record.unwrap_or_default();
     if human && !time.is_zero() && !asked.sessions.is_empty() {
-        let time = term::seconds(time);
-        stderr::write_line(format_args!("dgl-stacks: recording for {time}"));
+        notice_of_recording(time);
     }
     let requests = |host: &Host| requests(args, found, host.id);
     let read = |host, event| plan::answer(host, &processes, event, term::now_ms());
@@ -96,32 +98,67 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Res
     if answers.is_empty() && report.0.is_empty() {
         report.push(nothing_found(args));
     }
-    let exit = report.exit();
     let (stacks, profiles) = apart(answers);
-    if !human {
-        if found.is_some() {
-            processes.iter().for_each(|process| out.record(process));
-        }
-        stacks.iter().for_each(|stack| out.record(stack));
-        profiles.iter().for_each(|profile| out.record(profile));
-        if let Some(standstill) = &standstill {
-            out.record(&standstill.record(&processes, term::now_ms()));
-        }
-        let elapsed_ms = term::millis(begun.elapsed());
-        let job = found.map(|job| &job.name).or(args.job.as_ref()).cloned();
-        out.record(&Summary::of_questions("dgl-stacks", exit, elapsed_ms, job));
-    } else if args.record.is_some() {
-        out.write(profile::text(&profiles).as_bytes());
+    let look = Look {
+        found,
+        stacks,
+        profiles,
+        comparison,
+        silence,
+        standstill,
+    };
+    if human {
+        out.write(look.text(args).as_bytes());
     } else {
-        let head = match (found, standstill) {
-            (None, _) => groups::head(&comparison, &silence),
-            (Some(_), Some(standstill)) => vec![standstill.text() + &groups::waits(&silence)],
-            (Some(_), None) => standstill::moved(&silence).into_iter().collect(),
-        };
-        out.write(groups::text(head, &stacks, &comparison).as_bytes());
+        look.record(&processes, &mut out);
+        let job = found.map(|job| &job.name).or(args.job.as_ref());
+        out.record(&summary(report.exit(), job.cloned()));
     }
     report.0.extend(out.fault());
     report.check().map(|()| Exit::Done)
+}
+
+/// What was seen of the chosen hosts' processes.
+struct Look<'a> {
+    /// Of --any.
+    found: Option<&'a FoundJob>,
+    stacks: Vec<Stack>,
+    profiles: Vec<Profile>,
+    comparison: Comparison,
+    silence: Silence,
+    standstill: Option<Standstill>,
+}
+
+impl Look<'_> {
+    fn record(&self, processes: &[Process], out: &mut Out) {
+        if self.found.is_some() {
+            processes.iter().for_each(|process| out.record(process));
+        }
+        self.stacks.iter().for_each(|stack| out.record(stack));
+        self.profiles.iter().for_each(|profile| out.record(profile));
+        if let Some(standstill) = &self.standstill {
+            out.record(&standstill.record(processes, term::now_ms()));
+        }
+    }
+
+    fn text(&self, args: &Args) -> String {
+        if args.record.is_some() {
+            return profile::text(&self.profiles);
+        }
+        let head = match (self.found, &self.standstill) {
+            (None, _) => groups::head(&self.comparison, &self.silence),
+            (Some(_), Some(standstill)) => {
+                vec![standstill.text() + &groups::waits(&self.silence)]
+            }
+            (Some(_), None) => standstill::moved(&self.silence).into_iter().collect(),
+        };
+        groups::text(head, &self.stacks, &self.comparison)
+    }
+}
+
+fn notice_of_recording(time: Duration) {
+    let time = term::seconds(time);
+    stderr::write_line(format_args!("dgl-stacks: recording for {time}"));
 }
 
 /// The job that `--job` and `--match` choose among those that run on these hosts.

@@ -330,7 +330,7 @@ mod tests {
             &[waits.clone(), moves, computes.clone()],
             &seen
         ));
-        assert!(!is_confirmed(None, &[computes.clone()], &seen));
+        assert!(!is_confirmed(None, std::slice::from_ref(&computes), &seen));
         // it has moved since it was seen
         let moved = worker(0, "step (train.py:7)");
         assert!(!is_confirmed(None, &[waits], &[moved]));
@@ -346,7 +346,11 @@ mod tests {
             &seen
         ));
         assert!(!is_confirmed(silent, &[moves, computes.clone()], &seen));
-        assert!(!is_confirmed(silent, &[computes.clone()], &seen));
+        assert!(!is_confirmed(
+            silent,
+            std::slice::from_ref(&computes),
+            &seen
+        ));
         assert!(!is_confirmed(None, &[waits, computes], &seen));
     }
 }

@@ -1,6 +1,6 @@
 //! Processes of two pushes that take and release the lock of one directory at once, as the hosts of
-//! a push do on shared storage. A push of [`push`](super::push) asks its hosts one after another, so
-//! there no two of its processes meet.
+//! a push do on shared storage. In [`push`](super::push) no two processes of one push meet,
+//! because it asks its hosts one after another.
 
 use super::world::{Process, World};
 use parking_lot::Mutex;
