@@ -253,6 +253,46 @@ fn a_push_that_writes_nothing_needs_no_workspace() {
     }
 }
 
+/// DGL opens a part by its name, so it follows links.
+#[test]
+fn a_part_that_must_be_on_its_host_may_be_a_link() {
+    let folder = scratch();
+    write(&folder, "ip.txt", "127.0.0.1\n");
+    write(&folder, "scratch/graph/graph.dgl", "graph");
+    write(&folder, "scratch/file", "part");
+    write(&folder, "scratch/empty", "");
+    make_folder(&folder, "ws/data");
+    let check = "ipconf-check ip.txt | part-map --partitions data --parts remote --workspace \
+        \"$PWD/ws\" | part-push --connect local";
+    let part = folder.join("ws/data/part0");
+    let leads_to = |target: &str| {
+        let _ = fs::remove_file(&part);
+        symlink(target, &part).unwrap();
+        sh(&folder, check)
+    };
+    for target in ["graph", "file"] {
+        leads_to(&format!("../../scratch/{target}")).ends(0);
+        leads_to(&folder.join("scratch").join(target).display().to_string()).ends(0);
+    }
+    for (target, why) in [
+        ("../../scratch/none", "it is a broken symbolic link"),
+        ("../../scratch/file/none", "it is a broken symbolic link"),
+        ("part0", "Too many levels of symbolic links"),
+        ("../../scratch/empty", "it is an empty file on the host"),
+        (
+            "/dev/null",
+            "it is neither a file nor a directory on the host",
+        ),
+    ] {
+        let ran = leads_to(target);
+        ran.ends(1).err_has("data/part0: ").err_has(why);
+    }
+    fs::remove_file(&part).unwrap();
+    sh(&folder, check)
+        .ends(1)
+        .err_has("part0: it is missing on");
+}
+
 /// A stream that was edited, or comes from another program.
 #[test]
 fn sizes_that_no_disk_has_are_refused() {

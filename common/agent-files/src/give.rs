@@ -153,12 +153,7 @@ impl Giver {
         if !meta.is_symlink() {
             return Ok(Named::of(&folder, name, meta, is_entered)?);
         }
-        let broken = |fault| match fault {
-            FileFault::System(libc::ENOENT | libc::ENOTDIR) => FileFault::BrokenLink,
-            fault => fault,
-        };
-        let (end, name) = self.base.end_of_link(path, &folder).map_err(broken)?;
-        let meta = end.stat(&name).map_err(|error| broken(error.into()))?;
+        let (end, name, meta) = self.base.stat_end_of_link(path, &folder)?;
         if meta.is_dir() {
             let is_above = above.is_some_and(|above| above.has((meta.dev(), meta.ino())));
             let contains = end.folder(&name).and_then(|end| end.contains(&folder));

@@ -18,21 +18,36 @@ const AT_ONCE: usize = 500;
 /// Reports on the names in their order. A file that is not below the workspace must only exist, and
 /// its path is the user's choice.
 ///
-/// With `sums`, files of at most this size get their checksums.
-pub fn inspect(names: &[u8], sums: Option<u64>, workspace: Option<&Tree>, output: &EventOutput) {
+/// With `sums`, files of at most this size get their checksums. With `follow`, a symbolic link
+/// stands for what it leads to.
+pub fn inspect(
+    names: &[u8],
+    (sums, follow): (Option<u64>, bool),
+    workspace: Option<&Tree>,
+    output: &EventOutput,
+) {
     let names: Vec<&[u8]> = names
         .split(|byte| *byte == 0)
         .filter(|name| !name.is_empty())
         .collect();
     let mut folders: HashMap<&Path, Result<Folder, FileFault>> = HashMap::new();
     let mut meta_of = |name| {
-        let (folder, name) = split(Path::new(OsStr::from_bytes(name))).ok_or(MISSING)?;
-        let open = || match workspace.filter(|workspace| workspace.has(folder)) {
+        let path = Path::new(OsStr::from_bytes(name));
+        let (folder, name) = split(path).ok_or(MISSING)?;
+        let workspace = workspace.filter(|workspace| workspace.has(folder));
+        let open = || match workspace {
             Some(workspace) => workspace.find(folder, Links::Anywhere),
             None => Folder::open(folder),
         };
         let folder = folders.entry(folder).or_insert_with(open);
         let folder = folder.as_ref().map_err(Clone::clone)?;
+        if follow && folder.is_link(name) {
+            let meta = match workspace {
+                Some(workspace) => workspace.stat_end_of_link(path, folder)?,
+                None => folder.stat_end_of_link(path, folder)?.2,
+            };
+            return Ok(source::meta(&meta));
+        }
         let meta = source::meta(&folder.stat(name)?);
         let sum = sums.and_then(|most| sum(folder, name, most, output));
         Ok(Meta { sum, ..meta })

@@ -324,9 +324,9 @@ impl Serve for Push {
             push_folder.begin_files();
         }
         match step {
-            FileRequest::Inspect { sums } => {
+            FileRequest::Inspect { sums, follow } => {
                 let tree = self.receiver.as_ref().map(|receiver| &receiver.tree);
-                inspect::inspect(&body, sums, tree, &self.output);
+                inspect::inspect(&body, (sums, follow), tree, &self.output);
             }
             FileRequest::Enter => self.enter()?,
             FileRequest::Leave => self

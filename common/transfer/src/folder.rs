@@ -225,6 +225,24 @@ impl Folder {
         Ok((folder, name))
     }
 
+    /// The same, with the attributes of what the link leads to.
+    pub fn stat_end_of_link(
+        &self,
+        path: &Path,
+        folder: &Folder,
+    ) -> Result<(Folder, OsString, Metadata), FileFault> {
+        const ENOENT: i32 = Errno::ENOENT as i32;
+        const ENOTDIR: i32 = Errno::ENOTDIR as i32;
+        let end = self.end_of_link(path, folder).and_then(|(end, name)| {
+            let meta = end.stat(&name)?;
+            Ok((end, name, meta))
+        });
+        end.map_err(|fault| match fault {
+            FileFault::System(ENOENT | ENOTDIR) => FileFault::BrokenLink,
+            fault => fault,
+        })
+    }
+
     pub fn is_link(&self, name: impl AsRef<OsStr>) -> bool {
         readlinkat(self, name.as_ref()).is_ok()
     }

@@ -4,6 +4,7 @@ use crate::folder::{Folder, Links};
 use crate::partial::{Finish, Partial, write_small};
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use wire::files::FileFault;
 
@@ -44,6 +45,12 @@ impl Tree {
 
     pub fn find(&self, folder: &Path, links: Links) -> Result<Folder, FileFault> {
         self.descend(folder, links, false)
+    }
+
+    /// [`Folder::stat_end_of_link`], as links of the owner of this directory are followed.
+    pub fn stat_end_of_link(&self, path: &Path, folder: &Folder) -> Result<Metadata, FileFault> {
+        let (_, _, meta) = self.folder.stat_end_of_link(path, folder)?;
+        Ok(meta)
     }
 
     fn descend(&self, folder: &Path, links: Links, make: bool) -> Result<Folder, FileFault> {

@@ -41,6 +41,9 @@ pub enum FileRequest {
     Inspect {
         /// The checksum of each file that has at most so many bytes is wanted, too.
         sums: Option<u64>,
+        /// Whether a symbolic link stands for what it leads to.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        follow: bool,
     },
     /// Asks again for a directory in which another push was at work; answered by
     /// [`FileEvent::Ready`].
@@ -374,7 +377,7 @@ impl FileRequest {
         match self {
             FileRequest::Claim { bytes, .. } => 1 + reads(*bytes),
             // each name has at least a letter and its end
-            FileRequest::Inspect { sums } => {
+            FileRequest::Inspect { sums, .. } => {
                 (body_bytes / 2).saturating_mul(1 + reads(sums.unwrap_or_default()))
             }
             FileRequest::Send(wanted) => {

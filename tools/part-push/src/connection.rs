@@ -183,7 +183,10 @@ impl PushConnection {
     pub fn folds_case(&mut self, base: &Path, run: &str, host: u32) -> Result<bool, HostFault> {
         let own = base.join(format!("{RESERVED}{run}.{host}").to_uppercase());
         let names = names([own.as_path()]);
-        let inspect = FileRequest::Inspect { sums: None };
+        let inspect = FileRequest::Inspect {
+            sums: None,
+            follow: false,
+        };
         self.link.send_with(inspect, Body::Bytes(names));
         match self.link.next_event()?.0 {
             FileEvent::Inspected { entries, .. } => Ok(entries.iter().any(Option::is_some)),
@@ -218,9 +221,13 @@ impl PushConnection {
         sums: Option<u64>,
     ) -> Result<Vec<Option<Meta>>, HostFault> {
         let mut existing = Vec::new();
-        for chunk in deliveries.chunks(NAMES_AT_ONCE) {
+        // a file that is sent replaces a link; one that must exist may be behind a link
+        let follow = |delivery: &Delivery| delivery.source == DeliverySource::MustExist;
+        let alike = deliveries.chunk_by(|one, next| follow(one) == follow(next));
+        for chunk in alike.flat_map(|alike| alike.chunks(NAMES_AT_ONCE)) {
             let names = names(chunk.iter().map(|file| &*file.dst));
-            let inspect = FileRequest::Inspect { sums };
+            let follow = follow(chunk[0]);
+            let inspect = FileRequest::Inspect { sums, follow };
             self.link.send_with(inspect, Body::Bytes(names));
         }
         while existing.len() < deliveries.len() {
@@ -339,10 +346,17 @@ fn names<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Vec<u8> {
     ended.collect()
 }
 
-/// What must not be replaced by a file, if that is what exists.
+/// Why what exists can neither be replaced nor be used.
 fn in_the_way_of(delivery: &Delivery, existing: &Meta) -> Option<String> {
     if delivery.has_bytes() && existing.is_folder() {
         return Some("a directory on the host has its name".to_owned());
+    }
+    if delivery.source == DeliverySource::MustExist && !existing.is_folder() {
+        return match (existing.is_file(), existing.bytes) {
+            (false, _) => Some("it is neither a file nor a directory on the host".to_owned()),
+            (true, 0) => Some("it is an empty file on the host".to_owned()),
+            (true, _) => None,
+        };
     }
     let is_own = delivery.is_ip_config && is_own_ip_config(&delivery.dst, existing);
     is_own.then(|| {

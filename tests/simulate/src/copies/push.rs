@@ -230,7 +230,11 @@ impl<'a> Sending<'a> {
             names.flat_map(|delivery| [delivery.dst.as_os_str().as_bytes(), b"\0"].concat());
         let names: Vec<u8> = names.collect();
         let mut found = Vec::new();
-        for (event, _) in self.agent.ask(FileRequest::Inspect { sums }, &names)? {
+        let inspect = FileRequest::Inspect {
+            sums,
+            follow: false,
+        };
+        for (event, _) in self.agent.ask(inspect, &names)? {
             let FileEvent::Inspected { entries, .. } = event else {
                 return Err(Lost);
             };
