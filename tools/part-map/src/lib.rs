@@ -154,13 +154,23 @@ fn own_files(
     let mut sets = numbered::from_user(&args.per_host, is_remote)?;
     let choice = ScriptChoice::new(args, HashMap::new())?;
     let items = if let Some(folder) = &args.partitions {
-        sets.push(NumberedNames {
+        let (chosen, others): (Vec<_>, Vec<_>) =
+            sets.into_iter().partition(NumberedNames::are_parts);
+        sets = others;
+        let mut forms = PARTS.map(str::to_owned).to_vec();
+        forms.sort_by_key(|form| !chosen.iter().any(|set| set.forms.contains(form)));
+        let parts = NumberedNames {
             location: folder.display().to_string(),
-            forms: PARTS.map(str::to_owned).to_vec(),
+            forms,
             per_host: args.parts_per_host,
             may_be_absent: is_remote,
-        });
-        disk::below_folder(folder, args, &choice)?
+        };
+        let items = disk::below_folder(folder, args, &choice)?;
+        if is_remote && chosen.is_empty() {
+            warnings.extend(parts.assumed(&items));
+        }
+        sets.push(parts);
+        items
     } else {
         let folder = config.map_or(Path::new("."), |config| &config.folders[0]);
         let found = sets

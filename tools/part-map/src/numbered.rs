@@ -80,6 +80,28 @@ impl NumberedNames {
         })
     }
 
+    /// Whether they are the parts of a graph.
+    pub fn are_parts(&self) -> bool {
+        PARTS.contains(&&*self.forms[0])
+    }
+
+    /// The warning that the first pattern is only assumed to be that of the hosts.
+    pub fn assumed(&self, items: &[FileItem]) -> Option<String> {
+        let [assumed, others @ ..] = &self.forms[..] else {
+            return None;
+        };
+        let is_known = items.iter().any(|item| self.find(&item.dst).is_some());
+        let other = others.first().filter(|_| !is_known)?;
+        Some(format!(
+            "{}: no partition on this machine shows how the hosts name theirs, so host 0 must have \
+             {}, and so on\n  fix: if it has {}, add --per-host '{other}'; if not, --per-host \
+             '{assumed}' omits this warning",
+            self.location,
+            fill(assumed, 0),
+            fill(other, 0),
+        ))
+    }
+
     /// The fault that no name is there; `all` lists those needed.
     fn nothing(&self, all: String) -> Fault {
         let first: Vec<String> = self.forms.iter().map(|form| fill(form, 0)).collect();

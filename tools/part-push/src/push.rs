@@ -65,10 +65,18 @@ impl<'d> Sending<'_, 'd> {
         let is_here = |delivery: &&Delivery| delivery.source != DeliverySource::MustExist;
         let (here, elsewhere): (Vec<_>, Vec<_>) =
             deliveries.iter().partition(|delivery| is_here(delivery));
-        let why = "it is missing on the host, and this machine has no copy";
         for delivery in elsewhere {
-            self.begin(delivery, 0);
-            self.done(delivery.id, Some(why.to_owned()));
+            let outcome = Outcome {
+                error: Some("it is missing on the host, and this machine has no copy".to_owned()),
+                fix: Some(
+                    "put it there, or correct its name for part-map: in the config, or with \
+                     --per-host",
+                ),
+                skipped: false,
+                sent_bytes: 0,
+                elapsed: Duration::ZERO,
+            };
+            self.results.done(delivery, outcome);
         }
         self.begin_measuring()?;
         sender::send(self, &here)?;
