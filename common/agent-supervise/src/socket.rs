@@ -138,14 +138,17 @@ impl JobAnswers {
         let token = &self.job.token;
         match request {
             Request::PickProcesses(wanted) => {
+                // before the order, which a busy main thread carries out later
+                let mut held = HeldProcesses {
+                    answers: self,
+                    processes: Vec::new(),
+                };
                 self.order(Task::WaitForReap)?;
                 let below = find_below(std::process::id().cast_signed());
                 let found = members::selected(token, wanted).into_iter();
                 let processes = found.map(|found| found.member.process);
-                *picked = Some(HeldProcesses {
-                    answers: self,
-                    processes: processes.filter(|found| below.contains(found)).collect(),
-                });
+                held.processes = processes.filter(|found| below.contains(found)).collect();
+                *picked = Some(held);
                 Ok(Vec::new())
             }
             Request::SignalPicked(wanted) => {
@@ -311,5 +314,40 @@ fn next_request(
             Some(count) if count > 0 => decoder.push(&buffer[..count]),
             _ => return Ok(None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job() -> Job {
+        Job {
+            name: "busy".to_owned(),
+            token: "0".repeat(32),
+            host: 0,
+            address: std::net::Ipv4Addr::LOCALHOST,
+            hosts: 1,
+            grace_ms: 0,
+            host_timeout_ms: 0,
+            private_shm: false,
+        }
+    }
+
+    /// The end of the job would wait for it each time.
+    #[test]
+    fn slow_a_dgl_reap_that_was_not_answered_is_not_waited_for() {
+        let (answers, orders, _pipe) = JobAnswers::new(&job(), Arc::default()).unwrap();
+        let (client, _peer) = UnixStream::pair().unwrap();
+        let mut picked = None;
+        let request = Request::PickProcesses(Pick::default());
+        // this thread, which would carry out the orders, is busy
+        let answer = answers.answer(&request, &client, &mut picked);
+        assert!(answer.is_err() && picked.is_none());
+        let tasks: Vec<Task> = orders.try_iter().map(|order| order.task).collect();
+        assert!(
+            matches!(tasks[..], [Task::WaitForReap, Task::LeaveToReap]),
+            "{tasks:?}"
+        );
     }
 }
