@@ -30,9 +30,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 const UNTIL_END: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// How long an ending job waits for the report that its servers have ended, too.
 const END_LIMIT: Duration = Duration::from_millis(200);
-/// The most clients that wait for the end of servers: one for each running group of trainers. Each
-/// keeps a descriptor of the supervisor.
-const MAX_WAITING: usize = 256;
+/// The most groups of trainers that use servers at once. Each has a client that waits for the end
+/// of the servers, which keeps a descriptor of the supervisor.
+const MAX_GROUPS: usize = 256;
 /// The first port for the rendezvous of a group; host-probe plans with lower ones.
 const FIRST_PORT: u32 = 29_500;
 /// The distance between the ports of two groups, so that groups that begin at the same moment
@@ -159,10 +159,10 @@ impl ServedServers {
 
     pub fn answer(&self, request: &Request) -> Result<Event, Failure> {
         let answered = self.with(|state| match request {
-            Request::TakeGroup(_) => Event::Group(state.take_group()),
-            _ => Event::Servers(Box::new(state.found())),
+            Request::TakeGroup(_) => state.take_group().map(Event::Group),
+            _ => Ok(Event::Servers(Box::new(state.found()))),
         });
-        answered.ok_or_else(|| Failure::new("no persistent graph servers run in this job"))
+        answered.ok_or_else(|| Failure::new("no persistent graph servers run in this job"))?
     }
 
     /// `None` if no group has used them.
@@ -178,10 +178,11 @@ impl ServedServers {
             if let Some(ended) = &state.ended {
                 return client.write_all(&report(ended));
             }
-            state.waiting.retain(|other| !has_hung_up(other));
-            if state.waiting.len() < MAX_WAITING {
-                state.waiting.push(client);
+            // groups with other first hosts may have come since this one got its number
+            if let Err(refused) = state.make_room() {
+                return client.write_all(&codec::encode(&Event::Failed(refused), &[]));
             }
+            state.waiting.push(client);
             Ok(())
         });
         added.unwrap_or(Ok(()))
@@ -203,13 +204,25 @@ impl ServedState {
         }
     }
 
+    /// Forgets the groups that have ended.
+    fn make_room(&mut self) -> Result<(), Failure> {
+        self.waiting.retain(|client| !has_hung_up(client));
+        if self.waiting.len() < MAX_GROUPS {
+            return Ok(());
+        }
+        Err(Failure::new(format!(
+            "{MAX_GROUPS} groups of trainers use its graph servers, which serve no more at once"
+        )))
+    }
+
     /// Also chooses a port for torch's rendezvous.
-    fn take_group(&mut self) -> TrainerGroup {
+    fn take_group(&mut self) -> Result<TrainerGroup, Failure> {
+        self.make_room()?;
         let number = self.groups;
         self.groups += 1;
         let taken: Vec<u16> = netlink::listening_ports().into_values().collect();
         let port = free_port(number, &taken);
-        TrainerGroup { number, port }
+        Ok(TrainerGroup { number, port })
     }
 }
 
@@ -239,13 +252,15 @@ impl UsedServers {
         let wait = move || {
             // another thread handles signals
             let _ = SigSet::all().thread_block();
-            let _ = sender.send(ServersEnded {
-                failure: await_end(&servers).map_or_else(
-                    // without a report, the supervisor was lost
-                    || Ending::lost(host, Loss::SupervisorGone).failure,
-                    |ended| ended.failure,
-                ),
-            });
+            match await_end(&servers) {
+                Ok(Some(ended)) => drop(sender.send(ended)),
+                // without a report, the supervisor was lost
+                Ok(None) => drop(sender.send(ServersEnded {
+                    failure: Ending::lost(host, Loss::SupervisorGone).failure,
+                })),
+                // it lives, but this job is not told of its end
+                Err(_refused) => {}
+            }
         };
         Builder::new().spawn(wait).ok()?;
         Some(UsedServers(ended))
@@ -263,14 +278,19 @@ impl UsedServers {
 }
 
 /// Returns `None` if the supervisor is gone without a report.
-fn await_end(servers: &ServersOnHost) -> Option<ServersEnded> {
-    sockets_of(servers).find_map(|socket| {
-        let answer = socket.ask(&Request::AwaitServersEnd, UNTIL_END);
-        match answer.ok()?.into_iter().next()? {
-            Event::ServersEnded(ended) => Some(ended),
-            _ => None,
+fn await_end(servers: &ServersOnHost) -> Result<Option<ServersEnded>, Failure> {
+    for socket in sockets_of(servers) {
+        match socket.ask(&Request::AwaitServersEnd, UNTIL_END) {
+            Ok(events) => {
+                if let Some(Event::ServersEnded(ended)) = events.into_iter().next() {
+                    return Ok(Some(ended));
+                }
+            }
+            Err(NoAnswer::Failed(refused)) => return Err(refused),
+            Err(NoAnswer::Gone | NoAnswer::Late) => {}
         }
-    })
+    }
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -300,9 +320,8 @@ mod tests {
         fs::remove_dir_all(scratch).unwrap();
     }
 
-    #[test]
-    fn users_of_servers_are_notified_of_their_end() {
-        let job = |name: &str| Job {
+    fn serve(name: &str) -> (Find, Arc<ServedServers>, JobSocket) {
+        let job = Job {
             name: format!("used-{name}-{}", std::process::id()),
             token: "0".repeat(32),
             host: 0,
@@ -312,23 +331,28 @@ mod tests {
             host_timeout_ms: 0,
             private_shm: false,
         };
+        let find = Find {
+            servers: ServersOnHost {
+                name: job.name.clone(),
+                address: job.address,
+            },
+            data: Data::default(),
+        };
+        let served = ServedServers::begin(Some(&find));
+        let (answers, ..) = JobAnswers::new(&job, Arc::clone(&served)).unwrap();
+        let socket = JobSocket::open(&Arc::new(answers)).unwrap();
+        (find, served, socket)
+    }
+
+    #[test]
+    fn users_of_servers_are_notified_of_their_end() {
         let reported = Ending {
             cause: Some(job::Cause::Process),
             failure: Ending::lost(1, Loss::Silent(Duration::from_secs(1))).failure,
         };
         let lost = Ending::lost(3, Loss::SupervisorGone);
         for (name, is_reported) in [("reported", true), ("killed", false)] {
-            let job = job(name);
-            let find = Find {
-                servers: ServersOnHost {
-                    name: job.name.clone(),
-                    address: job.address,
-                },
-                data: Data::default(),
-            };
-            let served = ServedServers::begin(Some(&find));
-            let (answers, ..) = JobAnswers::new(&job, Arc::clone(&served)).unwrap();
-            let socket = JobSocket::open(&Arc::new(answers)).unwrap();
+            let (find, served, socket) = serve(name);
             let life = || match super::find(&find).unwrap() {
                 Event::Servers(state) => state.life,
                 other => panic!("{other:?}"),
@@ -361,6 +385,24 @@ mod tests {
         };
         let used = UsedServers::new(&none, 3).unwrap();
         assert_eq!(used.0.recv().unwrap().failure, lost.failure);
+    }
+
+    /// A job of trainers whose wait was refused would call the supervisor gone, and end.
+    #[test]
+    fn more_groups_than_servers_can_notify_are_refused_with_the_reason() {
+        let (find, served, _socket) = serve("full");
+        let pairs = (0..MAX_GROUPS).map(|_| UnixStream::pair().unwrap());
+        let (waiting, mut groups): (Vec<_>, Vec<_>) = pairs.unzip();
+        served.with(|state| state.waiting = waiting);
+        let why = take_group(&find.servers).unwrap_err().problem;
+        assert!(why.starts_with("256 groups of trainers use"), "{why}");
+        let used = UsedServers::new(&find.servers, 3).unwrap();
+        assert!(used.0.recv().is_err(), "no end was reported");
+        groups.pop();
+        assert!(matches!(take_group(&find.servers), Ok(Event::Group(_))));
+        let used = UsedServers::new(&find.servers, 3).unwrap();
+        while served.with(|state| state.waiting.len()).unwrap() < MAX_GROUPS {}
+        assert_eq!(used.ending(), None);
     }
 
     #[test]
