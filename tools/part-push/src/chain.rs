@@ -127,7 +127,13 @@ impl Chain {
 
     /// Whether each host has the file or has left.
     pub fn is_over(&self) -> bool {
-        (0..self.members.len()).all(|index| self.has_landed(index) || !self.is_in(index))
+        self.awaited().is_none()
+    }
+
+    /// The host to wait for: the first that will report more about the file, which usually is the
+    /// one that is fed.
+    pub fn awaited(&self) -> Option<usize> {
+        (0..self.members.len()).find(|index| self.is_in(*index) && !self.has_landed(*index))
     }
 
     /// A host has begun the file.
@@ -329,6 +335,27 @@ mod tests {
         chain.landed(0);
         chain.landed(1);
         assert!(chain.is_over() && !chain.has_landed(1));
+    }
+
+    /// Without a wait for it, the loop would spin while a host writes a large file to its disk.
+    #[test]
+    fn a_host_that_still_writes_is_waited_for_although_the_first_has_left_or_has_the_file() {
+        let mut chain = three();
+        assert_eq!(chain.awaited(), Some(0));
+        come(&mut chain, [SIZE; 3], seconds(1));
+        chain.confirm();
+        assert_eq!(chain.awaited(), Some(0));
+        chain.landed(0);
+        assert_eq!(chain.awaited(), Some(1));
+        chain.lost(1);
+        assert_eq!(chain.awaited(), Some(2));
+        chain.landed(2);
+        assert_eq!((chain.awaited(), chain.is_over()), (None, true));
+        let mut chain = three();
+        come(&mut chain, [SIZE; 3], seconds(1));
+        chain.confirm();
+        chain.lost(0);
+        assert_eq!((chain.awaited(), chain.is_over()), (Some(1), false));
     }
 
     #[test]

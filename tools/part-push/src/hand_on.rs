@@ -216,10 +216,13 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
     }
 
     /// Sends and receives on all connections, and handles what has arrived. Waits for at most
-    /// `limit` for the first host, which usually is the one that is fed.
-    fn turn(&mut self, mut limit: Duration) {
+    /// `limit` for one host.
+    fn turn(&mut self, limit: Duration) {
+        let awaited = self.chain.awaited();
         for index in 0..self.members.len() {
-            if let Err(broken) = self.serve(index, std::mem::take(&mut limit)) {
+            let is_awaited = awaited == Some(index);
+            let limit = if is_awaited { limit } else { Duration::ZERO };
+            if let Err(broken) = self.serve(index, limit) {
                 self.lose(index, broken);
             }
         }
