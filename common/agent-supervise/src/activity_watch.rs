@@ -173,11 +173,17 @@ impl NetCounts {
 
     /// The counts of these sockets, unless the counts are of the whole host.
     fn of(&self, held: &BTreeSet<u64>) -> NetCounts {
-        let mut counts = self.clone();
-        if !self.is_host {
-            counts.sockets.retain(|inode, _| held.contains(inode));
+        if self.is_host {
+            return self.clone();
         }
-        counts
+        // the host may have many more sockets
+        let sockets = held
+            .iter()
+            .filter_map(|inode| Some((*inode, *self.sockets.get(inode)?)));
+        NetCounts {
+            sockets: sockets.collect(),
+            is_host: false,
+        }
     }
 
     fn sign(&self, before: &NetCounts, window: Duration) -> NetSign {
@@ -755,6 +761,24 @@ mod tests {
             let found = counts(after).sign(&counts(before), Duration::from_secs(10));
             assert_eq!(found, expected, "{before:?} {after:?}");
         }
+    }
+
+    /// Each process keeps its counts until its next sample.
+    #[test]
+    fn what_is_kept_of_a_process_does_not_grow_with_the_sockets_of_the_host() {
+        let traffic = |bytes| Traffic { bytes, segments: 1 };
+        let sockets = (0..100_000).map(|inode| (inode, traffic(inode)));
+        let mut host = NetCounts {
+            sockets: sockets.collect(),
+            is_host: false,
+        };
+        let held = BTreeSet::from([7, 99_999, 100_000]);
+        let counts = host.of(&held).sockets;
+        assert!(counts.capacity() < 100, "{}", counts.capacity());
+        let expected = [7, 99_999].map(|inode| (inode, traffic(inode)));
+        assert_eq!(counts, expected.into());
+        host.is_host = true;
+        assert_eq!(host.of(&held).sockets, host.sockets);
     }
 
     #[test]
