@@ -21,3 +21,4 @@ pub use job::{JobHistory, Life, ProcessHistory};
 pub use judgement::verdict;
 pub use run::Run;
 pub use show::{since, text};
+pub use wait::first_raiser;

@@ -8,6 +8,7 @@ use evidence::StatementKind;
 use record::stacks::{self, Child, Comparison, LONG_CALL, Member, Wait};
 use record::term;
 use record::{Role, Stack, Stalled};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A shorter silence does not count as a hang.
@@ -24,6 +25,14 @@ pub fn awaited(job: &JobHistory) -> Option<JobFinding> {
 /// What the job waited for until it was ended from outside.
 pub fn until_the_end(job: &JobHistory) -> Option<JobFinding> {
     awaited(job).or_else(|| silence(job))
+}
+
+/// Which of these processes, by id, raised an exception first; of one that only reports the end of
+/// another, only if all do.
+pub fn first_raiser(job: &JobHistory, ids: &BTreeSet<u32>) -> Option<u32> {
+    let is_wanted = |history: &ProcessHistory| ids.contains(&history.process.id);
+    let raised = account::first_raised(job, is_wanted)?;
+    Some(raised.process.process.id)
 }
 
 /// A process that raised an exception and does not end, so the others wait for it.

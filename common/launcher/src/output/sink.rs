@@ -9,7 +9,7 @@ use record::error::Report;
 use record::jsonl::{self, Head, Stream};
 use record::term;
 use record::{Dropped, Output, Process, Record, Stack, Stalled, Summary};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -155,6 +155,11 @@ impl OutputSink {
             job.add_stall(stalled, stacks);
         }
         verdict::verdict(&job)
+    }
+
+    /// The first of these processes, by id, that raised an exception, in the order of the verdict.
+    pub fn first_raiser(&self, ids: &BTreeSet<u32>) -> Option<u32> {
+        verdict::first_raiser(&JobHistory::of(&self.run).ok()?, ids)
     }
 
     fn pass(&mut self, records: Vec<u8>) {

@@ -115,11 +115,11 @@ const MAX_NOTICES: usize = 1000;
 /// The problem if processes compute.
 const STANDS_STILL: &str = "every main thread has been at the same line";
 
-/// Explains a stall of these processes, of which some raised an exception.
+/// Explains a stall of these processes, of which one raised an exception, before others perhaps.
 fn explain(
     complete: &CompleteStall,
     processes: &[Process],
-    raised: &BTreeMap<usize, Raised>,
+    raised: Option<(usize, &Raised)>,
 ) -> Explanation {
     let comparison = Stack::compare(&complete.stacks);
     // half the time, because the hosts do not detect the last activity at the same moment
@@ -130,18 +130,18 @@ fn explain(
         processes.position(|process| Some(process.member()) == member)
     };
     let name = |process_index: usize| stacks::names(&[processes[process_index].member()]);
-    let (brief, others, culprit) = match (raised.first_key_value(), &complete.stopped[..]) {
+    let (brief, others, culprit) = match (raised, &complete.stopped[..]) {
         (Some((process_index, raised)), _) => {
-            let raiser = processes[*process_index].member();
+            let raiser = processes[process_index].member();
             let mut rest = complete.stacks.clone();
             rest.retain(|stack| stack.member() != Some(raiser));
             let others = Stack::compare(&rest).sentence(stacks::names, "");
             let text = format!(
                 "{} raised {} and did not end",
-                name(*process_index),
+                name(process_index),
                 raised.exception
             );
-            (text, others, Some(*process_index))
+            (text, others, Some(process_index))
         }
         (None, [process_index]) => {
             let text = format!("{} is stopped by a signal", name(*process_index));
@@ -167,7 +167,7 @@ fn explain(
             (text, String::new(), None)
         }
     };
-    let says_more = !raised.is_empty() || !complete.stopped.is_empty() || by_connections;
+    let says_more = raised.is_some() || !complete.stopped.is_empty() || by_connections;
     let reason = match (says_more, others.is_empty(), brief.is_empty()) {
         (true, true, _) => brief.clone(),
         (true, false, _) => format!("{brief}; {others}"),
@@ -310,7 +310,7 @@ impl<'a> StallReporter<'a> {
 
     pub fn stalled(&mut self, stalled: JobStalled, sink: &mut OutputSink) {
         let stall = self.reports.complete(stalled, now_ms());
-        let why = explain(&stall, self.processes, &self.raised);
+        let why = explain(&stall, self.processes, self.first_raised(sink));
         for stack in &stall.stacks {
             self.write_stack(stack.clone(), false, sink);
         }
@@ -329,6 +329,16 @@ impl<'a> StallReporter<'a> {
             self.notice(sink, &line);
         }
         self.stalls = Some((since_ms, why.brief));
+    }
+
+    /// The process that raised an exception first. The verdict has the same order.
+    fn first_raised(&self, sink: &OutputSink) -> Option<(usize, &Raised)> {
+        let id = |index: usize| self.processes[index].id;
+        let first = sink.first_raiser(&self.raised.keys().map(|index| id(*index)).collect());
+        let mut raised = self.raised.iter();
+        let known = raised.clone().find(|(index, _)| Some(id(**index)) == first);
+        let (index, raised) = known.or_else(|| raised.next())?;
+        Some((*index, raised))
     }
 
     /// Writes a stack's record, within its host's budget.
@@ -429,7 +439,9 @@ impl<'a> StallReporter<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::queue::OutputLines;
     use record::{Role, Thread};
+    use std::sync::Arc;
 
     const REDUCE: &[&str] = &[
         "all_reduce (c10d.py:9)",
@@ -503,12 +515,7 @@ mod tests {
             left_script: Some(true),
             frames: Vec::new(),
         };
-        let raised = |index: Option<usize>| {
-            index
-                .map(|index| (index, error.clone()))
-                .into_iter()
-                .collect()
-        };
+        let raised = |index: Option<usize>| index.map(|index| (index, &error));
         let table = [
             (
                 complete_stall([REDUCE, REDUCE, LOOP], &[]),
@@ -545,16 +552,62 @@ mod tests {
             ),
         ];
         for (complete, raiser, reason, id) in table {
-            let why = explain(&complete, &processes(), &raised(raiser));
+            let why = explain(&complete, &processes(), raised(raiser));
             assert_eq!(why.reason, reason);
             assert_eq!(why.culprit.and_then(|culprit| culprit.id), id, "{reason}");
         }
     }
 
     #[test]
+    fn of_several_that_raised_the_one_whose_error_is_no_echo_is_named_then_the_first() {
+        let gloo = "RuntimeError: [gloo/pair.cc:598] Connection closed by peer [10.0.0.1]:4711";
+        // when each trainer raised what, by rank, and which process is named
+        let table = [
+            ([(1000, "ValueError: no"), (4000, gloo)], 1),
+            ([(4000, gloo), (1000, "ValueError: no")], 2),
+            ([(1000, gloo), (4000, "ValueError: no")], 2),
+            ([(4000, "KeyError: 7"), (1000, "ValueError: no")], 2),
+            ([(1000, "KeyError: 7"), (4000, "ValueError: no")], 1),
+        ];
+        let processes = processes();
+        for (errors, expected) in table {
+            let mut sink = OutputSink::queued(Arc::default());
+            let mut reporter = StallReporter::new("try7", &processes, &[]);
+            for process in &processes {
+                sink.record(process);
+            }
+            for (index, (time_ms, exception)) in (1..).zip(errors) {
+                let text = format!(
+                    "Traceback (most recent call last):\n  File \"train.py\", line 7, in <module>\n\
+                     \u{20}   step()\n{exception}\n"
+                );
+                sink.log_lines(&OutputLines {
+                    id: index as u32,
+                    stderr: true,
+                    time_ms,
+                    text: text.into_bytes(),
+                    continues: false,
+                    while_ending: false,
+                    lossy: false,
+                });
+                let raised = Raised {
+                    index: 0,
+                    exception: exception.to_owned(),
+                    silent_ms: 9000 - time_ms,
+                    left_script: Some(true),
+                    frames: Vec::new(),
+                };
+                reporter.raised(index, raised, &sink);
+            }
+            let first = reporter.first_raised(&sink).map(|(index, _)| index);
+            assert_eq!(first, Some(expected), "{errors:?}");
+        }
+    }
+
+    #[test]
     fn the_odd_one_is_told_first_and_once() {
         let stalled = complete_stall([REDUCE, LOOP, REDUCE], &[]);
-        let why = explain(&stalled, &processes(), &BTreeMap::new());
+        let why = explain(&stalled, &processes(), None);
         let text = lines("try7", &stalled, &why);
         assert_eq!(text.len(), 4, "{text:?}");
         assert!(text[0].starts_with("job try7 stalls: for 10 min 0 s no process on any host"));
@@ -601,7 +654,7 @@ mod tests {
         for (trainers, computing, reason, last) in table {
             let mut complete = complete_stall(trainers, &[]);
             complete.stalled.computing = Some(computing);
-            let why = explain(&complete, &processes(), &BTreeMap::new());
+            let why = explain(&complete, &processes(), None);
             assert_eq!(why.reason, reason);
             let text = lines("try7", &complete, &why);
             let first =
@@ -612,7 +665,7 @@ mod tests {
         let mut unread = complete_stall([LOOP, LOOP, LOOP], &[]);
         unread.stalled.computing = Some(Computing::Waits);
         unread.stacks.clear();
-        let why = explain(&unread, &processes(), &BTreeMap::new());
+        let why = explain(&unread, &processes(), None);
         let expected = format!("{still} for 10 min 0 s, although processes compute");
         assert_eq!(why.reason, expected);
     }
@@ -631,7 +684,7 @@ mod tests {
         stalled
             .stacks
             .extend([1, 2].map(|rank| unread(rank, NO_PYTHON)));
-        let why = explain(&stalled, &processes(), &BTreeMap::new());
+        let why = explain(&stalled, &processes(), None);
         let text = lines("try7", &stalled, &why);
         assert_eq!(
             text[1..3],
