@@ -34,20 +34,24 @@ pub const SMALL: u64 = wire::files::BLOCK;
 /// be sent and which hosts could hand it on.
 pub const LARGE: u64 = 16 << 20;
 
-/// A peer that sends nothing for this long counts as lost. Tests shorten it, but only in a debug
-/// build: CONTRIBUTING.md.
+/// A peer that sends nothing for this long counts as lost.
 pub fn silence() -> std::time::Duration {
-    let shorter = std::env::var("DGL_TOOLS_TEST_SILENCE")
-        .ok()
-        .filter(|_| cfg!(debug_assertions));
-    let seconds = shorter.and_then(|seconds| seconds.parse().ok());
-    std::time::Duration::from_secs(seconds.unwrap_or(60))
+    limit("DGL_TOOLS_TEST_SILENCE", 60)
 }
 
 /// A peer that sends nothing but heartbeats for this long, although something was asked of it, is
 /// given up. A slow disk takes most of an hour to store 100 GB.
 pub fn longest_wait() -> std::time::Duration {
-    silence() * 60
+    limit("DGL_TOOLS_TEST_LONGEST_WAIT", 3600)
+}
+
+/// Tests shorten a limit, but only in a debug build: CONTRIBUTING.md.
+fn limit(variable: &str, seconds: u64) -> std::time::Duration {
+    let shorter = std::env::var(variable)
+        .ok()
+        .filter(|_| cfg!(debug_assertions));
+    let shorter = shorter.and_then(|seconds| seconds.parse().ok());
+    std::time::Duration::from_secs(shorter.unwrap_or(seconds))
 }
 
 pub fn beat_interval() -> std::time::Duration {
