@@ -237,13 +237,18 @@ impl Evidence {
     }
 
     fn finish_statements(&mut self) {
-        let open = self.readers.drain(..).filter_map(|reader| reader.open);
-        self.statements.extend(open);
+        for reader in std::mem::take(&mut self.readers) {
+            reader.open.into_iter().for_each(|open| self.keep(open));
+        }
     }
 
     pub fn retain(&mut self, is_wanted: impl Fn(&Statement) -> bool) {
         self.finish_statements();
-        self.statements.retain(is_wanted);
+        for index in (0..self.statements.len()).rev() {
+            if !is_wanted(&self.statements[index]) {
+                self.remove(index);
+            }
+        }
     }
 
     /// The process had ended: lines after this many are of its launcher.
@@ -348,17 +353,25 @@ impl Evidence {
 
     /// Drops older statements if there are too many: first a logger's errors after the first few,
     /// then the oldest.
-    fn keep(&mut self, mut statement: Statement) {
-        statement.messages.retain(|message| !message.is_empty());
-        self.bytes += statement.bytes();
-        self.statements.push(statement);
+    fn keep(&mut self, statement: Statement) {
+        self.add(statement);
         while self.bytes > MAX_BYTES && self.statements.len() > 1 {
             let is_logged = |index: &usize| self.statements[*index].kind == StatementKind::Logged;
             let error = (0..self.statements.len())
                 .filter(is_logged)
                 .nth(FIRST_ERRORS);
-            self.bytes -= self.statements.remove(error.unwrap_or(0)).bytes();
+            self.remove(error.unwrap_or(0));
         }
+    }
+
+    fn add(&mut self, mut statement: Statement) {
+        statement.messages.retain(|message| !message.is_empty());
+        self.bytes += statement.bytes();
+        self.statements.push(statement);
+    }
+
+    fn remove(&mut self, index: usize) {
+        self.bytes -= self.statements.remove(index).bytes();
     }
 
     pub fn statements(&self) -> Vec<&Statement> {
@@ -982,5 +995,28 @@ mod tests {
                 .last_lines()
                 .all(|line| line.text.len() <= MAX_LINE + 1)
         );
+    }
+
+    #[test]
+    fn what_is_forgotten_leaves_room() {
+        let mut evidence = Evidence::default();
+        for number in 0..100 {
+            evidence.in_file(number / 2);
+            evidence.line(true, &format!("ERROR {}", "x".repeat(900)), NO_TIME, false);
+        }
+        evidence.finish_statements();
+        let bytes = |evidence: &Evidence| -> usize {
+            let kept = evidence.statements();
+            kept.iter().map(|statement| statement.bytes()).sum()
+        };
+        assert!(bytes(&evidence) <= MAX_BYTES, "{}", bytes(&evidence));
+        evidence.retain(|_| false);
+        for line in format!("{TRACE}E: the cause\nERROR then\nERROR last\n").lines() {
+            evidence.line(true, line, NO_TIME, false);
+        }
+        let heads: Vec<&str> = (evidence.statements().iter())
+            .map(|statement| statement.head())
+            .collect();
+        assert_eq!(heads, ["E: the cause", "ERROR then", "ERROR last"]);
     }
 }
