@@ -375,7 +375,11 @@ impl<H: SupervisedHost> Supervision<H> {
         }
         match step {
             TerminationStep::Signal(signal) => {
-                self.has_killed |= signal == Signal::SIGKILL;
+                if signal == Signal::SIGKILL {
+                    // what ended earlier did so for another reason
+                    self.take_ended();
+                    self.has_killed = true;
+                }
                 self.host.signal(signal);
                 // the next check follows after END_PACE, when obedient processes have ended
                 self.checked_at = self.now;
@@ -428,11 +432,15 @@ impl<H: SupervisedHost> Supervision<H> {
     /// Called when processes may have ended.
     pub fn collect_ended(&mut self, now: Instant) {
         self.now = now;
-        while let Some(index) = self.host.next_ended() {
-            self.ended(index);
-        }
+        self.take_ended();
         if self.is_ending() && matches!(self.phase, SupervisionPhase::Active) {
             self.check_all();
+        }
+    }
+
+    fn take_ended(&mut self) {
+        while let Some(index) = self.host.next_ended() {
+            self.ended(index);
         }
     }
 
@@ -453,8 +461,10 @@ impl<H: SupervisedHost> Supervision<H> {
                     reaped: is_by_dgl_reap && !oom,
                     ..exited.end
                 };
+                let by_kill = end.signal == Some(SignalNumber::KILL);
                 self.report(Event::Exited(Exited {
                     end,
+                    kill_sent: by_kill.then_some(self.has_killed),
                     job_reaped: self.ended_by_dgl_reap,
                     ..exited
                 }));

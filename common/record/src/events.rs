@@ -98,6 +98,9 @@ pub struct Exited {
     pub cpu_s: Option<f64>,
     /// The largest resident memory, in bytes, of the process or of any child that it waited for.
     pub max_rss_bytes: Option<u64>,
+    /// If KILL ended it: whether its host had sent that before, to end the job. dgl-tools 0.4 did
+    /// not record it.
+    pub kill_sent: Option<bool>,
     /// Whether this happened during shutdown, and is not a failure of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub while_ending: bool,

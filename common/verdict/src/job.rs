@@ -104,6 +104,11 @@ impl ProcessHistory {
         exited.map(|exited| exited.end).unwrap_or_default()
     }
 
+    /// If KILL ended it: whether its host had sent that to end the job, if the records show it.
+    pub fn kill_sent(&self) -> Option<bool> {
+        self.life.exited.as_ref()?.kill_sent
+    }
+
     /// The record of its end, if there is one.
     pub fn exit_record(&self) -> Option<&Exited> {
         self.life.exited.as_ref().filter(|_| self.logs.is_none())

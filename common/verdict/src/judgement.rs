@@ -374,7 +374,7 @@ fn of_unknown_order(
 
 /// The order of failures within this time is unknown.
 const SIMULTANEOUS_MS: u64 = 50;
-/// A KILL this soon after the first failure is not dgl-spawn's, which sends TERM first.
+/// How much later the end of a process may arrive than one that it caused.
 const SOON_MS: u64 = 1000;
 
 struct Suspect<'a> {
@@ -395,7 +395,7 @@ impl<'a> Suspect<'a> {
     ) -> Option<Suspect<'a>> {
         let end = history.end();
         let has_died = match end.signal {
-            Some(SignalNumber::KILL) => end.oom || ended_soon(history, first),
+            Some(SignalNumber::KILL) => end.oom || !was_killed_by_host(history, first),
             signal => signal.is_some_and(is_own_signal),
         };
         if has_died {
@@ -486,6 +486,13 @@ impl<'a> Suspect<'a> {
             .shown_by(&self.shown)
             .shown_by(self.process.exit_record())
     }
+}
+
+/// Whether KILL ended a process because its host ended the job. dgl-spawn sends TERM first, so by
+/// records that do not say it, an early KILL was somebody else's.
+fn was_killed_by_host(history: &ProcessHistory, first: &ProcessHistory) -> bool {
+    let otherwise = || !ended_soon(history, first);
+    history.kill_sent().unwrap_or_else(otherwise)
 }
 
 /// Whether a process ended before the first failure, or soon after it.
@@ -789,7 +796,7 @@ fn killed(history: &ProcessHistory, name: &str) -> JobFinding {
         return JobFinding::new(text).shown_by([&history.output(&raised.statement.named)]);
     }
     let text = format!("{name} was ended by SIGKILL");
-    if history.life.started.is_none() {
+    if history.life.started.is_none() || history.kill_sent() == Some(true) {
         return JobFinding::new(text).shown_by(&history.last_line());
     }
     JobFinding::new(

@@ -78,6 +78,7 @@ pub struct Drained {
     pub stream: ProcessStream,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Exited {
     pub index: u32,
@@ -87,6 +88,8 @@ pub struct Exited {
     pub cpu_s: f64,
     /// The largest resident memory of the process or any child that it waited for.
     pub max_rss_bytes: u64,
+    /// If KILL ended it: whether the supervisor had sent that before, to end the job.
+    pub kill_sent: Option<bool>,
     /// Whether dgl-reap is ending the whole job.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub job_reaped: bool,
@@ -99,6 +102,7 @@ impl Exited {
             end,
             cpu_s: 0.0,
             max_rss_bytes: 0,
+            kill_sent: None,
             job_reaped: false,
         }
     }

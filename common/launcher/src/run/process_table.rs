@@ -115,6 +115,7 @@ impl<'a> ProcessTable<'a> {
             elapsed_ms: millis(ran),
             cpu_s: Some(exited.cpu_s).filter(|seconds| seconds.is_finite() && *seconds >= 0.0),
             max_rss_bytes: Some(exited.max_rss_bytes),
+            kill_sent: exited.kill_sent,
             while_ending,
         })
     }

@@ -432,6 +432,7 @@ impl LogProcess {
             elapsed_ms: 0,
             cpu_s: None,
             max_rss_bytes: None,
+            kill_sent: None,
             while_ending: end.while_ending,
         });
         history.evidence = self.evidence;
