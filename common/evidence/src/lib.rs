@@ -419,6 +419,27 @@ impl Evidence {
             .collect()
     }
 
+    /// How many of the last lines follow a statement and belong to none. Which of two streams was
+    /// first within a millisecond is unknown.
+    pub fn lines_after(&self, statement: &Statement) -> usize {
+        let last = &statement.last;
+        let statements = self.statements();
+        let is_stated = |line: &LogLine| {
+            let mut spans = statements
+                .iter()
+                .map(|one| one.first.number..=one.last.number);
+            spans.any(|span| span.contains(&line.number))
+        };
+        let is_later = |line: &LogLine| {
+            let is_known = line.is_stderr == last.is_stderr || line.time_ms > last.time_ms;
+            line.number > last.number && is_known
+        };
+        let is_noise = |line: &LogLine| line.text.trim().is_empty() || line.text.ends_with(LEAVING);
+        (self.last_lines.iter())
+            .filter(|line| is_later(line) && !is_noise(line) && !is_stated(line))
+            .count()
+    }
+
     pub fn continued_after(&self, statement: &Statement) -> bool {
         let last = &statement.last;
         // text has no times, only an order of lines

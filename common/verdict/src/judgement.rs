@@ -5,6 +5,7 @@ use crate::advice;
 use crate::findings::{Conclusion, JobFinding, LED_TO, Quote, RunOutcome};
 use crate::job::{JobHistory, ProcessHistory, UNKNOWN_RANK};
 use crate::nccl;
+use crate::shell;
 use crate::skew;
 use crate::wait;
 use crate::words;
@@ -127,17 +128,22 @@ const NO_PROCESS: &str = "no host has a process of it";
 const NO_FAILURE: &str =
     "the records do not say which process or host failed; dgl-spawn's stderr does";
 
-/// A program that failed in shell text which ends with another command's status.
+/// A program that failed in shell text which ends with another command's status. Each command after
+/// the program may write a line; if more lines follow an exception, the program caught it.
 fn hidden_failure(job: &JobHistory) -> Option<JobFinding> {
     let hidden = |history: &ProcessHistory| {
         let text = shell_text(&history.process)?;
         let is_left = text.ends_with('&') && !text.ends_with("&&");
-        let is_hidden = is_left || text.contains('|') || text.contains(';') || text.contains('\n');
+        let hiding = shell::hiding_commands(text).or(is_left.then_some(0));
         let account =
             Account::of_end(history, false).filter(|account| account.statement.is_raised());
+        let is_last_word = |account: &Account| {
+            let lines = history.evidence.lines_after(account.statement);
+            hiding.is_some_and(|commands| lines <= commands)
+        };
         let name = job.process_name(history);
         let text = match account {
-            Some(account) if is_hidden && !text.contains("pipefail") => format!(
+            Some(account) if is_last_word(&account) => format!(
                 "{name}{}; its shell text ended with the status of another command",
                 account.words()
             ),

@@ -10,6 +10,7 @@ mod judgement;
 pub mod logs;
 mod nccl;
 mod run;
+mod shell;
 mod show;
 pub mod silence;
 mod skew;
