@@ -34,12 +34,15 @@ struct Advice {
 }
 
 /// The facts that conditions test.
+#[derive(Default)]
 struct Scene<'a> {
     process: Option<&'a Process>,
     host: Option<&'a Host>,
     /// In lower case.
     text: String,
     module: String,
+    /// Whether the job ended because of an exception, as dgl-spawn --fail-on-exception has it.
+    ended_by_exception: bool,
 }
 
 /// Adds to a failure the first advice that fits its text, or else the rest of what its process
@@ -67,6 +70,7 @@ pub fn add(job: &JobHistory, finding: &mut JobFinding) {
             host,
             module: missing_module(&text).unwrap_or_default(),
             text: text.to_lowercase(),
+            ended_by_exception: job.has_ended_by_exception(),
         };
         let text = |advice: &Advice| {
             let text = if job.is_foreign() {
@@ -178,6 +182,7 @@ impl Advice {
             "package" => scene.is_package(),
             "launcher" => scene.runs_launcher(),
             "other address" => scene.has_other_address(),
+            "not ended by it" => !scene.ended_by_exception,
             "file of the script" => scene.names_own_file(),
             _ => true,
         };
@@ -403,10 +408,8 @@ mod tests {
         ];
         let found = |text: &str| {
             let scene = Scene {
-                process: None,
-                host: None,
                 text: text.to_lowercase(),
-                module: String::new(),
+                ..Scene::default()
             };
             ALL.iter()
                 .find(|advice| advice.fits(&scene))
@@ -435,10 +438,8 @@ mod tests {
             }
             for text in near {
                 let scene = Scene {
-                    process: None,
-                    host: None,
-                    module: String::new(),
                     text: text.to_lowercase(),
+                    ..Scene::default()
                 };
                 let unconditional = Advice {
                     when: "",

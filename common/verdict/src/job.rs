@@ -175,6 +175,16 @@ impl JobHistory {
         self.processes.iter().any(|history| history.logs.is_some())
     }
 
+    /// Whether dgl-spawn ended it because of an exception that did not end its process.
+    pub fn has_ended_by_exception(&self) -> bool {
+        let failure = self
+            .summary
+            .as_ref()
+            .and_then(|end| end.first_failure.as_ref());
+        let error = failure.and_then(|failure| failure.error.as_ref());
+        error.is_some_and(|error| error.starts_with("raised "))
+    }
+
     /// What its history is known from, in words.
     pub fn source(&self) -> &'static str {
         if self.is_from_logs() {
