@@ -5,13 +5,16 @@
 use dgl_report::page::page;
 use dgl_report::plan::{JobHistory, run};
 use libfuzzer_sys::fuzz_target;
+use record::jsonl::{Head, Stream};
 use verdict::Run;
 
 fuzz_target!(|data: &[u8]| {
     for lines in [0, 3] {
-        let Ok(records) = Run::from_input(data, lines, &|_| Ok(())) else {
+        let mut records = Run::new(lines);
+        let add = |head: &Head, text: &[u8]| records.record(head, text);
+        if Stream::read_lines(data, true, &|_| Ok(()), add).is_err() {
             return;
-        };
+        }
         let Ok(job) = JobHistory::of(&records) else {
             return;
         };

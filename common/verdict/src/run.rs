@@ -1,14 +1,11 @@
-//! Reads the records of a run. Most are lines of output, of which only each process's evidence is
+//! Collects the records of a run. Most are lines of output, of which only each process's evidence is
 //! kept, so memory does not grow with them.
 
 use evidence::Evidence;
-use record::error::Report;
-use record::jsonl::{AtCut, Head, Stream};
-use record::{Output, Process, Record as _, Role, Started, run};
+use record::jsonl::{Head, Stream};
+use record::{Output, Process, Record as _, Role, Started};
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
-use std::io::Read;
-use std::path::Path;
 
 #[derive(Default)]
 pub struct Run {
@@ -26,37 +23,12 @@ pub struct Run {
 }
 
 impl Run {
+    /// Keeps at least this many of the last lines of each process.
     pub fn new(lines: usize) -> Run {
         Run {
             lines,
             ..Run::default()
         }
-    }
-
-    /// Reads a file, or stdin if `file` is absent or `-`, as [`run::read`] does.
-    pub fn read(tool: &str, file: Option<&Path>, lines: usize) -> Result<Run, Report> {
-        let mut records = Run::new(lines);
-        run::read(tool, file, |head, text| records.record(head, text))?;
-        Ok(records)
-    }
-
-    /// Like [`Run::read`], of an input with this name.
-    pub fn read_input(
-        tool: &str,
-        name: &str,
-        input: impl Read,
-        lines: usize,
-    ) -> Result<Run, Report> {
-        let mut records = Run::new(lines);
-        run::read_input(tool, name, input, |head, text| records.record(head, text))?;
-        Ok(records)
-    }
-
-    /// Like [`Run::read`], of any input; `at_cut` decides about a last line that breaks off.
-    pub fn from_input(input: impl Read, lines: usize, at_cut: AtCut<'_>) -> Result<Run, Report> {
-        let mut records = Run::new(lines);
-        Stream::read_lines(input, true, at_cut, |head, text| records.record(head, text))?;
-        Ok(records)
     }
 
     pub fn record(&mut self, head: &Head, text: &[u8]) {

@@ -11,12 +11,15 @@ pub use args::{Args, ReportFormat};
 use record::Profile;
 use record::error::{Fault, Report};
 use record::exit::Exit;
-use record::jsonl;
+use record::{jsonl, run};
 use verdict::Run;
 
 pub fn main(args: Args) -> Result<Exit, Report> {
-    let run = Run::read("dgl-report", args.file.as_deref(), args.lines)?;
-    let job = plan::JobHistory::of(&run)?;
+    let mut records = Run::new(args.lines);
+    run::read("dgl-report", args.file.as_deref(), |head, text| {
+        records.record(head, text);
+    })?;
+    let job = plan::JobHistory::of(&records)?;
     let text = match args.format {
         ReportFormat::Html => page::page(&plan::run(&job, args.lines)),
         ReportFormat::Folded => export::folded(recorded(&job)?),

@@ -306,7 +306,9 @@ mod tests {
     );
 
     fn read(text: &str) -> JobHistory {
-        let run = verdict::Run::from_input(text.as_bytes(), 1, &|_| Ok(())).unwrap();
+        let mut run = verdict::Run::new(1);
+        let add = |head: &_, text: &[u8]| run.record(head, text);
+        record::jsonl::Stream::read_lines(text.as_bytes(), true, &|_| Ok(()), add).unwrap();
         JobHistory::of(&run).unwrap()
     }
 

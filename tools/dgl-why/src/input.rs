@@ -19,6 +19,7 @@ const MAX_FIRST_LINE: u64 = 64 << 10;
 /// Deeper directories have no logs, but perhaps checkpoints.
 const MAX_DEPTH: usize = 6;
 
+const TOOL: &str = "dgl-why";
 const INPUT: &str = "name a log, a directory of logs, or dgl-spawn's run.jsonl";
 
 /// From the job's records, which are one file, or else from its logs.
@@ -27,7 +28,8 @@ pub fn history(paths: &[PathBuf]) -> Result<JobHistory, Report> {
         let records = path.join("run.jsonl");
         if records.is_file() {
             let is_being_written = is_being_written(&records);
-            let run = Run::read("dgl-why", Some(&records), 0)?;
+            let mut run = Run::new(0);
+            run::read(TOOL, Some(&records), |head, text| run.record(head, text))?;
             return of_records(&run, is_being_written);
         }
     }
@@ -59,7 +61,8 @@ pub fn history(paths: &[PathBuf]) -> Result<JobHistory, Report> {
         let is_text = is_alone || !first.contains(&0);
         let input = io::Cursor::new(first).chain(input);
         if is_alone && is_record && !is_empty {
-            let run = Run::read_input("dgl-why", &file.name, input, 0)?;
+            let mut run = Run::new(0);
+            run::read_input(TOOL, &file.name, input, |head, text| run.record(head, text))?;
             return of_records(&run, is_being_written);
         } else if is_text {
             logs.read(&file, input)

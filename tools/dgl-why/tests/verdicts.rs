@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
+use record::jsonl::Head;
+use record::run;
 use verdict::{JobHistory, Run, RunOutcome, verdict};
 
 /// Wherever the records end, there is a verdict, and it never reports a failure of a healthy run.
@@ -12,7 +14,9 @@ fn records_that_break_off_anywhere() {
     let lines: Vec<&str> = text.lines().collect();
     for count in 1..=lines.len() {
         let text = lines[..count].join("\n") + "\n";
-        let run = Run::from_input(text.as_bytes(), 0, &|_| Ok(())).unwrap();
+        let mut run = Run::new(0);
+        let add = |head: &Head, text: &[u8]| run.record(head, text);
+        run::read_input("dgl-why", "records", text.as_bytes(), add).unwrap();
         let verdict = verdict(&JobHistory::of(&run).unwrap());
         assert_ne!(verdict.outcome, RunOutcome::Failed, "{count}");
         if verdict.outcome == RunOutcome::Waits {
