@@ -277,6 +277,37 @@ fn slow_an_agent_that_others_can_replace_is_not_run() {
     host.only_agent_in(&host.fallback());
 }
 
+/// Where root is not mapped, root and all other users have one uid, and so does `/`.
+#[test]
+fn another_users_agent_is_not_roots_in_a_user_namespace() {
+    if support::only_root_can("act as other users") {
+        return;
+    }
+    let support::OpenFolder(folder) = &support::OpenFolder::new("namespace");
+    let [user, other] =
+        [12345, 12346].map(|uid| format!("setpriv --reuid {uid} --regid {uid} --clear-groups"));
+    let evil = "#!/bin/sh\n: >\"${0%/*/*}/ran/it\"\nn=${0##*/host-agent-}; echo $n\n";
+    write(folder, "evil", evil);
+    // the user's first agent, by its name; the other user has the next directory
+    let script = format!(
+        "install -d -o 12345 -g 12345 home; install -d -m 1777 tmp ran
+        reap() {{ echo 127.0.0.1 | ipconf-check | {user} env -u XDG_CACHE_HOME HOME=\"$1\" \\
+            TMPDIR=\"$PWD/tmp\" dgl-reap --list --connect \"unshare --user $2\" >/dev/null; }}
+        reap \"$PWD/home\" --map-current-user; echo $?
+        agent=$(ls home/.cache/dgl-tools)
+        for uid in 12345 65534; do
+            {other} mkdir -m 755 tmp/dgl-tools-$uid
+            {other} install -m 755 evil tmp/dgl-tools-$uid/$agent
+        done
+        reap /nonexistent --map-current-user; echo $?
+        reap /nonexistent --keep-caps; echo $?
+        ls ran; rm -rf /dev/shm/dgl-tools-12345; rmdir /dev/shm/dgl-tools-65534 /var/tmp/dgl-tools-65534"
+    );
+    let ran = sh(folder, &script);
+    // without any mapping, even the user's own files cannot be told from those of others
+    assert_eq!(ran.out, "0\n0\n74\n", "{}", ran.err);
+}
+
 #[test]
 fn a_folder_of_which_nothing_is_known_is_not_trusted() {
     let host = Host::new();

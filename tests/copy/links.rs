@@ -4,7 +4,7 @@ use crate::lab::tree;
 use crate::local::{begin, map, ours, plan, push, slow_way};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
-use support::{make_folder, noise, only_root_can, sh, soon, write};
+use support::{OpenFolder, make_folder, noise, only_root_can, sh, soon, write};
 
 #[test]
 fn a_path_cannot_leave_the_workspace() {
@@ -166,6 +166,37 @@ fn a_link_of_another_user_is_no_workspace_and_no_place_for_what_is_brought() {
         .err
         .matches("is reached by a symbolic link that belongs to another user");
     assert_eq!(refusals.count(), 3, "{}", ran.err);
+}
+
+/// Where root is not mapped, root and all other users have one uid, and so does `/`.
+#[test]
+fn a_link_of_another_user_is_not_roots_in_a_user_namespace() {
+    if only_root_can("act as other users") {
+        return;
+    }
+    let OpenFolder(folder) = &OpenFolder::new("namespace");
+    let [user, other] =
+        [12345, 12346].map(|uid| format!("setpriv --reuid {uid} --regid {uid} --clear-groups"));
+    let script = format!(
+        "echo 127.0.0.1 >ip.txt; mkdir src; echo new >src/a; mkdir -m 1777 open
+        install -d -o 12345 -g 12345 home data jobs
+        {user} ln -s ../data open/users; {other} ln -s ../data open/others
+        {other} mkdir -m 755 open/folder; {other} ln -s ../../data open/folder/link
+        for name in users others folder/link; do
+            ipconf-check ip.txt | part-map --workspace \"$PWD/open/$name\" --extra src >plan.jsonl
+            {user} env HOME=\"$PWD/home\" part-push <plan.jsonl >pushed \
+                --connect 'unshare --user --map-current-user'; echo $? $(ls data)
+            rm -rf data/*
+            ipconf-check ip.txt | part-map --workspace \"$PWD/jobs\" | dgl-env --role worker -- \
+                sh -c \"part-push --connect local <$PWD/plan.jsonl\" | {user} env \
+                HOME=\"$PWD/home\" dgl-spawn --private-shm --no-preflight --no-push-check >run 2>&1
+            echo $(ls data); cat run >&2; rm -rf data/*
+        done"
+    );
+    let ran = sh(folder, &script);
+    let users = "0 ip_config.txt src\nip_config.txt src\n";
+    assert_eq!(ran.out, format!("{users}1\n\n1\n\n"), "{}", ran.err);
+    ran.err_has("is reached by a symbolic link that belongs to another user");
 }
 
 /// Links of the user's own lead to the workspace, and from one of its directories to another.

@@ -11,6 +11,8 @@
 # would run a file that is no program as a script, which may succeed.
 # Nothing in a directory is run or written before `guarded` has found that only the user and root can change or replace it. It checks a
 # path without links and all directories above it, so that other users cannot replace anything in it afterwards.
+# In a user namespace that does not map root, root and all other users have the same uid, which / has too. It counts as root's only where
+# other users cannot create names (as in common/transfer/src/owner.rs), and not for the last components: $2 is their number.
 # All requested bytes are read, because the bytes after them are for the agent. The tool waits before it sends more than a piece, because
 # the head of busybox reads beyond its count.
 # Only what this script makes has the umask 077: the processes of jobs inherit the umask of this shell.
@@ -27,18 +29,19 @@ for agent in $agents; do
 done;
 if [ -z "$hash" ]; then echo "$token refused machine $machine"; exit 0; fi;
 guarded() {
-  above=$1; set --;
+  above=$1; last=$2; open=; set --;
   while [ -n "$above" ]; do
     set -- "$@" "$above";
-    if [ "$above" = "$home" ]; then above=; else above=${above%/*}; fi;
+    if [ "$above" = "$home" ]; then above=; open=yes; else above=${above%/*}; fi;
   done;
   [ -z "$( { ls -ldn / "$@" 2>/dev/null || echo failed; } | {
-    trusted=; missing=$(($# + 1));
+    root=; missing=$(($# + 1));
     while read -r mode rest owner rest; do
       missing=$((missing - 1));
-      trusted=${trusted:-" 0 $user $owner "};
-      case $mode in (d????????[tT]*) ;; (?????w*|????????w*) echo others write;; esac;
-      case $trusted in (*" $owner "*) ;; (*) echo others own;; esac;
+      if [ -z "$root" ]; then root=$owner; fi;
+      if [ "$owner" = 0 ] || [ "$owner" = "$user" ] || [ "$missing" = "$#" ]; then :;
+      elif [ "$owner" != "$root" ] || [ -n "$open" ] || [ "$missing" -lt "$last" ]; then echo others own; fi;
+      case $mode in (d????????[tT]*) open=yes;; (?????w*|????????w*) echo others write;; esac;
     done;
     if [ "$missing" != 0 ]; then echo no answer; fi; })" ];
 };
@@ -59,11 +62,12 @@ user=unknown;
 while read -r name uid rest; do
   if [ "$name" = Uid: ]; then own=dgl-tools-$uid; user=$uid; fi;
 done 2>/dev/null </proc/self/status;
+if [ -e /proc/self/uid_map ] && ! read -r rest </proc/self/uid_map; then user=unknown; fi;
 home=$(physical "${HOME:-/}");
 set -- "$@" "${TMPDIR:-/tmp}/$own" "/dev/shm/$own" "/var/tmp/$own";
 for folder; do
   file=$(physical "$folder")/host-agent-$hash;
-  if [ -f "$file" ] && guarded "$file" && whole "$file"; then exec "$file" serve "$token"; fi;
+  if [ -f "$file" ] && guarded "$file" 2 && whole "$file"; then exec "$file" serve "$token"; fi;
 done;
 tried=;
 for folder; do
@@ -71,7 +75,7 @@ for folder; do
   (umask 077; mkdir -p "$folder") 2>/dev/null;
   if [ -h "$folder" ] || [ ! -d "$folder" ] || [ ! -O "$folder" ]; then tried="$tried (not ours)"; continue; fi;
   folder=$(physical "$folder");
-  if ! guarded "$folder"; then tried="$tried (others can write it or a directory above it)"; continue; fi;
+  if ! guarded "$folder" 1; then tried="$tried (others can write it or a directory above it)"; continue; fi;
   part=$folder/.$token;
   if (umask 077; echo : >"$part") 2>/dev/null && chmod 700 "$part" && "$part" 2>/dev/null; then :; else
     rm -f "$part"; tried="$tried (full, read-only or noexec)"; continue;

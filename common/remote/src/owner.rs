@@ -3,9 +3,8 @@
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-
-/// In a directory with this bit, users cannot remove or rename files of others.
-const STICKY: u32 = 0o1000;
+use transfer::owner::STICKY;
+pub use transfer::owner::is_path_trusted as is_trusted;
 
 #[derive(Debug, PartialEq)]
 pub enum Exposure {
@@ -13,13 +12,6 @@ pub enum Exposure {
     Owned,
     /// Its mode lets others write.
     Writable,
-}
-
-/// Whether it belongs to this user, to root, or to the owner of `/`, who is root outside of a user
-/// namespace.
-pub fn is_trusted(meta: &Metadata) -> bool {
-    [0, nix::unistd::geteuid().as_raw()].contains(&meta.uid())
-        || fs::metadata("/").is_ok_and(|root| root.uid() == meta.uid())
 }
 
 pub fn others_write(meta: &Metadata) -> bool {
@@ -45,9 +37,9 @@ pub fn exposed(folder: &Path) -> Option<(PathBuf, Exposure)> {
 }
 
 fn exposure(folder: &Path) -> Option<Exposure> {
-    let link = fs::symlink_metadata(folder).ok()?;
     let meta = fs::metadata(folder).ok()?;
-    if !is_trusted(&link) || !is_trusted(&meta) {
+    let real = folder.canonicalize().ok()?;
+    if !is_trusted(folder) || !is_trusted(&real) {
         return Some(Exposure::Owned);
     }
     (others_write(&meta) && meta.mode() & STICKY == 0).then_some(Exposure::Writable)

@@ -5,11 +5,12 @@
 //! followed only if this user, root or the owner of the workspace has made it, and if no others
 //! could have renamed it to this name; so are the links on the path to which it leads.
 
+use crate::owner::{self, STICKY};
 use crate::simulated::{Call, before, sync};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlinkat, renameat};
-use nix::sys::stat::{Mode, fstat, mkdirat};
+use nix::sys::stat::{FileStat, Mode, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, geteuid, linkat, syncfs, unlinkat};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
@@ -23,7 +24,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use wire::files::FileFault;
 
 const TYPE: u32 = 0o170_000;
-const STICKY: u32 = 0o1000;
 /// The mode of a missing directory, before the umask. Whatever that allows, others cannot write.
 pub const NEW_FOLDER: u32 = 0o775;
 
@@ -55,22 +55,21 @@ const MAX_LINKS: u32 = 40;
 struct Walk<'a> {
     /// For messages.
     path: &'a Path,
-    owners: [u32; 3],
+    /// The owner of the workspace, whose links are followed like those of this user and root.
+    owner: Option<u32>,
     make: bool,
     links: u32,
 }
 
 impl<'a> Walk<'a> {
     /// Follows only the links of this user and root.
-    fn of_user(path: &'a Path, make: bool) -> io::Result<Walk<'a>> {
-        // in a user namespace without root, what is root's belongs to the owner of this directory
-        let system = Folder::root()?.metadata()?.uid();
-        Ok(Walk {
+    fn of_user(path: &'a Path, make: bool) -> Walk<'a> {
+        Walk {
             path,
-            owners: [0, geteuid().as_raw(), system],
+            owner: None,
             make,
             links: 0,
-        })
+        }
     }
 
     fn to(&mut self, from: &Folder, path: &Path) -> Result<Folder, FileFault> {
@@ -122,7 +121,7 @@ impl<'a> Walk<'a> {
         if meta.st_mode & TYPE != nix::libc::S_IFLNK {
             return Err(fault(Errno::ENOTDIR));
         }
-        if !self.owners.contains(&meta.st_uid) {
+        if !self.is_trusted(&meta, folder) {
             return Err(FileFault::LinkOfOther(self.path.into()));
         }
         if self.may_be_renamed_in(folder).map_err(fault)? {
@@ -140,8 +139,14 @@ impl<'a> Walk<'a> {
     /// show who wants it to be followed. Members of a group that may write are trusted.
     fn may_be_renamed_in(&self, folder: &Folder) -> nix::Result<bool> {
         let meta = fstat(folder)?;
-        let is_of_trusted = self.owners.contains(&meta.st_uid) || meta.st_mode & 0o020 != 0;
+        let parent = open(folder, Path::new(".."), OFlag::empty())?;
+        let is_of_trusted = self.is_trusted(&meta, &parent) || meta.st_mode & 0o020 != 0;
         Ok(!is_of_trusted || meta.st_mode & (0o002 | STICKY) == 0o002)
+    }
+
+    /// Whether something in this directory belongs to a user whose links are followed.
+    fn is_trusted(&self, meta: &FileStat, folder: &Folder) -> bool {
+        self.owner == Some(meta.st_uid) || owner::is_trusted(meta.st_uid, folder)
     }
 }
 
@@ -168,7 +173,7 @@ impl Folder {
 
     fn along(path: &Path, make: bool) -> Result<Folder, FileFault> {
         let here = open(AT_FDCWD, Path::new("."), OFlag::empty()).map_err(fault)?;
-        Walk::of_user(path, make)?.to(&here, path)
+        Walk::of_user(path, make).to(&here, path)
     }
 
     pub fn folder(&self, name: impl AsRef<OsStr>) -> io::Result<Folder> {
@@ -196,9 +201,10 @@ impl Folder {
 
     /// Follows links below this directory, also those of its owner.
     fn walk<'p>(&self, path: &'p Path, make: bool) -> Result<Walk<'p>, FileFault> {
+        let owner = fstat(self).map_err(fault)?.st_uid;
         Ok(Walk {
             path,
-            owners: [0, geteuid().as_raw(), fstat(self).map_err(fault)?.st_uid],
+            owner: (!owner::is_shared(owner)).then_some(owner),
             make,
             links: 0,
         })
@@ -324,7 +330,7 @@ impl Folder {
         }
         match meta.st_mode & TYPE {
             nix::libc::S_IFLNK => {
-                let mut walk = Walk::of_user(Path::new(name.as_ref()), false)?;
+                let mut walk = Walk::of_user(Path::new(name.as_ref()), false);
                 let in_words = |fault: FileFault| io::Error::other(fault.to_string());
                 let target = walk.target(self, name.as_ref()).map_err(in_words)?;
                 let parent = target.parent().unwrap_or(Path::new("."));
