@@ -87,7 +87,7 @@ fn main() {
         serde_json::from_str(&std::fs::read_to_string(&words[1]).unwrap()).unwrap();
     let engine = Engine {
         identity: Identity::from_secret(&ticket.secret).unwrap(),
-        key: PublicKey::try_from(ticket.key.clone()).unwrap(),
+        key: ticket.key,
         ticket,
     };
     let count: usize = words[2].parse().unwrap();

@@ -63,7 +63,7 @@ impl DirectListener {
                 Some(listener),
                 FileEvent::Listening {
                     port,
-                    key,
+                    key: Some(key),
                     problem: None,
                 },
             ),
@@ -71,7 +71,7 @@ impl DirectListener {
                 let location = SocketAddr::from((listen.address, listen.port));
                 let listening = FileEvent::Listening {
                     port: 0,
-                    key: String::new(),
+                    key: None,
                     problem: Some(format!("it cannot listen on {location}: {error}")),
                 };
                 (None, listening)
@@ -84,12 +84,9 @@ impl DirectListener {
     fn listen(
         listen: &Listen,
         files: &Arc<IncomingFiles>,
-    ) -> io::Result<(DirectListener, u16, String)> {
-        let key = |text: &String| PublicKey::try_from(text.clone()).map_err(io::Error::other);
-        let (tool, identity) = (key(&listen.key)?, &files.identity);
-        let hosts = listen.hosts.iter().map(key);
-        let keys = hosts.chain([Ok(tool)]).collect::<io::Result<Vec<_>>>()?;
-        let guests = Guests::new(identity, keys)?;
+    ) -> io::Result<(DirectListener, u16, PublicKey)> {
+        let (tool, identity) = (listen.key, &files.identity);
+        let guests = Guests::new(identity, [&listen.hosts[..], &[tool]].concat())?;
         let listener = TcpListener::bind((listen.address, listen.port))?;
         let port = listener.local_addr()?.port();
         let files = Arc::clone(files);
@@ -110,7 +107,7 @@ impl DirectListener {
             port: Some(served),
             connections,
         };
-        Ok((listener, port, identity.public_key().to_string()))
+        Ok((listener, port, identity.public_key()))
     }
 
     /// Also waits until the parts that arrived over them are recorded.

@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tls::{PublicKey, TlsConnection};
+use tls::TlsConnection;
 use transfer::source::Pieces;
 use transfer::{content, silence};
 use wire::codec::{self, Decoder};
@@ -40,9 +40,9 @@ pub fn begin(file: &Arc<IncomingFile>, to: HandOn, files: Arc<IncomingFiles>) {
 
 /// Hands a file on to its end, or until it is no longer wanted.
 fn forward_file(file: &IncomingFile, to: &HandOn, files: &IncomingFiles) -> io::Result<()> {
-    let peer = PublicKey::try_from(to.public_key.clone()).map_err(io::Error::other)?;
     let location = SocketAddr::from((to.address, to.port));
-    let (link, received) = TlsConnection::open(location, &files.identity, peer, REACHED, true)?;
+    let (link, received) =
+        TlsConnection::open(location, &files.identity, to.public_key, REACHED, true)?;
     file.connect_forward(TcpStream::from(link.as_fd().try_clone_to_owned()?));
     let link: SharedLink = Arc::new(Mutex::new(link.with_large_buffer()));
     let forwarded = send_file(&link, file, to);

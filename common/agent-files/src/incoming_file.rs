@@ -60,8 +60,7 @@ impl IncomingFiles {
     /// `None` unless this host was chosen to send the file.
     pub fn find(&self, key: &str, host: PublicKey) -> Option<Arc<IncomingFile>> {
         let file = self.by_partial_key.lock().get(key)?.upgrade()?;
-        let upstream = Upstream::Host(host.to_string());
-        (file.request.chained.as_ref() == Some(&upstream)).then_some(file)
+        (file.request.chained == Some(Upstream::Host(host))).then_some(file)
     }
 }
 
@@ -315,7 +314,7 @@ mod tests {
         let files = IncomingFiles::new().unwrap();
         let [named, other] = [(), ()].map(|()| Identity::new().unwrap().public_key());
         for (upstream, expected) in [
-            (Upstream::Host(named.to_string()), [true, false]),
+            (Upstream::Host(named), [true, false]),
             (Upstream::Tool, [false, false]),
         ] {
             let file = Arc::new(incoming("named", upstream.clone()));

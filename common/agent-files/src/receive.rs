@@ -132,7 +132,7 @@ impl Push {
                 .is_some_and(|push_folder| push_folder.ignores_modes()),
             empty: push_folder::is_empty(&self.base)
                 .map_err(|fault| Failure::new(fault.to_string()))?,
-            key: Some(self.incoming.identity.public_key().to_string()),
+            key: Some(self.incoming.identity.public_key()),
             exposed: writable_by_others(&self.base).map(Into::into),
             open_to_group: self.has_made_base
                 && Folder::open(&self.base).is_ok_and(|base| base.is_writable_by_group()),

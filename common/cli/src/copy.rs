@@ -6,9 +6,9 @@ use parking_lot::Mutex;
 use record::error::Fault;
 use record::jsonl::{self, Out, Stream};
 use record::{Host, Record, term};
-use remote::HostFault;
 use remote::direct::{Wire, WireOptions};
 use remote::host_link::HostLink;
+use remote::{HostFault, PublicKey};
 use std::path::Path;
 
 /// Reports results: records on stdout, progress on stderr, faults at the end.
@@ -74,7 +74,7 @@ impl CopyReporter {
         client: &mut HostLink,
         bytes: u64,
         wire: &WireOptions,
-        hosts: &[String],
+        hosts: &[PublicKey],
     ) -> Result<(), HostFault> {
         if let Some(warning) = client.choose_wire(host.ip.0, bytes, wire, hosts)? {
             self.tell(host, &warning);

@@ -177,7 +177,7 @@ impl HostLink {
         address: Ipv4Addr,
         bytes: u64,
         wire: &WireOptions,
-        hosts: &[String],
+        hosts: &[PublicKey],
     ) -> Result<Option<String>, HostFault> {
         let is_local = self.sessions().login.session.is_local();
         if !wire.is_worth(address, is_local, bytes) {
@@ -201,13 +201,13 @@ impl HostLink {
         &mut self,
         address: Ipv4Addr,
         wire: &WireOptions,
-        hosts: &[String],
+        hosts: &[PublicKey],
     ) -> Result<Option<(String, bool)>, HostFault> {
         let identity = Identity::new().map_err(|error| HostFault::reported(error.to_string()))?;
         self.send(FileRequest::Listen(Listen {
             address,
             port: wire.data_port,
-            key: identity.public_key().to_string(),
+            key: identity.public_key(),
             hosts: hosts.to_vec(),
         }));
         let (port, key) = match self.next_event()?.0 {
@@ -215,9 +215,11 @@ impl HostLink {
                 problem: Some(problem),
                 ..
             } => return Ok(Some((problem, false))),
-            FileEvent::Listening { port, key, .. } => {
-                (port, PublicKey::try_from(key).map_err(HostFault::reported)?)
-            }
+            FileEvent::Listening {
+                port,
+                key: Some(key),
+                ..
+            } => (port, key),
             other => return Err(HostFault::unexpected(&other)),
         };
         self.listens = Some((port, key));
@@ -243,8 +245,8 @@ impl HostLink {
     }
 
     /// The port and key of the agent, for hosts that pass files on.
-    pub fn listens(&self) -> Option<(u16, String)> {
-        self.listens.map(|(port, key)| (port, key.to_string()))
+    pub fn listens(&self) -> Option<(u16, PublicKey)> {
+        self.listens
     }
 
     /// As `FileSession::expects_nothing` does.

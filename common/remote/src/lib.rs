@@ -40,6 +40,7 @@ pub use resolve::addresses;
 pub use session::{Body, HostFault, Session, SessionEvent, UnknownKey, Waker};
 pub use session::{random_token, report};
 pub use ssh_config::{printed_settings, ssh_options};
+pub use tls::PublicKey;
 
 use choice::{LoginChoice, Logins};
 use nix::errno::Errno;

@@ -1,6 +1,7 @@
 //! A connection that never blocks.
 
-use crate::identity::{Identity, PublicKey};
+use crate::PublicKey;
+use crate::identity::{self, Identity};
 use crate::pinned;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -136,7 +137,7 @@ impl TlsConnection {
         if self.tls.is_handshaking() {
             return None;
         }
-        PublicKey::from_spki(self.tls.peer_certificates()?.first()?)
+        identity::from_spki(self.tls.peer_certificates()?.first()?)
     }
 
     /// Sends what can be sent now and queues the rest. Fails if too much is queued.

@@ -9,45 +9,17 @@ use rustls::sign::CertifiedKey;
 use std::fmt;
 use std::io::{self, Read};
 use std::sync::Arc;
+use wire::files::{Hex, PublicKey};
 
 /// The bytes before an Ed25519 key in its DER form (RFC 8410, SubjectPublicKeyInfo).
 const ED25519_SPKI: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];
 
-/// An Ed25519 key. Its text form is 64 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PublicKey([u8; 32]);
-
-impl PublicKey {
-    /// `None` if the SubjectPublicKeyInfo holds anything else.
-    pub(crate) fn from_spki(spki: &[u8]) -> Option<PublicKey> {
-        spki.strip_prefix(&ED25519_SPKI)
-            .and_then(|key| key.try_into().ok())
-            .map(PublicKey)
-    }
-}
-
-impl fmt::Display for PublicKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(&self.0))
-    }
-}
-
-impl fmt::Debug for PublicKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PublicKey({self})")
-    }
-}
-
-impl TryFrom<String> for PublicKey {
-    type Error = &'static str;
-
-    fn try_from(text: String) -> Result<PublicKey, &'static str> {
-        let key = hex::decode(&text).and_then(|key| key.try_into().ok());
-        key.map(PublicKey)
-            .ok_or("a public key is 64 hexadecimal digits")
-    }
+/// `None` if the SubjectPublicKeyInfo holds anything else than an Ed25519 key.
+pub(crate) fn from_spki(spki: &[u8]) -> Option<PublicKey> {
+    let key = spki.strip_prefix(&ED25519_SPKI)?;
+    key.try_into().ok().map(Hex)
 }
 
 /// 128 random bits in hexadecimal.
@@ -83,12 +55,11 @@ impl Identity {
     fn from_pkcs8(pkcs8: &[u8]) -> io::Result<Identity> {
         let pair = Ed25519KeyPair::from_pkcs8(pkcs8)
             .map_err(|rejected| io::Error::other(rejected.to_string()))?;
-        let public_key = PublicKey(
-            pair.public_key()
-                .as_ref()
-                .try_into()
-                .map_err(io::Error::other)?,
-        );
+        let public_key = Hex(pair
+            .public_key()
+            .as_ref()
+            .try_into()
+            .map_err(io::Error::other)?);
         let signing = any_eddsa_type(&PrivatePkcs8KeyDer::from(pkcs8)).map_err(io::Error::other)?;
         let spki = CertificateDer::from([&ED25519_SPKI[..], &public_key.0].concat());
         Ok(Identity {
@@ -118,24 +89,6 @@ impl fmt::Debug for Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_key_is_read_as_it_is_written() {
-        let key = Identity::new().unwrap().public_key();
-        let text = key.to_string();
-        assert_eq!(text.len(), 64);
-        assert_eq!(PublicKey::try_from(text.clone()), Ok(key));
-        for wrong in [
-            "",
-            "00",
-            &text[1..],
-            &format!("{text}0"),
-            &text.replacen(&text[..1], "+", 1),
-            &"é".repeat(32),
-        ] {
-            assert!(PublicKey::try_from(wrong.to_owned()).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn a_secret_makes_the_same_key_pair() {

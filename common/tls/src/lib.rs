@@ -11,4 +11,5 @@ mod pinned;
 
 pub use admission::{Entrance, Limits, PeerGreeting, ServedPort};
 pub use connection::{Guests, TlsConnection, is_wrong_key};
-pub use identity::{Identity, PublicKey, token};
+pub use identity::{Identity, token};
+pub use wire::files::PublicKey;

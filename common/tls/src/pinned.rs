@@ -1,7 +1,8 @@
 //! The checks that rustls asks for: whether the other side's key is accepted, and whether it signed
 //! with it.
 
-use crate::identity::{Identity, PublicKey};
+use crate::PublicKey;
+use crate::identity::{self, Identity};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
 use rustls::crypto::ring::cipher_suite::{
@@ -35,7 +36,7 @@ impl Pinned {
     }
 
     fn check_key(&self, spki: &[u8]) -> Result<(), Error> {
-        let known = PublicKey::from_spki(spki).is_some_and(|key| self.keys.contains(&key));
+        let known = identity::from_spki(spki).is_some_and(|key| self.keys.contains(&key));
         known.then_some(()).ok_or(Error::InvalidCertificate(
             CertificateError::ApplicationVerificationFailure,
         ))

@@ -1,6 +1,7 @@
 //! Messages of an agent that an engine started and that dials in to the tool: its ticket, its
 //! introduction, and the answer.
 
+use crate::files::PublicKey;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::fmt;
@@ -16,7 +17,7 @@ pub struct Ticket {
     /// Where the tool listens. The first that can be reached is taken.
     pub addresses: Vec<SocketAddrV4>,
     /// The tool's public key.
-    pub key: String,
+    pub key: PublicKey,
     /// The private key that admits an agent, the same for all agents of a run.
     pub secret: String,
     /// How long an agent tries to connect, in milliseconds.

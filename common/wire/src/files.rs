@@ -155,10 +155,10 @@ pub struct Listen {
     /// 0 lets the system choose.
     pub port: u16,
     /// The tool's public key.
-    pub key: String,
+    pub key: PublicKey,
     /// Public keys of hosts that may hand files on. Only they and the tool are let in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hosts: Vec<String>,
+    pub hosts: Vec<PublicKey>,
 }
 
 /// Another host to which a file is passed on as it arrives.
@@ -175,7 +175,7 @@ pub struct HandOn {
     pub address: Ipv4Addr,
     pub port: u16,
     #[serde(rename = "peer")]
-    pub public_key: String,
+    pub public_key: PublicKey,
 }
 
 /// A directory whose files are fetched; nothing is written.
@@ -255,7 +255,7 @@ pub struct Open {
 pub enum Upstream {
     Tool,
     /// The host with this public key.
-    Host(String),
+    Host(PublicKey),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -344,7 +344,8 @@ pub enum FileEvent {
     Listening {
         /// 0 if none could be opened.
         port: u16,
-        key: String,
+        /// Its public key, unless there is a problem.
+        key: Option<PublicKey>,
         problem: Option<String>,
     },
     /// Another [`READ_AT_ONCE`] bytes of a large file were read: for its checksums, or to copy what
@@ -430,7 +431,7 @@ pub struct FolderReport {
     /// Whether the directory is empty or missing.
     pub empty: bool,
     /// The agent's public key, by which other hosts know it.
-    pub key: Option<String>,
+    pub key: Option<PublicKey>,
     /// The workspace or a directory above it, if every user of the host may replace its content.
     pub exposed: Option<Text>,
     /// Whether this push has made the directory, and members of a group that is not the user's own
@@ -611,9 +612,11 @@ impl fmt::Display for FileFault {
 
 /// A BLAKE3 checksum.
 pub type Sum = Hex<32>;
+/// An Ed25519 key.
+pub type PublicKey = Hex<32>;
 
 /// Bytes that are hexadecimal digits in JSON.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Hex<const N: usize>(pub [u8; N]);
 
 impl<const N: usize> fmt::Display for Hex<N> {
@@ -675,6 +678,23 @@ mod tests {
         }
         assert_eq!(Sum::list(&[sum.0, sum.0].concat()), Some(vec![sum, sum]));
         assert_eq!(Sum::list(&[0; 33]), None);
+    }
+
+    /// One host's key is sent to all others.
+    #[test]
+    fn a_text_that_is_no_key_is_no_message() {
+        let digits = "0".repeat(64);
+        for (key, is_key) in [
+            (digits.as_str(), true),
+            ("", false),
+            (&"0".repeat(1 << 19), false),
+        ] {
+            let ready = format!(r#"{{"kind":"ready","empty":true,"key":"{key}"}}"#);
+            let listening = format!(r#"{{"kind":"listening","port":1,"key":"{key}"}}"#);
+            for line in [ready, listening] {
+                assert_eq!(serde_json::from_str::<FileEvent>(&line).is_ok(), is_key);
+            }
+        }
     }
 
     #[test]

@@ -51,15 +51,15 @@ impl Agent {
         self.send(&Request::File(FileRequest::Listen(Listen {
             address: Ipv4Addr::LOCALHOST,
             port: 0,
-            key: tool.public_key().to_string(),
+            key: tool.public_key(),
             hosts: Vec::new(),
         })));
         let (port, key) = self.until(|event| match event {
-            Event::File(FileEvent::Listening { port, key, .. }) => Some((*port, key.clone())),
+            Event::File(FileEvent::Listening { port, key, .. }) => Some((*port, (*key)?)),
             _ => None,
         });
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        (address, PublicKey::try_from(key).unwrap())
+        (address, key)
     }
 
     /// The first event that is wanted.

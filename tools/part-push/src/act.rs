@@ -33,6 +33,7 @@ use std::sync::OnceLock;
 use transfer::fates::{Fate, Fates};
 use transfer::parts::Parts;
 use transfer::{case, source};
+use wire::files::PublicKey;
 
 /// Space that a file system needs beside the files.
 const ROOM_TO_SPARE: u64 = 1 << 20;
@@ -450,13 +451,24 @@ fn choose_routes(targets: &[Target<'_>], context: &PushContext<'_>, reporter: &R
     !keys.is_empty()
 }
 
-/// The public keys of all hosts that get a file which other hosts get too.
-fn hosts_of_chains(targets: &[Target<'_>]) -> Vec<String> {
+/// The public keys of all hosts that get a file which other hosts get too. A host that announces
+/// the key of another one gains nothing: the key admits neither.
+fn hosts_of_chains(targets: &[Target<'_>]) -> Vec<PublicKey> {
     let shared = hand_on::shared_files(targets).into_iter().flatten();
     let by_id: BTreeMap<u32, &Target<'_>> =
         shared.map(|(target, _)| (target.host.id, target)).collect();
-    let key = |target: &Target<'_>| target.lock().connection.as_ref()?.ready.key.clone();
-    by_id.into_values().filter_map(key).collect()
+    let key = |target: &Target<'_>| target.lock().connection.as_ref()?.ready.key;
+    unshared(by_id.into_values().filter_map(key).collect())
+}
+
+/// The keys that only one host announces.
+fn unshared(mut keys: Vec<PublicKey>) -> Vec<PublicKey> {
+    keys.sort_unstable();
+    let alone = keys.chunk_by(|key, next| key == next);
+    alone
+        .filter_map(|same| <[PublicKey; 1]>::try_from(same).ok())
+        .flatten()
+        .collect()
 }
 
 /// The space that a file needs on its host beside the parts that are there: less than its size if
@@ -586,4 +598,17 @@ fn print_plan(targets: &[Target<'_>]) -> Option<Fault> {
         out.write(format!("{}: {summary}\n", target.host.location()).as_bytes());
     }
     out.fault()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::files::Hex;
+
+    #[test]
+    fn a_key_that_two_hosts_announce_admits_neither() {
+        let [a, b, c] = [1, 2, 3].map(|byte| Hex([byte; 32]));
+        assert_eq!(unshared(vec![b, a, b, c]), [a, c]);
+        assert_eq!(unshared(vec![a, a, a]), []);
+    }
 }

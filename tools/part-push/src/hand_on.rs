@@ -30,7 +30,9 @@ use transfer::content::FileSum;
 use transfer::parts::Parts;
 use transfer::sender::{self, Outlet, SourceFile};
 use transfer::source::{self, SourcePiece};
-use wire::files::{BLOCK, FileEvent, FileFault, FileRequest, FileStep, HandOn, Open, Upstream};
+use wire::files::{
+    BLOCK, FileEvent, FileFault, FileRequest, FileStep, HandOn, Open, PublicKey, Upstream,
+};
 
 /// How long the loop waits for one host, and so the longest wait of the others. Each check costs
 /// some system calls for each host.
@@ -103,7 +105,7 @@ struct ChainMember<'t, 'a> {
     /// Given back at the end.
     connection: PushConnection,
     /// Its agent's port and public key.
-    listens: (u16, String),
+    listens: (u16, PublicKey),
     /// In bytes of the file.
     lacks: u64,
     /// The number of the sync that it answers when it has begun the file.
@@ -296,7 +298,7 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
 
     fn send_hand_on(&mut self, to: usize) {
         let next = &self.members[to];
-        let (port, public_key) = next.listens.clone();
+        let (port, public_key) = next.listens;
         let hand_on = FileRequest::HandOn(HandOn {
             id: self.members[to - 1].delivery.id,
             partial_key: partial_key(next.delivery),
@@ -428,7 +430,7 @@ impl<'a> Outlet<&'a Delivery> for Relay<'_, '_, 'a> {
                 sparse: source::has_holes(source),
             })));
             member.joins = link.sync();
-            upstream = Upstream::Host(member.listens.1.clone());
+            upstream = Upstream::Host(member.listens.1);
         }
         self.turn_while(|relay| relay.chain.is_in(0) && !relay.chain.is_fed());
         self.compression.begin(0);

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use transfer::fates::{Fate, Fates};
+use wire::files::PublicKey;
 
 /// The first pause before a host is asked again; each is twice as long as the one before it.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -142,7 +143,7 @@ impl<'a> Target<'a> {
 
     /// Chooses the connection for content, if any. Agents with these keys may hand files on to the
     /// host.
-    pub fn choose_route(&self, context: &PushContext<'_>, keys: &[String], reporter: &Reporter) {
+    pub fn choose_route(&self, context: &PushContext<'_>, keys: &[PublicKey], reporter: &Reporter) {
         let lacking = self.lacking();
         self.on_connection(|connection| {
             let bytes = lacking
@@ -150,9 +151,9 @@ impl<'a> Target<'a> {
                 .filter(|delivery| delivery.has_bytes())
                 .map(|delivery| delivery.bytes - connection.kept(delivery).bytes())
                 .sum();
-            let own_key = connection.ready.key.clone();
-            let others = |key: &&String| own_key.as_ref() != Some(key);
-            let keys: Vec<String> = keys.iter().filter(others).cloned().collect();
+            let own_key = connection.ready.key;
+            let others = keys.iter().copied().filter(|key| own_key != Some(*key));
+            let keys: Vec<PublicKey> = others.collect();
             let (link, wire) = (&mut connection.link, &context.wire);
             let copy = &reporter.copy;
             copy.choose_route(self.host, link, bytes, wire, &keys)

@@ -332,7 +332,7 @@ impl DialServer {
         let guests = Guests::new(&identity, vec![guest.public_key()]).map_err(failed)?;
         let ticket = Ticket {
             addresses: addresses.clone(),
-            key: identity.public_key().to_string(),
+            key: identity.public_key(),
             secret,
             patience_ms: record::term::millis(options.connect_timeout),
         };

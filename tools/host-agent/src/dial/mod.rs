@@ -83,11 +83,10 @@ impl Dialer {
         let text = ticket_text(source)?;
         let ticket: Ticket = serde_json::from_str(&text)
             .map_err(|error| format!("the given text is not a ticket: {error}"))?;
-        let key = PublicKey::try_from(ticket.key.clone()).map_err(str::to_owned)?;
         let identity = Identity::from_secret(&ticket.secret).map_err(|error| error.to_string())?;
         Ok(Dialer {
             identity,
-            key,
+            key: ticket.key,
             hello: hello::hello().map_err(|error| format!("this host: {error}"))?,
             ticket,
             conversations: Vec::new(),
