@@ -1,4 +1,4 @@
-//! Collects the records of a run. Most are lines of output, of which only each process's evidence is
+//! Collects a run's records. Most are lines of output, of which only each process's evidence is
 //! kept, so memory does not grow with them.
 
 use evidence::Evidence;
