@@ -354,6 +354,32 @@ fn slow_a_host_speaks_for_its_own_processes_and_each_thing_once() {
 }
 
 #[test]
+fn a_host_that_finds_too_much_is_lost_at_once() {
+    let folder = scratch();
+    job(&folder, &["true"]);
+    hostile(&folder, "b''", "b''");
+    let finding = r#"{"event":"preflight","found":"problem","about":"other","problem":"%d"}\n"#;
+    let floods = format!("''.join('{finding}' % n for n in range(100000)).encode()");
+    let floods = read(&folder, "hostile.py").replace(
+        "    os.write(1, b'{\"event\":\"done\"}\\n')",
+        &format!(
+            "    if b'preflight' in line: sys.stdout.buffer.write({floods})
+    sys.stdout.buffer.write(b'{{\"event\":\"done\"}}\\n'); sys.stdout.buffer.flush()"
+        ),
+    );
+    write(&folder, "hostile.py", floods);
+    let begun = Instant::now();
+    sh(
+        &folder,
+        "dgl-spawn --connect 'python3 hostile.py x' <job.jsonl",
+    )
+    .ends(74)
+    .err_has("host 0 (127.0.0.1): it reports more than 1000 findings");
+    // they took a quarter of an hour to compare
+    assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
+}
+
+#[test]
 fn a_dev_shm_of_its_own() {
     let folder = scratch();
     std::fs::write("/dev/shm/seen-by-all", "x").unwrap();

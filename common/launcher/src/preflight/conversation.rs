@@ -13,6 +13,9 @@ use wire::{Event, Request};
 
 /// What to do if a host cannot carry out a request.
 const SEE_HOST: &str = "log in to the host: it may be overloaded, or out of memory or descriptors";
+/// More than a host can find while one set of requests is answered. Findings are compared with one
+/// another, so a hostile host could keep the launcher busy.
+const MOST_FINDINGS: usize = 1000;
 
 /// Counts the requests that the hosts have not answered.
 pub struct Conversation<'a, 'h> {
@@ -55,6 +58,7 @@ impl<'a, 'h> Conversation<'a, 'h> {
         mut received: impl FnMut(usize, SessionEvent),
     ) -> Result<Vec<usize>, Stopped> {
         let mut until = vec![Instant::now() + ANSWER_LIMIT; self.unanswered.len()];
+        let mut findings = vec![0; self.unanswered.len()];
         let is_late = |count: &Option<usize>| count.is_some_and(|count| count > 0);
         loop {
             let hosts = self.unanswered.iter().zip(&until);
@@ -66,8 +70,17 @@ impl<'a, 'h> Conversation<'a, 'h> {
             match self.hosts.next_event(left) {
                 Some(RunEvent::Signal(number)) => return Err(Stopped::Signal(number)),
                 Some(RunEvent::StatusAsked | RunEvent::Paused(_)) => {}
-                Some(RunEvent::Host(index, event)) => {
+                // the rest of what a lost host has sent
+                Some(RunEvent::Host(index, _)) if self.unanswered[index].is_none() => {}
+                Some(RunEvent::Host(index, mut event)) => {
                     let count = &mut self.unanswered[index];
+                    // one for each process of the job
+                    let is_done = matches!(event, SessionEvent::Event(Event::Done, _));
+                    findings[index] += usize::from(!is_done);
+                    if findings[index] > MOST_FINDINGS {
+                        let why = format!("it reports more than {MOST_FINDINGS} findings");
+                        event = SessionEvent::Lost(why);
+                    }
                     match &event {
                         SessionEvent::Event(Event::Done | Event::Failed(_), _) => {
                             *count = count.map(|count| count.saturating_sub(1));
@@ -76,7 +89,7 @@ impl<'a, 'h> Conversation<'a, 'h> {
                         SessionEvent::Event(..) => {}
                         SessionEvent::Lost(_) => *count = None,
                     }
-                    if !matches!(event, SessionEvent::Event(Event::Done, _)) {
+                    if !is_done {
                         received(index, event);
                     }
                 }

@@ -110,7 +110,11 @@ impl<'a> Diagnosis<'a> {
                 self.push(index, Subject::Other, shown(&failure.problem));
             }
             SessionEvent::Event(..) => {}
-            SessionEvent::Lost(why) => self.push(index, Subject::Host, why),
+            // in front of what it had found, of which only the beginning may be shown
+            SessionEvent::Lost(why) => {
+                let problem = Problem::new(Subject::Host, why);
+                self.problems.insert(0, (index, problem));
+            }
         }
     }
 
