@@ -4,7 +4,7 @@
 use crate::lab::{Lab, disturb, tree};
 use std::fs;
 use std::path::PathBuf;
-use support::{Ran, noise, soon, tools, write};
+use support::{Ran, executable, noise, only_root_can, scratch, sh, soon, tools, write};
 
 const LARGE: usize = 40 << 20;
 /// An address that host 2 has and that leads wherever host 1 is told: its logins go to host 2.
@@ -342,4 +342,34 @@ fn a_direct_connection_that_breaks_is_made_good_over_the_login_of_real_hosts() {
     assert!(lab.has_brought_all());
     ran.err_has("its direct connection broke; its login is used instead");
     lab.cluster.assert_clean();
+}
+
+/// Hosts get the keys of all that may pass files on to them.
+#[test]
+fn a_host_that_announces_no_key_stops_no_other() {
+    if only_root_can("mount a workspace for each host") {
+        return;
+    }
+    let folder = scratch();
+    let hosts = ["127.0.0.1", "127.0.0.2"];
+    let hosts = [0, 1].map(|id| support::host_record(id, 2, hosts[id]));
+    support::write_records(&folder, "hosts", &hosts);
+    write(&folder, "src/large", noise(1, 17 << 20));
+    let way = "#!/bin/sh\nhost=${1##*.}; shift
+        run() { unshare -m sh -c 'mount --bind ws$0 ws && exec \"$@\"' \"$host\" \"$@\"; }
+        case $host in
+            1) run \"$@\";;
+            2) run \"$@\" | sed -u 's/\"key\":\"[0-9a-f]*\"/\"key\":\"none\"/';;
+        esac\n";
+    executable(&folder, "way", way);
+    let script = "mkdir ws ws1 ws2; part-map --workspace \"$PWD/ws\" --extra src <hosts | \
+         part-push --wire direct --connect './way {ip}'";
+    let ran = sh(&folder, script);
+    assert_ne!(ran.status, 0);
+    ran.err_has("host 1 (127.0.0.2)").err_lacks("firewall");
+    assert!(
+        tree(&folder.join("ws1/src")) == tree(&folder.join("src")),
+        "{}",
+        ran.err
+    );
 }
