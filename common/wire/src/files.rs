@@ -10,7 +10,7 @@
 //! called `size`, because `bytes` in a line announces the body after it. Content follows its line,
 //! at most [`crate::codec::MAX_BODY`] bytes, with its sum in the line.
 
-use crate::text::message;
+use crate::text::{message, names, optional_message};
 use crate::{Text, cut};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_with::skip_serializing_none;
@@ -306,7 +306,10 @@ pub enum FileEvent {
     Peers { hosts: Vec<u32> },
     /// The user's jobs in the directory of the push with a process above or below a directory of
     /// the request.
-    Jobs { names: BTreeSet<String> },
+    Jobs {
+        #[serde(deserialize_with = "names")]
+        names: BTreeSet<String>,
+    },
     /// The claimed partial file. The checksums of its parts follow the line, 32 bytes each.
     Partial {
         #[serde(rename = "key")]
@@ -346,6 +349,7 @@ pub enum FileEvent {
         port: u16,
         /// Its public key, unless there is a problem.
         key: Option<PublicKey>,
+        #[serde(default, deserialize_with = "optional_message")]
         problem: Option<String>,
     },
     /// Another [`READ_AT_ONCE`] bytes of a large file were read: for its checksums, or to copy what
@@ -418,8 +422,10 @@ impl FileEvent {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FolderReport {
     /// Another push that is at work there. Nothing may be sent before [`FileRequest::Enter`].
+    #[serde(default, deserialize_with = "optional_message")]
     pub busy: Option<String>,
     /// Why other hosts that share the directory cannot see that this push is at work there.
+    #[serde(default, deserialize_with = "optional_message")]
     pub unlocked: Option<String>,
     /// Free space for this user, in bytes.
     pub free_bytes: Option<u64>,

@@ -1,8 +1,9 @@
 //! Messages about the facts of a host.
 
-use crate::Failure;
-use record::{DEFAULT_PORT, Facts};
-use serde::{Deserialize, Serialize};
+use crate::text::{line, names};
+use crate::{Failure, cut_message};
+use record::{DEFAULT_PORT, Facts, GpuCard};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_with::skip_serializing_none;
 use std::ops::RangeInclusive;
 
@@ -42,7 +43,7 @@ pub enum Python {
 #[serde(default)]
 pub struct Probed {
     /// All but `iface`. Unknown facts are absent.
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "facts")]
     pub facts: Facts,
     /// Each network interface with its first address, as DGL gets it from SIOCGIFADDR.
     pub interfaces: Vec<Interface>,
@@ -55,11 +56,44 @@ pub struct Probed {
     pub occupancy: Occupancy,
 }
 
+/// The longest value of a variable, and longer than any path (MAX_ARG_STRLEN in execve(2)).
+const MAX_VALUE: usize = 128 << 10;
+
+/// Reads facts. Texts for users are cut, and a longer value than a host can have is unknown.
+fn facts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Facts, D::Error> {
+    let facts = Facts::deserialize(deserializer)?;
+    let text = |text: Option<String>| text.map(|text| cut_message(&text));
+    let value = |value: Option<String>| value.filter(|value| value.len() <= MAX_VALUE);
+    let card = |mut card: GpuCard| {
+        for user in &mut card.users {
+            user.user = text(user.user.take());
+            user.command = text(user.command.take());
+            user.job = text(user.job.take());
+        }
+        card
+    };
+    Ok(Facts {
+        gpu_cards: facts.gpu_cards.into_iter().map(card).collect(),
+        iface: text(facts.iface),
+        home: value(facts.home),
+        workspace_fs: text(facts.workspace_fs),
+        python: text(facts.python),
+        python_path: value(facts.python_path),
+        prefix: value(facts.prefix),
+        conda_env: text(facts.conda_env),
+        path: value(facts.path),
+        dgl: text(facts.dgl),
+        torch: text(facts.torch),
+        ..facts
+    })
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Occupancy {
     /// The names of jobs: those of all users that hold a claim, and those of this user that have
     /// processes, even if their launcher has ended.
+    #[serde(deserialize_with = "names")]
     pub jobs: Vec<String>,
     /// The ports of [`SERVER_PORTS`] and [`Probe::server_ports`] that a socket uses or a job has
     /// claimed, in order.
@@ -85,6 +119,63 @@ impl EphemeralPorts {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
+    #[serde(deserialize_with = "line")]
     pub name: String,
     pub address: std::net::Ipv4Addr,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Map, Value, json};
+
+    /// Every text of the schema of facts, so that a new one is found, too.
+    #[test]
+    fn no_text_of_a_host_is_longer_than_it_can_be() {
+        let schema: Value =
+            serde_json::from_str(include_str!("../../record/records.schema.json")).unwrap();
+        let is_text = |field: &Value| {
+            let types = &field["type"];
+            types == "string"
+                || types
+                    .as_array()
+                    .is_some_and(|all| all.contains(&json!("string")))
+        };
+        let host = host_fields(&schema).expect("the schema describes hosts");
+        let long = "x".repeat(900_000);
+        let texts = host
+            .iter()
+            .filter(|(name, field)| *name != "ip" && is_text(field));
+        let names: Vec<&String> = texts.map(|(name, _)| name).collect();
+        assert!(names.len() >= 10, "{names:?}");
+        let mut probed: Map<String, Value> = names
+            .into_iter()
+            .map(|name| (name.clone(), long.clone().into()))
+            .collect();
+        let user = json!({"user": long, "command": long, "job": long});
+        probed.insert("gpu_cards".into(), json!([{"users": [user]}]));
+        probed.insert(
+            "interfaces".into(),
+            json!([{"name": long, "address": "10.0.0.1"}]),
+        );
+        probed.insert(
+            "occupancy".into(),
+            json!({"jobs": vec!["x".repeat(9000); 99]}),
+        );
+        let read: Probed = serde_json::from_value(probed.into()).unwrap();
+        let length = serde_json::to_string(&read).unwrap().len();
+        assert!(length < 30_000, "{length}");
+    }
+
+    fn host_fields(schema: &Value) -> Option<&Map<String, Value>> {
+        let fields = schema.get("properties").and_then(Value::as_object);
+        if let Some(fields) = fields.filter(|fields| fields.contains_key("python_path")) {
+            return Some(fields);
+        }
+        match schema {
+            Value::Object(inner) => inner.values().find_map(host_fields),
+            Value::Array(inner) => inner.iter().find_map(host_fields),
+            _ => None,
+        }
+    }
 }

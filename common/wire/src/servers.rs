@@ -3,6 +3,7 @@
 //! on its host.
 
 use crate::ending::JobFailure;
+use crate::text::line;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::net::Ipv4Addr;
@@ -24,10 +25,13 @@ pub struct Data {
     /// The value of `DGL_CONF_PATH`.
     pub part_config: crate::Text,
     /// The value of `DGL_NUM_CLIENT`: how many trainers and samplers the servers wait for.
+    #[serde(deserialize_with = "line")]
     pub clients: String,
     /// The value of `DGL_NUM_SERVER`.
+    #[serde(deserialize_with = "line")]
     pub servers: String,
     /// The value of `DGL_NUM_SAMPLER`.
+    #[serde(deserialize_with = "line")]
     pub samplers: String,
 }
 

@@ -87,9 +87,27 @@ pub fn message<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::
     String::deserialize(deserializer).map(|text| cut_message(&text))
 }
 
+/// As [`message`] does.
+pub fn optional_message<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<String>, D::Error> {
+    Option::<String>::deserialize(deserializer).map(|text| text.map(|text| cut_message(&text)))
+}
+
 /// Reads a host's line for users.
 pub fn line<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     String::deserialize(deserializer).map(|text| shown(&text))
+}
+
+/// The most names that a message lists.
+const NAMES: usize = 10;
+
+/// Reads names that a host lists for users.
+pub fn names<'de, D: Deserializer<'de>, C: FromIterator<String>>(
+    deserializer: D,
+) -> Result<C, D::Error> {
+    let names = Vec::<String>::deserialize(deserializer)?;
+    Ok(names.iter().take(NAMES).map(|name| shown(name)).collect())
 }
 
 #[derive(Serialize, Deserialize)]
