@@ -145,7 +145,8 @@ pub struct Args {
     /// Shell text that runs before the command, such as 'source env.sh'
     ///
     /// The user's `$SHELL` on the host runs it and then the command. Most shells run the command
-    /// even if a part of the text failed, unless the text begins with `set -e;`.
+    /// even if a part of the text failed, unless the text begins with `set -e;`. Other users of the
+    /// host can read the text while the shell runs.
     #[arg(long, value_name = "SHELL")]
     pub setup: Option<String>,
 
