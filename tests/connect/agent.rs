@@ -301,7 +301,8 @@ fn another_users_agent_is_not_roots_in_a_user_namespace() {
         done
         reap /nonexistent --map-current-user; echo $?
         reap /nonexistent --keep-caps; echo $?
-        ls ran; rm -rf /dev/shm/dgl-tools-12345; rmdir /dev/shm/dgl-tools-65534 /var/tmp/dgl-tools-65534"
+        ls ran; rm -rf /dev/shm/dgl-tools-12345
+        rmdir /dev/shm/dgl-tools-65534 /var/tmp/dgl-tools-65534"
     );
     let ran = sh(folder, &script);
     // without any mapping, even the user's own files cannot be told from those of others

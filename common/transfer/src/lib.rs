@@ -2,11 +2,11 @@
 //!
 //! A [`sender`] reads ([`source`]); a [`receiver`] has a [`lock`] on a [directory](tree), takes
 //! [`room`] there and writes ([`partial`]), in a directory that only it can change
-//! ([`own_folder`]). [`owner`] decides which owners count as root. Between them go blocks, each with its checksum ([`content`]). [`parts`] are
-//! the parts of a file that are present; [`sums`] compares them with the other end. [`fates`] has
-//! the state of each delivery, [`run_folder`] the directory for hosts that dial in. [`case`] finds
-//! names that some file systems take for one, and [`simulated`] lets tests/simulate decide which
-//! system calls fail.
+//! ([`own_folder`]). [`owner`] decides which owners count as root. Between them go blocks, each
+//! with its checksum ([`content`]). [`parts`] are the parts of a file that are present; [`sums`]
+//! compares them with the other end. [`fates`] has the state of each delivery, [`run_folder`] the
+//! directory for hosts that dial in. [`case`] finds names that some file systems take for one, and
+//! [`simulated`] lets tests/simulate decide which system calls fail.
 
 pub mod case;
 pub mod content;
