@@ -180,7 +180,8 @@ sys.stdin.buffer.read()
 #[test]
 fn slow_one_that_waits_long_starts_however_much_the_hosts_have_said() {
     let folder = scratch();
-    let held = "taken * 40000";
+    // more than 8 MB in all
+    let held = "taken.replace(b'its name', b'its name ' * 2500) * 120";
     claimed_agent(&folder, 1, held, "pass");
     let spawn = "timeout 60 dgl-spawn --no-preflight --connect 'python3 agent.py {name}' \
         --wait 50s <job.jsonl";
