@@ -8,7 +8,7 @@ use transfer::parts::Parts;
 use transfer::source::same_time;
 use wire::Event;
 use wire::codec::{Decoder, MAX_BODY};
-use wire::files::FileEvent;
+use wire::files::{FileEvent, FileStep};
 
 fuzz_target!(|data: &[u8]| {
     let mut decoder = Decoder::default();
@@ -16,7 +16,7 @@ fuzz_target!(|data: &[u8]| {
     while let Ok(Some(message)) = decoder.next_message::<Event>() {
         assert!(message.body.len() <= MAX_BODY);
         match message.head {
-            Event::File(FileEvent::Block(block)) => {
+            Event::File(FileEvent::Step(FileStep::Write(block))) => {
                 if let Ok(Some(content)) = transfer::content::unpack(&block.content, message.body) {
                     assert_eq!(content.len(), block.content.length as usize);
                 }
@@ -30,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
                         .all(|(begin, end)| begin < end && *end <= 1 << 40)
                 );
             }
-            Event::File(FileEvent::There { entries }) => {
+            Event::File(FileEvent::Inspected { entries, .. }) => {
                 for meta in entries.into_iter().flatten() {
                     let _ = same_time(meta.mtime, (0, 0));
                 }
