@@ -3,6 +3,7 @@
 use super::turns::Turns;
 use crate::random::Random;
 use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use parking_lot::Mutex;
 use part_pull::local;
 use std::cell::Cell;
@@ -244,7 +245,9 @@ impl World {
             let touched = self.touched.lock().clone();
             let index = self.below(touched.len() as u64) as usize;
             if let Some(file) = touched.get(index).filter(|file| file.exists()) {
-                self.change_by(file, 4 + self.below(8));
+                // part-pull leaves the mode of what it has brought earlier to the user
+                let is_brought = file.starts_with(self.disks[0].path.join("to"));
+                self.change_by(file, 4 + self.below(8 - u64::from(is_brought)));
             }
         }
     }
@@ -444,11 +447,16 @@ impl World {
         }
     }
 
-    /// An agent has entered its workspace. It holds the lock if that names its push: without room
-    /// for a lock, it may enter to find that nothing has to be written.
+    /// An agent has entered its workspace. It holds the lock if that names its push and is held:
+    /// without room for a lock, it may enter to find that nothing has to be written, and another
+    /// agent of its push may have been killed while it made the lock.
     pub fn hold(&self, run: &str, process: &Process) {
         let lock = self.disks[process.disk].workspace().join(".part-push.lock");
-        if fs::read(lock).is_ok_and(|owner| owner == run.as_bytes()) {
+        let is_held = || {
+            let lock = File::open(&lock).ok();
+            lock.is_some_and(|lock| Flock::lock(lock, FlockArg::LockExclusiveNonblock).is_err())
+        };
+        if fs::read(&lock).is_ok_and(|owner| owner == run.as_bytes()) && is_held() {
             let mut holders = self.holders.lock();
             let at_work = |holder: &&Holder| {
                 let cuts = self.disks[process.disk].power_cuts.load(Ordering::Relaxed);
@@ -462,6 +470,7 @@ impl World {
             {
                 self.violation(format!("{run} and {} hold one lock", other.run));
             }
+            self.note(|| format!("{run} holds the lock of disk{}", process.disk));
             holders.push(Holder {
                 disk: process.disk,
                 run: run.to_owned(),
@@ -473,8 +482,11 @@ impl World {
 
     /// An agent is about to end.
     pub fn release(&self, process: &Process) {
+        let is_other = |holder: &Holder| !Arc::ptr_eq(&holder.is_killed, &process.is_killed);
         let mut holders = self.holders.lock();
-        holders.retain(|holder| !Arc::ptr_eq(&holder.is_killed, &process.is_killed));
+        for holder in holders.extract_if(.., |holder| !is_other(holder)) {
+            self.note(|| format!("{} is about to release disk{}", holder.run, holder.disk));
+        }
     }
 
     pub fn disk_of(&self, path: &Path) -> &Disk {
