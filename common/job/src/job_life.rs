@@ -323,7 +323,7 @@ impl JobLife {
     }
 
     /// Whether all clients have succeeded; servers may still run.
-    pub fn has_succeeded(&self) -> bool {
+    fn has_succeeded(&self) -> bool {
         self.linger.is_some()
     }
 

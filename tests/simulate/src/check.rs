@@ -205,7 +205,11 @@ fn named(world: &World, tried: &Try, outcome: &JobOutcome) -> Option<Micros> {
             };
             hangs.any(is_it).then_some(decided)
         }
-        Some(Cause::Host) => hit(failure?),
+        Some(Cause::Host) => {
+            // dgl-reap ends the agent of a host whose processes have all ended, too
+            let reaped = world.reaped.filter(|time| *time <= decided);
+            hit(failure?).or(reaped)
+        }
         Some(Cause::Process) => {
             let failure = failure?;
             let is_it = |truth: &Truth| match truth {

@@ -67,6 +67,21 @@ fn a_host_that_is_lost_while_a_job_ends_has_time_to_end_its_part() {
     keeps_all_invariants(581, 8);
 }
 
+/// A server had failed a moment before its host or another one was lost, so its failure was the
+/// cause, and nothing showed that a host was lost. The next try began a second later.
+#[test]
+fn a_lost_host_that_is_not_the_cause_has_time_to_end_its_part() {
+    keeps_all_invariants(120_962, 4);
+    keeps_all_invariants(122_515, 4);
+}
+
+/// dgl-reap acted on a host whose processes had ended, and its agent said so before others heard of
+/// their processes' ends.
+#[test]
+fn dgl_reap_is_the_cause_where_no_process_was_left() {
+    keeps_all_invariants(113_500, 4);
+}
+
 /// A host notices only at its next look, once a second, that it hears nothing.
 #[test]
 fn a_lost_host_has_a_second_more_to_notice_that() {

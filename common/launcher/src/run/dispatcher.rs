@@ -312,15 +312,23 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
     fn lost(&mut self, host_index: usize, why: String) {
         let host = self.hosts.sessions[host_index].host;
         self.leave(host_index);
-        let is_paused = matches!(self.job.cause(), Some(Cause::Paused(_)));
-        let is_ending = self.job.ending().is_some() || self.job.has_succeeded();
-        if is_ending && !is_paused {
+        let steps = self.job.host_lost(host.id, why.clone());
+        let is_the_cause = match self.job.ending() {
+            Some(Ending {
+                cause: Some(Cause::Host),
+                failure,
+            }) => failure
+                .as_ref()
+                .is_some_and(|failure| failure.host == host.id),
+            Some(ending) => matches!(ending.cause, Some(Cause::Paused(_))),
+            None => true,
+        };
+        if !is_the_cause {
             let problem = format!("lost while the job was being stopped: {why}");
             let fix = "its agent's watcher stops the job on that host; check with dgl-reap --list";
             let fault = Fault::unreachable(host.location(), problem);
             self.faults.push(fault.fix(fix));
         }
-        let steps = self.job.host_lost(host.id, why);
         self.carry_out(steps);
     }
 
