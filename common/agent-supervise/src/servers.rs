@@ -258,7 +258,7 @@ impl UsedServers {
                 Ok(None) => drop(sender.send(ServersEnded {
                     failure: Ending::lost(host, Loss::SupervisorGone).failure,
                 })),
-                // it lives, but this job is not told of its end
+                // the supervisor lives, but does not report its end to this job
                 Err(_refused) => {}
             }
         };
@@ -297,7 +297,6 @@ fn await_end(servers: &ServersOnHost) -> Result<Option<ServersEnded>, Failure> {
 mod tests {
     use super::*;
     use crate::socket::{JobAnswers, JobSocket};
-    use wire::job::Job;
 
     #[test]
     fn files_are_compared_by_their_contents() {
@@ -321,16 +320,7 @@ mod tests {
     }
 
     fn serve(name: &str) -> (Find, Arc<ServedServers>, JobSocket) {
-        let job = Job {
-            name: format!("used-{name}-{}", std::process::id()),
-            token: "0".repeat(32),
-            host: 0,
-            address: std::net::Ipv4Addr::LOCALHOST,
-            hosts: 1,
-            grace_ms: 0,
-            host_timeout_ms: 0,
-            private_shm: false,
-        };
+        let job = crate::tested_job(&format!("used-{name}-{}", std::process::id()));
         let find = Find {
             servers: ServersOnHost {
                 name: job.name.clone(),

@@ -321,23 +321,11 @@ fn next_request(
 mod tests {
     use super::*;
 
-    fn job() -> Job {
-        Job {
-            name: "busy".to_owned(),
-            token: "0".repeat(32),
-            host: 0,
-            address: std::net::Ipv4Addr::LOCALHOST,
-            hosts: 1,
-            grace_ms: 0,
-            host_timeout_ms: 0,
-            private_shm: false,
-        }
-    }
-
     /// The end of the job would wait for it each time.
     #[test]
     fn slow_a_dgl_reap_that_was_not_answered_is_not_waited_for() {
-        let (answers, orders, _pipe) = JobAnswers::new(&job(), Arc::default()).unwrap();
+        let (answers, orders, _pipe) =
+            JobAnswers::new(&crate::tested_job("busy"), Arc::default()).unwrap();
         let (client, _peer) = UnixStream::pair().unwrap();
         let mut picked = None;
         let request = Request::PickProcesses(Pick::default());

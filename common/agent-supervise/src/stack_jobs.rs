@@ -243,16 +243,7 @@ mod tests {
         let taken = jobs.take().unwrap();
         assert_eq!((taken.subject, taken.stacks.len()), (StackSubject::All, 1));
 
-        let job = Job {
-            name: "try7".to_owned(),
-            token: "0".repeat(32),
-            host: 0,
-            address: std::net::Ipv4Addr::LOCALHOST,
-            hosts: 1,
-            grace_ms: 0,
-            host_timeout_ms: 0,
-            private_shm: false,
-        };
+        let job = crate::tested_job("try7");
         let ask = |jobs: &mut StackJobs| {
             jobs.ask(StackSubject::All);
             jobs.begin(&job, &[]);

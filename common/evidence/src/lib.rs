@@ -256,7 +256,7 @@ impl Evidence {
         self.count = self.count.min(count);
     }
 
-    /// The statements that are left are all of one process.
+    /// All remaining statements are of one process.
     pub fn attribute_to_one(&mut self) {
         self.is_mixed = false;
         self.last_lines.clear();

@@ -96,8 +96,9 @@ mod tests {
     use crate::model::JobMember;
     use record::Role;
     use record::exit::{ProcessEnd, SignalNumber};
+    use wire::Request;
     use wire::ending::{Cause, Ending, JobFailure, Limit, Reason, Rules, StallRule};
-    use wire::supervise::{Exited, Over, StacksReported};
+    use wire::supervise::{End, Exited, Over, StacksReported};
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -180,6 +181,12 @@ mod tests {
                 assert_eq!(steps, []);
             } else {
                 assert_eq!(steps, [END], "{event:?}");
+                let request = Request::End(End {
+                    grace_ms: 2000,
+                    stacks: false,
+                    ending: expected.unwrap_or_default(),
+                });
+                assert_eq!(job.request(JobEnd::Term), request, "{event:?}");
                 assert_eq!(job.event(1, &exited(1, ProcessEnd::exited(1)), now), []);
                 assert_eq!(job.host_lost(1, "gone"), []);
             }

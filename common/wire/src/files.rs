@@ -39,7 +39,7 @@ pub enum FileRequest {
     /// Asks what exists under the names after the line, each ended by NUL; answered by
     /// [`FileEvent::Inspected`], in their order.
     Inspect {
-        /// The checksum of each file that has at most so many bytes is wanted, too.
+        /// Also requests the checksum of each file of at most this many bytes.
         sums: Option<u64>,
         /// Whether a symbolic link stands for what it leads to.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -236,7 +236,7 @@ fn standstill(
     };
     let read = |host, event| plan::answer(host, &[], event, 0);
     let (_, profiles) = apart(asked.ask(record, &read, LIMIT + time)?);
-    Ok(standstill.filter(|standstill| standstill.is_confirmed(&profiles, all)))
+    Ok(standstill.filter(|standstill| standstill::is_confirmed(standstill.silent, &profiles, all)))
 }
 
 /// Whether the answer is about a process to be printed.

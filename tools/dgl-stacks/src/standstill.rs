@@ -17,7 +17,7 @@ pub struct Standstill {
     reason: String,
     culprit: Option<Member>,
     /// For whom the others wait by what their connections show.
-    silent: Option<Member>,
+    pub silent: Option<Member>,
     since: Duration,
     /// How long stacks must be sampled to be sure; `None` if the connections suffice.
     pub sample: Option<Duration>,
@@ -114,18 +114,12 @@ pub fn moved(silence: &Silence) -> Option<String> {
     ))
 }
 
-impl Standstill {
-    /// Whether processes wait for others, and each of them was where `stacks` have it in all
-    /// samples. In a job that goes on, it would have left this place between two steps.
-    ///
-    /// Where no frame shows who waits, as in programs that use sockets themselves, the connections
-    /// have shown it: then this holds for all but the culprit.
-    pub fn is_confirmed(&self, profiles: &[Profile], stacks: &[Stack]) -> bool {
-        is_confirmed(self.silent, profiles, stacks)
-    }
-}
-
-fn is_confirmed(silent: Option<Member>, profiles: &[Profile], stacks: &[Stack]) -> bool {
+/// Whether processes wait for others, and each of them was where `stacks` have it in all samples.
+/// In a job that goes on, it would have left this place between two steps.
+///
+/// Where no frame shows who waits, as in programs that use sockets themselves, the connections show
+/// it: all but `silent` wait.
+pub fn is_confirmed(silent: Option<Member>, profiles: &[Profile], stacks: &[Stack]) -> bool {
     let waits = |profile: &&Profile| {
         let sampled = profile.main_thread().map_or(&[][..], |main| &main.stacks);
         let mut waits = sampled

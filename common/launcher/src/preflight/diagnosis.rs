@@ -110,7 +110,7 @@ impl<'a> Diagnosis<'a> {
                 self.push(index, Subject::Other, shown(&failure.problem));
             }
             SessionEvent::Event(..) => {}
-            // in front of what it had found, of which only the beginning may be shown
+            // before its findings, because a message may show only the first ones
             SessionEvent::Lost(why) => {
                 let problem = Problem::new(Subject::Host, why);
                 self.problems.insert(0, (index, problem));

@@ -115,7 +115,7 @@ const MAX_NOTICES: usize = 1000;
 /// The problem if processes compute.
 const STANDS_STILL: &str = "every main thread has been at the same line";
 
-/// Explains a stall of these processes, of which one raised an exception, before others perhaps.
+/// Explains a stall of these processes. One raised an exception; others may have done so later.
 fn explain(
     complete: &CompleteStall,
     processes: &[Process],

@@ -353,7 +353,7 @@ fn can_be_of_one(evidence: &Evidence, are_several: bool) -> bool {
     causes.len() < 2 || !are_several && own.len() < 2
 }
 
-/// Whether it is an exception that is about its own process.
+/// Whether it is an exception that the process itself caused.
 fn explains(statement: &Statement) -> bool {
     statement.is_raised() && account::is_own(statement)
 }

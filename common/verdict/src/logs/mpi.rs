@@ -71,7 +71,7 @@ pub const FORMS: [Form; 8] = [
 /// The longest message that mpirun wraps over several lines.
 const MAX_MESSAGE: usize = 300;
 
-/// The whole message about a rank of which this line is the last part.
+/// The whole message about a rank, if this line completes it.
 pub fn joined(stated: &mut Stated, line: &str) -> Option<String> {
     let joined = std::mem::take(&mut stated.wrapped) + line;
     let is_whole = joined.contains(" exiting improperly") || line.trim_end().ends_with('.');

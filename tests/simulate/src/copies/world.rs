@@ -482,9 +482,9 @@ impl World {
 
     /// An agent is about to end.
     pub fn release(&self, process: &Process) {
-        let is_other = |holder: &Holder| !Arc::ptr_eq(&holder.is_killed, &process.is_killed);
+        let is_it = |holder: &mut Holder| Arc::ptr_eq(&holder.is_killed, &process.is_killed);
         let mut holders = self.holders.lock();
-        for holder in holders.extract_if(.., |holder| !is_other(holder)) {
+        for holder in holders.extract_if(.., is_it) {
             self.note(|| format!("{} is about to release disk{}", holder.run, holder.disk));
         }
     }
