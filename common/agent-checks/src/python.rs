@@ -13,9 +13,12 @@ const QUESTION: &str = include_str!("python_facts.py");
 const QUESTION_VARIABLE: &str = "DGL_TOOLS_QUESTION";
 /// The script that the Python will run.
 const SCRIPT_VARIABLE: &str = "DGL_TOOLS_SCRIPT";
-/// The argument of `-c` with which a Python answers. It contains no quotes that a shell would need
-/// to escape.
-pub const ASK: &str = "import os; exec(os.environ[\"DGL_TOOLS_QUESTION\"])";
+/// The argument of `-c` with which a Python answers. Before anything but `sys`, which is built in,
+/// is imported, it removes the working directory from the path, where others may have put modules.
+/// Python's own option for that, `-I`, would ignore PYTHONPATH, too. The text contains no quotes
+/// that a shell would need to escape.
+pub const ASK: &str = "import sys; sys.path[:] = [path for path in sys.path if path]; \
+    import os; exec(os.environ[\"DGL_TOOLS_QUESTION\"])";
 /// How many characters of the line are shown that explains why a Python does not run.
 const WHY_SHOWN: usize = 300;
 
@@ -99,6 +102,41 @@ fn parse(answer: &str) -> Result<PythonFacts, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Others may write to the working directory, and users have scripts with names of Python's
+    /// own modules there.
+    #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "nobody else writes there while it is tested"
+    )]
+    fn a_python_runs_no_file_of_the_working_directory() {
+        let folder = std::env::temp_dir().join(format!("dgl-tools-python-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let names = [
+            "os", "ast", "platform", "types", "re", "email", "csv", "json", "zipfile",
+        ];
+        for name in names {
+            let text = "open('was-run', 'w').close(); raise ImportError('not this one')";
+            std::fs::write(folder.join(format!("{name}.py")), text).unwrap();
+        }
+        // a module that is asked for is found beside the script, and is not run either
+        let script = folder.join("train.py");
+        std::fs::write(&script, "import dgl").unwrap();
+        std::fs::write(folder.join("dgl.py"), "open('was-run', 'w')").unwrap();
+        let script = Text::from(&*script);
+        for script in [None, Some(&script), Some(&Text::from(""))] {
+            let invocation = Invocation {
+                words: ["python3", "-c", ASK].map(Into::into).to_vec(),
+                env: Vec::new(),
+            };
+            let facts = ask(invocation, &folder, script, Instant::now() + ASK_LIMIT).unwrap();
+            assert!(facts.version.is_some(), "{facts:?}");
+            assert_eq!(facts.dgl.is_some(), script.is_some(), "{facts:?}");
+        }
+        assert!(!folder.join("was-run").exists());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 
     #[test]
     fn a_python_tells_facts_or_why_it_does_not_run() {

@@ -1,10 +1,11 @@
 # Asked of the job's interpreter on a host, 3.5 or later. Neither dgl nor torch is imported: that takes seconds and may fail.
-import ast, importlib.util, os, platform, sys
+import ast, importlib.machinery, importlib.util, os, platform, sys
 
 os.environ.pop("DGL_TOOLS_QUESTION", None)
 # set for a job that is about to start: the script that will run, empty if that is not known
 script = os.environ.pop("DGL_TOOLS_SCRIPT", None)
-sys.path = [path for path in sys.path if path]
+# where the job searches for modules; nothing is imported from the script's own directory
+PATH = list(sys.path)
 
 
 def say(*words):
@@ -44,23 +45,23 @@ if script is not None:
         except Exception:
             pass
     # a script's own directory is searched first; for a module it is the working directory
-    sys.path.insert(0, os.path.dirname(os.path.abspath(script)) if script else os.getcwd())
+    PATH.insert(0, os.path.dirname(os.path.abspath(script)) if script else os.getcwd())
 
 
 def version(name):
-    spec = importlib.util.find_spec(name)
+    # the second asks other finders, too, such as those of editable packages
+    specs = importlib.machinery.PathFinder.find_spec(name, PATH), importlib.util.find_spec(name)
     # a mere folder of that name has no origin
-    if spec is None or spec.origin is None:
+    if not any(spec and spec.origin for spec in specs):
         return None
     try:
         from importlib import metadata
 
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            for dist in metadata.distributions():
-                if (dist.metadata["Name"] or "").lower().replace("_", "-").startswith(name + "-cu"):
-                    return dist.version
+        for dist in metadata.distributions(name=name, path=PATH):
+            return dist.version
+        for dist in metadata.distributions(path=PATH):
+            if (dist.metadata["Name"] or "").lower().replace("_", "-").startswith(name + "-cu"):
+                return dist.version
     except Exception:
         pass
     return "unknown"
