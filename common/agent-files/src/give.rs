@@ -331,8 +331,8 @@ struct ToolOutlet<'a> {
 }
 
 impl ToolOutlet<'_> {
-    /// The parts that are the same here.
-    fn same(&self, source: &File, bytes: u64) -> Parts {
+    /// The parts that are the same here, and the sum of their checksums.
+    fn same(&self, source: &File, bytes: u64) -> (Parts, Sum) {
         let read = ReadBytes::default();
         let watch = |bytes| read.add(bytes, self.output);
         let ours = sums::of(&watch, source, &self.kept, bytes);
@@ -349,12 +349,12 @@ impl Outlet<&GivenFile<'_>> for ToolOutlet<'_> {
     }
 
     fn open(&mut self, file: &GivenFile<'_>, source: &File) -> Result<Parts, Infallible> {
-        let kept = self.same(source, file.bytes());
+        let (kept, sum) = self.same(source, file.bytes());
         let open = FileStep::Open(Open {
             file: file.attributes(),
             partial_key: String::new(),
             keep: kept.list().to_vec(),
-            from_replaced_file: false,
+            keep_sum: Some(Box::new(sum)),
             chained: None,
             sparse: source::has_holes(source),
         });

@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 use tls::{Identity, PublicKey};
 use transfer::content::{self, FileSum};
 use transfer::partial::Partial;
-use transfer::source::FileVersion;
 use wire::files::{Block, FileEvent, FileFault, Open, Sum, Upstream};
 
 /// How often to report how much has arrived.
@@ -36,9 +35,6 @@ pub struct IncomingFiles {
     pub identity: Identity,
     /// The login's conversation has opened it and removes it.
     pub push_folder: OnceLock<Weak<PushFolder>>,
-    /// By the name of the partial file: the version of the file at the destination when its
-    /// checksums were sent to the tool.
-    pub compared: Mutex<BTreeMap<String, FileVersion>>,
     by_partial_key: Mutex<BTreeMap<String, Weak<IncomingFile>>>,
 }
 
@@ -47,7 +43,6 @@ impl IncomingFiles {
         Ok(IncomingFiles {
             identity: Identity::new()?,
             push_folder: OnceLock::new(),
-            compared: Mutex::default(),
             by_partial_key: Mutex::default(),
         })
     }
@@ -232,7 +227,7 @@ mod tests {
             },
             partial_key: "key".to_owned(),
             keep: Vec::new(),
-            from_replaced_file: false,
+            keep_sum: None,
             chained: Some(upstream),
             sparse: true,
         };

@@ -92,7 +92,6 @@ impl Push {
         let receiver = opened.map(|folder| {
             let destination = PushDestination {
                 push_folder: push_folder.clone(),
-                incoming: Arc::clone(files),
                 read: ReadBytes::default(),
                 output: Arc::clone(&output),
             };
@@ -238,10 +237,6 @@ impl Push {
             from_replaced_file = kept.is_from_replaced_file;
             parts = kept.parts.list().to_vec();
             body = sums.iter().flat_map(|sum| sum.0).collect();
-            if from_replaced_file {
-                let mut compared = self.incoming.compared.lock();
-                compared.insert(partial_key.clone(), kept.version);
-            }
         }
         let partial = FileEvent::Partial {
             partial_key,
@@ -255,7 +250,6 @@ impl Push {
 struct PushDestination {
     /// `None` if nothing is written.
     push_folder: Option<Arc<PushFolder>>,
-    incoming: Arc<IncomingFiles>,
     /// How much was read of the file that is to be replaced.
     read: ReadBytes,
     output: Arc<EventOutput>,
@@ -281,14 +275,13 @@ impl Destination for PushDestination {
         self.read = ReadBytes::default();
         let key = &open.partial_key;
         let names = part(self.push_folder()?, key)?;
-        let replaced = if open.from_replaced_file {
-            let (folder, name) = tree.make_parent(open.file.dst.path())?;
-            let version = self.incoming.compared.lock().get(key).copied();
-            // anything that has taken its place since is refused
-            let file = folder.file(name).ok().zip(version);
-            Some(file.ok_or(FileFault::EarlierChanged)?)
-        } else {
-            None
+        let replaced = match open.keep_sum.as_deref() {
+            Some(sum) => {
+                let (folder, name) = tree.make_parent(open.file.dst.path())?;
+                let file = folder.file(name);
+                Some((file.map_err(|_| FileFault::EarlierChanged)?, *sum))
+            }
+            None => None,
         };
         Ok(Beginning {
             names,

@@ -11,7 +11,7 @@ use crate::lock::flock;
 use crate::parts::Parts;
 use crate::room::Room;
 use crate::simulated::{Call, before, sync};
-use crate::source::{self, FileVersion};
+use crate::source;
 use crate::sums::{self, Watch};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, Flock, FlockArg, OFlag, fallocate};
@@ -22,7 +22,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use wire::files::FileFault;
+use wire::files::{FileFault, Sum};
 
 /// Parts that arrive in any order are noted after this many bytes, which is also the most that is
 /// sent again after a loss of power.
@@ -152,8 +152,6 @@ impl PartialNames {
 pub struct KeptPartial {
     pub parts: Parts,
     pub file: File,
-    /// What the file was like before anything was read of it.
-    pub version: FileVersion,
     pub is_from_replaced_file: bool,
 }
 
@@ -170,7 +168,6 @@ impl KeptPartial {
             Some(names) => names.folder.file(&names.file).ok()?,
             None => replaced()?,
         };
-        let version = FileVersion::of(&file).ok()?;
         let parts = if is_from_replaced_file {
             Parts::beginning(file.metadata().ok()?.len().min(bytes)).whole_grains(bytes)
         } else {
@@ -179,7 +176,6 @@ impl KeptPartial {
         let kept = KeptPartial {
             parts,
             file,
-            version,
             is_from_replaced_file,
         };
         Some(kept).filter(|kept| !kept.parts.list().is_empty())
@@ -188,14 +184,13 @@ impl KeptPartial {
 
 impl Partial {
     /// Begins a file, or resumes one with the parts that are kept; `keep` is copied from the
-    /// `replaced` file, which must be what it was when it was compared. Reserves space for the
-    /// rest, which fails if there is not enough; a sparse file does not need all of it, so nothing
-    /// is reserved.
+    /// `replaced` file, and must have this sum. Reserves space for the rest, which fails if there
+    /// is not enough; a sparse file does not need all of it, so nothing is reserved.
     pub fn begin(
         names: PartialNames,
         bytes: u64,
         keep: Parts,
-        replaced: Option<(&File, FileVersion)>,
+        replaced: Option<(&File, Sum)>,
         is_sparse: bool,
         watch: Watch<'_>,
     ) -> Result<Partial, FileFault> {
@@ -208,20 +203,25 @@ impl Partial {
         before(Call::Change)?;
         file.set_len(if replaced.is_some() { 0 } else { end })?;
         names.folder.remove(&names.notes)?;
-        if let Some((replaced, version)) = replaced {
+        if let Some((replaced, sum)) = replaced {
             let mut parts = keep.list().iter();
-            let copied = parts.try_for_each(|(begin, end)| {
-                let range = (*begin, *end);
-                copy(watch, replaced, &file, range)
+            let copied = parts.try_for_each(|range| copy(watch, replaced, &file, *range));
+            // The copy is checked, because the replaced file may have changed since it was compared:
+            // a write through a memory map changes its times later, or never.
+            let sums = copied.and_then(|()| {
+                before(Call::Change)?;
+                file.set_len(end)?;
+                sums::of(watch, &file, &keep, bytes)
             });
-            // checked after the copy, so that no write before or during it is missed
-            if FileVersion::of(replaced).ok() != Some(version) {
+            let is_same = match sums {
+                Ok(sums) => sums::total(&sums) == sum,
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => false,
+                Err(error) => return Err(error.into()),
+            };
+            if !is_same {
                 names.remove()?;
                 return Err(FileFault::EarlierChanged);
             }
-            copied?;
-            before(Call::Change)?;
-            file.set_len(end)?;
         }
         // last, because setting a length gives back the room behind it
         let room = if is_sparse {
@@ -530,7 +530,9 @@ fn stamp(file: &File, finish: Finish) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::fs;
+    use std::io::BufRead as _;
     use std::path::{Path, PathBuf};
+    use std::process::{Command, Stdio};
 
     /// A new directory, and a file in it.
     fn folder(name: &str) -> PathBuf {
@@ -545,9 +547,9 @@ mod tests {
         PartialNames::new(Folder::open(folder).unwrap(), "part")
     }
 
-    /// A file that did not change while it was compared.
-    fn as_it_is(file: &File) -> Option<(&File, FileVersion)> {
-        Some((file, FileVersion::of(file).unwrap()))
+    /// The sum of these parts of a file.
+    fn sum(file: &File, parts: &Parts, bytes: u64) -> Sum {
+        sums::total(&sums::of(&|_| true, file, parts, bytes).unwrap())
     }
 
     const FINISH: Finish = Finish {
@@ -568,7 +570,7 @@ mod tests {
         let dst = (&opened, OsStr::new("dst"));
         let from = File::open(folder.join("dst")).unwrap();
         let begin_with = |keep| {
-            let from = as_it_is(&from);
+            let from = Some((&from, sum(&from, &keep, 3 * GRAIN)));
             Partial::begin(names(&folder), 3 * GRAIN, keep, from, false, &|_| true).unwrap()
         };
         let partial = begin_with(keep);
@@ -582,15 +584,53 @@ mod tests {
         let expected = [vec![1; grain], vec![2; grain], vec![1; grain]].concat();
         assert!(fs::read(folder.join("dst")).unwrap() == expected);
 
-        // it is another file by now
-        let compared = as_it_is(&from);
-        fs::write(folder.join("dst"), &replaced).unwrap();
-        let now = File::open(folder.join("dst")).unwrap();
-        let changed = compared.map(|(_, version)| (&now, version));
-        let keep = Parts::beginning(begin);
-        let begun = Partial::begin(names(&folder), 3 * GRAIN, keep, changed, false, &|_| true);
-        assert_eq!(begun.err(), Some(FileFault::EarlierChanged));
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// A write through a memory map to a page that is dirty already changes neither of its times.
+    #[test]
+    fn what_changed_after_it_was_compared_is_not_taken_over() {
+        const WRITER: &str = "import mmap, sys\n\
+            file = open(sys.argv[1], 'r+b')\n\
+            memory = mmap.mmap(file.fileno(), 0)\n\
+            for line in sys.stdin:\n    offset, value = map(int, line.split())\n    \
+            memory[offset] = value\n    print(flush=True)";
+        let folder = folder("changed");
+        let grain = usize::try_from(GRAIN).unwrap();
+        let path = folder.join("dst");
+        fs::write(&path, vec![1; 3 * grain]).unwrap();
+        let mut python = Command::new("python3");
+        python.args(["-c", WRITER]).arg(&path);
+        python.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut python = python.spawn().unwrap();
+        let mut input = python.stdin.take().unwrap();
+        let mut output = io::BufReader::new(python.stdout.take().unwrap());
+        let mut write = |offset: u64, value: u8| {
+            writeln!(input, "{offset} {value}").unwrap();
+            output.read_line(&mut String::new()).unwrap();
+        };
+        let (between, kept) = (GRAIN, 2 * GRAIN + 5);
+        write(kept, 1);
+
+        let file = File::open(&path).unwrap();
+        let keep = Parts::of(&[(0, GRAIN), (2 * GRAIN, 3 * GRAIN)]);
+        let compared = sum(&file, &keep, 3 * GRAIN);
+        let begin = || {
+            let (names, replaced) = (names(&folder), Some((&file, compared)));
+            Partial::begin(names, 3 * GRAIN, keep.clone(), replaced, false, &|_| true).err()
+        };
+        write(between, 2);
+        assert_eq!(begin(), None);
+        write(kept, 2);
+        assert_eq!(begin(), Some(FileFault::EarlierChanged));
         assert!(!folder.join("part").exists());
+        write(kept, 1);
+        drop(input);
+        python.wait().unwrap();
+        assert_eq!(begin(), None);
+        let shorter = File::options().write(true).open(&path).unwrap();
+        shorter.set_len(2 * GRAIN).unwrap();
+        assert_eq!(begin(), Some(FileFault::EarlierChanged));
         fs::remove_dir_all(folder).unwrap();
     }
 
@@ -616,7 +656,8 @@ mod tests {
         let replaced = File::open(replaced).unwrap();
         // a file system that cannot take room, or counts it, leaves it at what is written
         let mut reserves = None;
-        for replaced in [None, as_it_is(&replaced)] {
+        let sum = sum(&replaced, &Parts::beginning(GRAIN), 16 * GRAIN);
+        for replaced in [None, Some((&replaced, sum))] {
             let keep = replaced.map_or_else(Parts::default, |_| Parts::beginning(GRAIN));
             let length = keep.bytes();
             let partial =

@@ -4,7 +4,6 @@ use crate::content;
 use crate::folder::Folder;
 use crate::partial::{Finish, Partial, PartialNames};
 use crate::parts::Parts;
-use crate::source::FileVersion;
 use crate::sums;
 use crate::tree::Tree;
 use std::collections::{BTreeMap, HashMap};
@@ -36,8 +35,8 @@ pub trait Destination: Sync {
 pub struct Beginning {
     pub names: PartialNames,
     pub keep: Parts,
-    /// The file that has them, if it is the one that will be replaced.
-    pub replaced: Option<(File, FileVersion)>,
+    /// The file that has them, if it is the one that will be replaced, and [`Open::keep_sum`].
+    pub replaced: Option<(File, Sum)>,
 }
 
 pub type FileResult = (u32, Result<(), FileFault>);
@@ -147,7 +146,7 @@ impl<D: Destination> Receiver<D> {
             keep,
             replaced,
         } = self.destination.partial(&mut self.tree, &open)?;
-        let replaced = replaced.as_ref().map(|(file, version)| (file, *version));
+        let replaced = replaced.as_ref().map(|(file, sum)| (file, *sum));
         let watch = |bytes| self.destination.has_read(bytes);
         let bytes = open.file.bytes;
         let partial = Partial::begin(names, bytes, keep, replaced, open.sparse, &watch)?;
@@ -273,7 +272,7 @@ mod tests {
                 file,
                 partial_key: String::new(),
                 keep: Vec::new(),
-                from_replaced_file: false,
+                keep_sum: None,
                 chained: None,
                 sparse: true,
             };

@@ -51,28 +51,6 @@ pub fn read_at(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize>
     Ok(filled)
 }
 
-/// Which file it is and when it was last written, by fstat(2). If both are the same before and
-/// after something, the file was not written meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileVersion {
-    file_id: (u64, u64),
-    bytes: u64,
-    mtime: (i64, i64),
-    ctime: (i64, i64),
-}
-
-impl FileVersion {
-    pub fn of(file: &File) -> io::Result<FileVersion> {
-        let meta = file.metadata()?;
-        Ok(FileVersion {
-            file_id: (meta.dev(), meta.ino()),
-            bytes: meta.len(),
-            mtime: (meta.mtime(), meta.mtime_nsec()),
-            ctime: (meta.ctime(), meta.ctime_nsec()),
-        })
-    }
-}
-
 /// Whether a file occupies less space than its size: it has holes, or its file system compresses.
 pub fn is_sparse(meta: &Metadata) -> bool {
     room(meta) < meta.len()

@@ -135,12 +135,22 @@ pub fn of_beginning(watch: Watch<'_>, file: &File, bytes: u64) -> io::Result<Sum
     sum_of(watch, file, 0, bytes, &mut vec![0; 256 << 10])
 }
 
-/// The parts with equal checksums at both ends.
-pub fn same(parts: &Parts, bytes: u64, ours: &[Sum], theirs: &[Sum]) -> Parts {
+/// The parts with equal checksums at both ends, and the [`total`] of these checksums.
+pub fn same(parts: &Parts, bytes: u64, ours: &[Sum], theirs: &[Sum]) -> (Parts, Sum) {
     let pieces = pieces(parts, bytes).into_iter();
     let both = pieces.zip(ours.iter().zip(theirs));
     let same = both.filter(|(_, (ours, theirs))| ours == theirs);
-    Parts::of(&same.map(|(piece, _)| piece).collect::<Vec<_>>())
+    let (same, sums): (Vec<_>, Vec<_>) = same.map(|(piece, (ours, _))| (piece, *ours)).unzip();
+    (Parts::of(&same), total(&sums))
+}
+
+/// One checksum for the checksums of all pieces.
+pub fn total(sums: &[Sum]) -> Sum {
+    let mut hasher = blake3::Hasher::new();
+    for sum in sums {
+        hasher.update(&sum.0);
+    }
+    Hex(*hasher.finalize().as_bytes())
 }
 
 #[cfg(test)]
@@ -186,10 +196,12 @@ mod tests {
                 ([b, b, b], vec![]),
             ];
             for (theirs, expected) in table {
-                let same = same(&parts, bytes, &ours, &theirs);
+                let (same, sum) = same(&parts, bytes, &ours, &theirs);
                 assert_eq!(same.list(), expected);
+                // as who has only these parts computes it
+                assert_eq!(sum, total(&vec![a; pieces(&same, bytes).len()]));
             }
-            let fewer = same(&parts, bytes, &ours, &[a, a]);
+            let (fewer, _) = same(&parts, bytes, &ours, &[a, a]);
             assert_eq!(fewer.list(), [(0, size + 1)]);
         }
     }

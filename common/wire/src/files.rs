@@ -234,13 +234,10 @@ pub struct Open {
     /// The parts kept from an earlier push: begin and end of each.
     #[serde(default)]
     pub keep: Vec<(u64, u64)>,
-    /// Whether the kept parts are copied from the file that this one will replace.
-    #[serde(
-        rename = "earlier",
-        default,
-        skip_serializing_if = "std::ops::Not::not"
-    )]
-    pub from_replaced_file: bool,
+    /// If the kept parts are copied from the file that this one will replace: the checksum of the
+    /// checksums of their pieces. A pull always has it, because only this machine knows that.
+    /// Boxed, because all requests would grow with it.
+    pub keep_sum: Option<Box<Sum>>,
     /// Who sends a file that hosts pass on. It arrives in order from its first byte, nothing is
     /// kept, and [`FileEvent::Arrived`] reports the progress.
     pub chained: Option<Upstream>,
@@ -749,7 +746,7 @@ mod tests {
             file,
             partial_key: String::new(),
             keep: Vec::new(),
-            from_replaced_file: false,
+            keep_sum: None,
             chained: None,
             sparse: false,
         };

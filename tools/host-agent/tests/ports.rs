@@ -145,7 +145,7 @@ fn half_a_file(dst: &Path, key: &str) -> Vec<u8> {
         },
         partial_key: key.to_owned(),
         keep: Vec::new(),
-        from_replaced_file: false,
+        keep_sum: None,
         chained: None,
         sparse: false,
     });

@@ -363,7 +363,10 @@ impl Destination for PullDestination<'_> {
             beginning.keep = kept.parts.both(&Parts::of(&open.keep));
             expected.kept_bytes = beginning.keep.bytes();
             let is_copied = kept.is_from_replaced_file && expected.kept_bytes > 0;
-            beginning.replaced = is_copied.then_some((kept.file, kept.version));
+            if is_copied {
+                let sum = open.keep_sum.as_deref().ok_or(FileFault::OutOfOrder)?;
+                beginning.replaced = Some((kept.file, *sum));
+            }
         }
         Ok(beginning)
     }

@@ -52,7 +52,9 @@ pub struct PartsOnHost {
     /// Of its pieces; `None` if they were compared.
     sums: Option<Vec<Sum>>,
     /// Whether they are in the file that this one will replace.
-    pub from_replaced_file: bool,
+    from_replaced_file: bool,
+    /// Of those that were compared, if they are in the file that this one will replace.
+    pub keep_sum: Option<Sum>,
 }
 
 impl PushConnection {
@@ -208,7 +210,7 @@ impl PushConnection {
             return Ok(false);
         };
         let kept = self.resume(delivery, &source)?;
-        Ok(kept.from_replaced_file && kept.parts.is_whole(delivery.bytes))
+        Ok(kept.keep_sum.is_some() && kept.parts.is_whole(delivery.bytes))
     }
 
     pub fn is_claimed(&self, delivery: &Delivery) -> bool {
@@ -282,6 +284,7 @@ impl PushConnection {
                     parts,
                     sums: Some(Sum::list(&body).unwrap_or_default()),
                     from_replaced_file,
+                    keep_sum: None,
                 };
                 self.partials.insert(claimed, present);
             }
@@ -332,8 +335,9 @@ impl PushConnection {
                     sums::of(&sums::until(stop), source, parts, delivery.bytes)
                 })?
                 .unwrap_or_default();
-            present.parts = sums::same(parts, delivery.bytes, &ours, &theirs);
-            present.from_replaced_file &= !present.parts.list().is_empty();
+            let (same, sum) = sums::same(parts, delivery.bytes, &ours, &theirs);
+            let is_copied = present.from_replaced_file && !same.list().is_empty();
+            (present.parts, present.keep_sum) = (same, is_copied.then_some(sum));
         }
         Ok(present.clone())
     }

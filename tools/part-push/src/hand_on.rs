@@ -425,7 +425,7 @@ impl<'a> Outlet<&'a Delivery> for Relay<'_, '_, 'a> {
                 file: member.delivery.attributes(),
                 partial_key: partial_key(member.delivery),
                 keep: Vec::new(),
-                from_replaced_file: false,
+                keep_sum: None,
                 chained: Some(upstream),
                 sparse: source::has_holes(source),
             })));

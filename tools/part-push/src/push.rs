@@ -220,7 +220,7 @@ impl<'d> Outlet<&'d Delivery> for Sending<'_, 'd> {
             file: file.attributes(),
             partial_key: partial_key(file),
             keep: kept.parts.list().to_vec(),
-            from_replaced_file: kept.from_replaced_file,
+            keep_sum: kept.keep_sum.map(Box::new),
             chained: None,
             sparse: source::has_holes(source),
         });

@@ -339,12 +339,12 @@ impl<'a> Outlet<&'a Delivery> for Sending<'a> {
         self.at_work(delivery);
         let (parts, theirs, of_replaced) = self.partials.remove(&delivery.id).unwrap_or_default();
         let ours = sums::of(&|_| true, source, &parts, delivery.bytes);
-        let kept = sums::same(&parts, delivery.bytes, &ours.unwrap_or_default(), &theirs);
+        let (kept, sum) = sums::same(&parts, delivery.bytes, &ours.unwrap_or_default(), &theirs);
         let open = FileStep::Open(Open {
             file: delivery.attributes(),
             partial_key: plan::partial_key(delivery),
             keep: kept.list().to_vec(),
-            from_replaced_file: of_replaced && !kept.list().is_empty(),
+            keep_sum: (of_replaced && !kept.list().is_empty()).then(|| Box::new(sum)),
             chained: None,
             sparse: source::has_holes(source),
         });
