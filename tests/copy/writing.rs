@@ -1,9 +1,9 @@
 //! part-push: what cannot be written, and what --fsync flushes.
 
-use crate::lab::tree;
+use crate::lab::{copied, tree};
 use crate::local::{assert_arrived, ours, plan, plan_in, push, pushed};
 use std::fs;
-use support::{OpenFolder, executable, make_folder, noise, read, sh, write};
+use support::{OpenFolder, Ran, executable, make_folder, noise, read, sh, write};
 
 #[test]
 fn where_nothing_may_be_written() {
@@ -237,4 +237,73 @@ fn fsync_needs_no_right_to_read_the_directory_above_the_workspace() {
     sh(folder, above).ends(0);
     push(folder, &format!("--fsync --connect '{other}'")).ends(0);
     assert!(tree(&folder.join("src")) == tree(&folder.join("above/new/ws/src")));
+}
+
+/// Stands in for a network file system with a quota: whatever was written, close(2) reports that it
+/// was not stored.
+const CLOSE_FAILS: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int close(int fd) {
+    char link[40], path[4096] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    int is_named = readlink(link, path, sizeof path - 1) > 0;
+    int is_written = (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY;
+    int result = syscall(SYS_close, fd);
+    if (is_named && is_written && strstr(path, "/.part-")) {
+        errno = EDQUOT;
+        return -1;
+    }
+    return result;
+}
+"#;
+
+#[test]
+fn a_file_that_is_not_stored_when_it_is_closed_has_not_arrived() {
+    let folder = plan(&[("small", noise(1, 1000)), ("large", noise(2, 3 << 20))]);
+    write(&folder, "close.c", CLOSE_FAILS);
+    if sh(&folder, "cc -shared -fPIC -o close.so close.c").status != 0 {
+        support::skipped!("no C compiler here");
+        return;
+    }
+    let push = |variables: &str| {
+        sh(
+            &folder,
+            &format!("part-push --connect 'env {variables}' <plan.jsonl"),
+        )
+    };
+    let pull = |variables: &str| {
+        sh(
+            &folder,
+            &format!(
+                "ipconf-check ip.txt | {variables} part-pull --connect local --workspace \
+                 \"$PWD/ws\" --to got src"
+            ),
+        )
+    };
+    let fails = format!("LD_PRELOAD={}/close.so", folder.display());
+    let is_lost = |ran: &Ran, files: usize| {
+        ran.ends(1).err_has("Disk quota exceeded");
+        let records = copied(&ran.out);
+        let lost = records
+            .iter()
+            .filter(|record| !record.ok && record.error.contains("Disk quota exceeded"));
+        assert_eq!(lost.count(), files, "{}", ran.out);
+    };
+    // with the ip_config
+    is_lost(&push(&fails), 3);
+    assert!(tree(&folder.join("ws")).is_empty());
+    push("").ends(0);
+    assert_arrived(&folder);
+
+    is_lost(&pull(&fails), 2);
+    assert!(tree(&folder.join("got")).is_empty());
+    pull("").ends(0);
+    assert!(tree(&folder.join("got/src")) == tree(&folder.join("src")));
 }

@@ -10,7 +10,7 @@ use crate::folder::Folder;
 use crate::lock::flock;
 use crate::parts::Parts;
 use crate::room::Room;
-use crate::simulated::{Call, before, sync};
+use crate::simulated::{Call, before, flush, sync};
 use crate::source;
 use crate::sums::{self, Watch};
 use nix::errno::Errno;
@@ -415,7 +415,9 @@ impl Partial {
         if !parts.is_whole(self.bytes) || self.file.metadata()?.len() != self.bytes {
             return Err(FileFault::NotWhole);
         }
-        stamp(&self.file, finish)?;
+        // what could not be stored may still be read from the cache (fsync(2)), so that a comparison
+        // would find it whole
+        complete(&self.file, finish).inspect_err(|_| self.discard())?;
         self.names.folder.rename(&self.names.file, folder, dst)?;
         Ok(self.names.folder.remove(&self.names.notes)?)
     }
@@ -505,7 +507,7 @@ pub(crate) fn write_small(
             }
             created => created?,
         };
-        stamp(&file, finish)?;
+        complete(&file, finish)?;
         passing.rename(name, folder, dst)
     };
     write().map_err(|error: io::Error| {
@@ -514,7 +516,10 @@ pub(crate) fn write_small(
     })
 }
 
-fn stamp(file: &File, finish: Finish) -> io::Result<()> {
+/// Stores the content first, because writing it back later could change the time that is set here.
+/// Nothing is left to flush then: mode and time are not cached.
+fn complete(file: &File, finish: Finish) -> io::Result<()> {
+    flush(file)?;
     before(Call::Change)?;
     file.set_permissions(Permissions::from_mode(finish.mode & 0o7777))?;
     if let Some((seconds, nanos)) = finish.mtime {

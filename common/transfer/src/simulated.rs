@@ -2,6 +2,7 @@
 //! It decides there which process runs next, and whether the call fails. Programs are built without
 //! the feature `simulated`, and call nothing.
 
+use nix::unistd::close;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -14,8 +15,19 @@ pub enum Call {
     /// Also of an open file: its mode, its time, its length.
     Change,
     Lock,
+    /// Reports what could not be stored.
+    Close,
     /// Flushes the file or directory with this inode to the disk.
     Sync(u64),
+}
+
+/// Has a network file system write back the content and report errors, such as a full quota, which
+/// it may do only when a descriptor is closed (close(2), "Dealing with error returns"; nfs(5),
+/// "Close-to-open cache consistency"). Local file systems do nothing. A client of NFS 4 with a write
+/// delegation may report such errors only to fsync.
+pub(crate) fn flush(file: &File) -> io::Result<()> {
+    before(Call::Close)?;
+    Ok(close(file.try_clone()?)?)
 }
 
 /// Calls fsync(2).
