@@ -62,9 +62,17 @@ pub struct JobAnswers {
 /// Only the main thread signals and ends processes, so that it knows why they end.
 #[derive(Debug)]
 pub struct Order {
-    pub task: Task,
+    /// `None` if the client no longer waits: dgl-reap then signals the processes itself, and a
+    /// second ABRT would end Python while it prints its stacks.
+    task: Arc<Mutex<Option<Task>>>,
     /// Gets the number of signalled processes, once the order was carried out.
     pub reply: Sender<usize>,
+}
+
+impl Order {
+    pub fn take(&self) -> Option<Task> {
+        self.task.lock().take()
+    }
 }
 
 #[derive(Debug)]
@@ -86,7 +94,8 @@ struct HeldProcesses<'a> {
 
 impl Drop for HeldProcesses<'_> {
     fn drop(&mut self) {
-        let _ = self.answers.send(Task::LeaveToReap);
+        let task = Arc::new(Mutex::new(Some(Task::LeaveToReap)));
+        let _ = self.answers.send(&task);
     }
 }
 
@@ -113,19 +122,27 @@ impl JobAnswers {
         self.written.lock().insert(pid, Instant::now());
     }
 
-    fn send(&self, task: Task) -> io::Result<Receiver<usize>> {
+    fn send(&self, task: &Arc<Mutex<Option<Task>>>) -> io::Result<Receiver<usize>> {
         let (reply, replies) = mpsc::channel();
+        let task = Arc::clone(task);
         let sent = self.orders.send(Order { task, reply });
         sent.map_err(|_| ErrorKind::BrokenPipe)?;
         (&self.ordered).write_all(&[0])?;
         Ok(replies)
     }
 
-    /// Has the main thread carry out a task; returns how many processes it has signalled.
+    /// Has the main thread carry out a task; returns how many processes it has signalled. If that
+    /// fails, it will not carry it out later.
     fn order(&self, task: Task) -> Result<usize, Failure> {
-        let reply = self.send(task).ok();
-        let done = reply.and_then(|reply| reply.recv_timeout(ORDER_LIMIT).ok());
-        done.ok_or_else(|| Failure::new("the job's supervisor is stopped or busy"))
+        let busy = || Failure::new("the job's supervisor is stopped or busy");
+        let task = Arc::new(Mutex::new(Some(task)));
+        let reply = self.send(&task).map_err(|_| busy())?;
+        match reply.recv_timeout(ORDER_LIMIT) {
+            Ok(signalled) => Ok(signalled),
+            Err(_) if task.lock().take().is_some() => Err(busy()),
+            // it is being carried out
+            Err(_) => reply.recv().map_err(|_| busy()),
+        }
     }
 
     /// The client may have picked processes.
@@ -138,12 +155,11 @@ impl JobAnswers {
         let token = &self.job.token;
         match request {
             Request::PickProcesses(wanted) => {
-                // before the order, which a busy main thread carries out later
+                self.order(Task::WaitForReap)?;
                 let mut held = HeldProcesses {
                     answers: self,
                     processes: Vec::new(),
                 };
-                self.order(Task::WaitForReap)?;
                 let below = find_below(std::process::id().cast_signed());
                 let found = members::selected(token, wanted).into_iter();
                 let processes = found.map(|found| found.member.process);
@@ -276,6 +292,8 @@ fn serve(mut stream: UnixStream, answers: &JobAnswers) -> io::Result<()> {
     let mut picked = None;
     while let Some(request) = next_request(&mut stream, &mut decoder)? {
         let answer = match request {
+            // this process was stopped, and the client has done without it, as in `Order`
+            Ok(_) if has_hung_up(&stream) => return Ok(()),
             Ok(Request::AwaitServersEnd) => return answers.servers.await_end(stream),
             Ok(request) => answers.answer(&request, &stream, &mut picked),
             Err(malformed) => return write(&mut stream, &Event::Failed(Failure::new(malformed))),
@@ -321,21 +339,47 @@ fn next_request(
 mod tests {
     use super::*;
 
-    /// The end of the job would wait for it each time.
+    /// Each order belongs to a dgl-reap that has signalled or ended the processes itself since.
     #[test]
-    fn slow_a_dgl_reap_that_was_not_answered_is_not_waited_for() {
+    fn slow_an_order_is_not_carried_out_after_its_client_was_refused() {
         let (answers, orders, _pipe) =
             JobAnswers::new(&crate::tested_job("busy"), Arc::default()).unwrap();
         let (client, _peer) = UnixStream::pair().unwrap();
         let mut picked = None;
-        let request = Request::PickProcesses(Pick::default());
-        // this thread, which would carry out the orders, is busy
-        let answer = answers.answer(&request, &client, &mut picked);
-        assert!(answer.is_err() && picked.is_none());
-        let tasks: Vec<Task> = orders.try_iter().map(|order| order.task).collect();
-        assert!(
-            matches!(tasks[..], [Task::WaitForReap, Task::LeaveToReap]),
-            "{tasks:?}"
-        );
+        for request in requests() {
+            // this thread, which would carry out the orders, is busy
+            let answer = answers.answer(&request, &client, &mut picked);
+            assert!(answer.is_err() && picked.is_none(), "{request:?}");
+            let tasks: Vec<Option<Task>> = orders.try_iter().map(|order| order.take()).collect();
+            assert!(matches!(tasks[..], [None]), "{request:?}: {tasks:?}");
+        }
+    }
+
+    /// If the whole process is stopped, its socket keeps the request.
+    #[test]
+    fn an_order_whose_client_has_hung_up_is_not_carried_out() {
+        for request in requests() {
+            let (answers, orders, _pipe) =
+                JobAnswers::new(&crate::tested_job("stopped"), Arc::default()).unwrap();
+            let (stream, mut client) = UnixStream::pair().unwrap();
+            client.write_all(&codec::encode(&request, &[])).unwrap();
+            drop(client);
+            let _ = serve(stream, &answers);
+            assert!(orders.try_recv().is_err(), "{request:?}");
+        }
+    }
+
+    fn requests() -> [Request; 3] {
+        use wire::reap::{EndJobs, Signal};
+        let signal = record::exit::SignalNumber::ABRT;
+        let grace_ms = 0;
+        [
+            Request::PickProcesses(Pick::default()),
+            Request::SignalPicked(Signal { signal }),
+            Request::EndJobs(EndJobs {
+                job: None,
+                grace_ms,
+            }),
+        ]
     }
 }

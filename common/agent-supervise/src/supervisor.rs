@@ -122,7 +122,7 @@ fn run(mut supervision: Supervision<ThisHost>) -> io::Result<()> {
                 }
                 Ready::Order => {
                     if let Some(order) = supervision.host.take_order() {
-                        carry_out(&mut supervision, order, now);
+                        carry_out(&mut supervision, &order, now);
                     }
                 }
                 Ready::Stdin => read_requests(&mut supervision, now),
@@ -144,9 +144,12 @@ fn run(mut supervision: Supervision<ThisHost>) -> io::Result<()> {
     Ok(())
 }
 
-fn carry_out(supervision: &mut Supervision<ThisHost>, order: Order, now: Instant) {
+fn carry_out(supervision: &mut Supervision<ThisHost>, order: &Order, now: Instant) {
+    let Some(task) = order.take() else {
+        return;
+    };
     let mut processes = 0;
-    match order.task {
+    match task {
         Task::WaitForReap => supervision.wait_for_dgl_reap(),
         Task::LeaveToReap => supervision.leave_to_dgl_reap(),
         Task::Signal(picked, signal) => {
@@ -157,7 +160,7 @@ fn carry_out(supervision: &mut Supervision<ThisHost>, order: Order, now: Instant
         }
         Task::End(grace) => supervision.end_by_dgl_reap(grace, now),
     }
-    // there is no receiver if the client has not waited
+    // nobody waits for LeaveToReap
     let _ = order.reply.send(processes);
 }
 
