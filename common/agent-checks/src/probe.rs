@@ -178,7 +178,7 @@ fn occupancy(is_server_port: impl Fn(&u16) -> bool) -> Occupancy {
     ports.retain(|port| SERVER_PORTS.contains(port) || is_server_port(port));
     Occupancy {
         jobs: jobs.into_iter().collect(),
-        ports: ports.into_iter().collect(),
+        ports,
     }
 }
 

@@ -10,8 +10,8 @@
 //! called `size`, because `bytes` in a line announces the body after it. Content follows its line,
 //! at most [`crate::codec::MAX_BODY`] bytes, with its sum in the line.
 
-use crate::text::{message, names, optional_message};
-use crate::{Text, cut};
+use crate::Text;
+use crate::text::{cut, message, names, optional_message};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_with::skip_serializing_none;
 use std::collections::BTreeSet;

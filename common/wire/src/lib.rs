@@ -20,7 +20,7 @@ pub mod stacks;
 pub mod supervise;
 mod text;
 
-pub use text::{Text, cut, cut_message, shown};
+pub use text::{Text, cut_message, shown};
 
 use serde::{Deserialize, Serialize};
 
@@ -100,11 +100,11 @@ pub enum Event {
     Alive,
     Servers(Box<servers::ServersState>),
     Group(servers::TrainerGroup),
-    Found(record::Found),
-    Rank(Box<stacks::RankProcess>),
+    Found(#[serde(deserialize_with = "reap::found")] record::Found),
+    Rank(#[serde(deserialize_with = "stacks::rank_process")] Box<stacks::RankProcess>),
     Stack(Box<stacks::ProcessStacks>),
     Profile(Box<stacks::CountedStacks>),
-    Reaped(record::Reaped),
+    Reaped(#[serde(deserialize_with = "reap::reaped")] record::Reaped),
     /// What a [`Request::Claim`] asked for and another job holds.
     Taken(preflight::Taken),
     Preflight(preflight::Finding),

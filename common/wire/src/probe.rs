@@ -1,10 +1,11 @@
 //! Messages about the facts of a host.
 
-use crate::text::{line, names};
+use crate::text::{ITEMS, first, line, list, names};
 use crate::{Failure, cut_message};
 use record::{DEFAULT_PORT, Facts, GpuCard};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_with::skip_serializing_none;
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 /// The ports that graph servers may get by default: from DGL's default up to Linux's first port for
@@ -46,6 +47,7 @@ pub struct Probed {
     #[serde(flatten, deserialize_with = "facts")]
     pub facts: Facts,
     /// Each network interface with its first address, as DGL gets it from SIOCGIFADDR.
+    #[serde(deserialize_with = "list")]
     pub interfaces: Vec<Interface>,
     pub ephemeral_ports: Option<EphemeralPorts>,
     /// Why an installed nvidia-smi reported no GPUs.
@@ -59,12 +61,22 @@ pub struct Probed {
 /// The longest value of a variable, and longer than any path (MAX_ARG_STRLEN in execve(2)).
 const MAX_VALUE: usize = 128 << 10;
 
+/// Linux numbers no more processors (CONFIG_NR_CPUS).
+const MAX_CPUS: usize = 8192;
+
 /// Reads facts. Texts for users are cut, and a longer value than a host can have is unknown.
 fn facts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Facts, D::Error> {
     let facts = Facts::deserialize(deserializer)?;
     let text = |text: Option<String>| text.map(|text| cut_message(&text));
     let value = |value: Option<String>| value.filter(|value| value.len() <= MAX_VALUE);
+    let cpus = |node: &Vec<Vec<u32>>| {
+        let cores = node.iter().map(|core| core.len().max(1));
+        cores.sum::<usize>().max(1)
+    };
+    let cpus: usize = facts.numa_cores.iter().map(cpus).sum();
+    let numa_cores = Some(facts.numa_cores).filter(|_| cpus <= MAX_CPUS);
     let card = |mut card: GpuCard| {
+        card.users = first(card.users, ITEMS);
         for user in &mut card.users {
             user.user = text(user.user.take());
             user.command = text(user.command.take());
@@ -73,7 +85,12 @@ fn facts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Facts, D::Error> 
         card
     };
     Ok(Facts {
-        gpu_cards: facts.gpu_cards.into_iter().map(card).collect(),
+        gpu_cards: first(facts.gpu_cards, ITEMS)
+            .into_iter()
+            .map(card)
+            .collect(),
+        free_ports: first(facts.free_ports, ITEMS),
+        numa_cores: numa_cores.unwrap_or_default(),
         iface: text(facts.iface),
         home: value(facts.home),
         workspace_fs: text(facts.workspace_fs),
@@ -96,8 +113,8 @@ pub struct Occupancy {
     #[serde(deserialize_with = "names")]
     pub jobs: Vec<String>,
     /// The ports of [`SERVER_PORTS`] and [`Probe::server_ports`] that a socket uses or a job has
-    /// claimed, in order.
-    pub ports: Vec<u16>,
+    /// claimed.
+    pub ports: BTreeSet<u16>,
 }
 
 /// The ports for outgoing connections.
@@ -107,6 +124,7 @@ pub struct EphemeralPorts {
     pub first: u16,
     pub last: u16,
     /// The ranges that `net.ipv4.ip_local_reserved_ports` excepts.
+    #[serde(deserialize_with = "list")]
     pub reserved: Vec<(u16, u16)>,
 }
 
@@ -165,6 +183,51 @@ mod tests {
         let read: Probed = serde_json::from_value(probed.into()).unwrap();
         let length = serde_json::to_string(&read).unwrap().len();
         assert!(length < 30_000, "{length}");
+    }
+
+    /// Every list of the schema of facts, and those beside them.
+    #[test]
+    fn no_list_of_a_host_is_longer_than_it_can_be() {
+        let schema: Value =
+            serde_json::from_str(include_str!("../../record/records.schema.json")).unwrap();
+        let host = host_fields(&schema).expect("the schema describes hosts");
+        let is_list = |field: &Value| field["type"] == "array";
+        let lists = host.iter().filter(|(_, field)| is_list(field));
+        let names: Vec<&String> = lists.map(|(name, _)| name).collect();
+        assert_eq!(names, ["numa_cores", "gpu_cards", "free_ports"]);
+        let many = |item: Value| Value::from(vec![item; 10_000]);
+        let interface = json!({"name": "eth0", "address": "10.0.0.1"});
+        let probed = |cores: Value| {
+            json!({
+                "free_ports": many(json!(30_000)),
+                "gpu_cards": many(json!({})),
+                "numa_cores": cores,
+                "interfaces": many(interface.clone()),
+                "occupancy": {"ports": many(json!(30_000))},
+                "ephemeral_ports": {"first": 1, "last": 2, "reserved": many(json!([7, 8]))},
+            })
+        };
+        let nested = [
+            many(json!([])),
+            json!([many(json!([]))]),
+            json!([[many(json!(7))]]),
+        ];
+        for cores in nested {
+            let read: Probed = serde_json::from_value(probed(cores)).unwrap();
+            let facts = &read.facts;
+            assert_eq!(facts.free_ports.len(), ITEMS);
+            assert_eq!(facts.gpu_cards.len(), ITEMS);
+            assert!(facts.numa_cores.is_empty());
+            assert_eq!(read.interfaces.len(), ITEMS);
+            assert_eq!(read.occupancy.ports.len(), 1);
+            assert_eq!(read.ephemeral_ports.unwrap().reserved.len(), ITEMS);
+        }
+        let card = json!({"users": many(json!({}))});
+        let read: Probed = serde_json::from_value(json!({"gpu_cards": [card]})).unwrap();
+        assert_eq!(read.facts.gpu_cards[0].users.len(), ITEMS);
+        let cores = json!([[[0, 2], [1, 3]]]);
+        let read: Probed = serde_json::from_value(json!({"numa_cores": cores})).unwrap();
+        assert_eq!(read.facts.numa_cores, [[[0, 2], [1, 3]]]);
     }
 
     fn host_fields(schema: &Value) -> Option<&Map<String, Value>> {

@@ -1,11 +1,11 @@
 //! Messages about the stacks of the threads of a job's processes.
 
-use crate::cut;
 use crate::reap::Pick;
+use crate::text::{COMMAND, NAME, cut, first};
 use record::profile::{CountedStack, ThreadProfile};
 use record::stacks::ProcessState;
 use record::{Process, Role, Thread};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ pub struct RankProcess {
 impl RankProcess {
     /// With these variables alone, and short.
     pub fn in_bounds(self) -> RankProcess {
-        let text = |text: &str| cut(text, COMMAND_CHARS);
+        let text = |text: &str| cut(text, COMMAND);
         let is_known = |name: &str| RANK_VARIABLES.contains(&name) || JOB_VARIABLES.contains(&name);
         let variables = self.variables.into_iter();
         let known = variables.filter(|(name, _)| is_known(name));
@@ -108,7 +108,7 @@ pub struct RecordStacks {
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CountedStacks {
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "profile")]
     pub record: record::Profile,
     pub why: Option<Why>,
 }
@@ -117,15 +117,10 @@ pub struct CountedStacks {
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessStacks {
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "stack")]
     pub record: record::Stack,
     pub why: Option<Why>,
 }
-
-const COMMAND_CHARS: usize = 200;
-/// The most characters of a job's name or a reason, which a process could make as long as an
-/// environment.
-const NAME_CHARS: usize = 255;
 
 /// The most threads of a process that a host reads. More would not help users; with [`MAX_FRAMES`]
 /// for each, a message with JSON's escapes stays below its largest size.
@@ -145,26 +140,15 @@ pub const MAX_COUNTED_FRAMES: usize = 4000;
 pub const MAX_COUNTED_DEPTH: usize = 120;
 
 impl ProcessStacks {
-    /// The record of this stack; `processes` provides the id, if they have this process. The record
-    /// is limited to what host-agent reads, because a hostile host might send as much as a line
-    /// holds.
+    /// The record of this stack; `processes` provides the id, if they have this process.
     pub fn into_record(self, host: u32, processes: &[Process], time_ms: u64) -> record::Stack {
         let stack = self.record;
         let named = NamedProcess::of(processes, host, stack.role, stack.rank);
         record::Stack {
-            job: cut(&stack.job, NAME_CHARS),
             host,
             id: named.id,
             role: named.role,
             rank: named.rank,
-            command: cut(&stack.command, COMMAND_CHARS),
-            threads: bounded(stack.threads, MAX_THREADS, in_bounds),
-            state: stack.state.map(|state| ProcessState {
-                function: state.function.map(|function| cut(&function, MAX_TEXT)),
-                ..state
-            }),
-            error: stack.error.map(|error| cut(&error, NAME_CHARS)),
-            connections: bounded(stack.connections, MAX_CONNECTIONS, std::convert::identity),
             time_ms,
             ..stack
         }
@@ -176,29 +160,11 @@ impl CountedStacks {
     pub fn into_record(self, host: u32, processes: &[Process], time_ms: u64) -> record::Profile {
         let profile = self.record;
         let named = NamedProcess::of(processes, host, profile.role, profile.rank);
-        let text = |text: String| cut(&text, MAX_TEXT + 1);
-        let frames = bounded(profile.frames, MAX_COUNTED_FRAMES, text);
-        let mut left = MAX_COUNTED_STACKS + 1;
-        let stack = |stack: CountedStack| CountedStack {
-            frames: bounded(stack.frames, MAX_COUNTED_DEPTH, |index| index),
-            ..stack
-        };
-        let thread = |thread: ThreadProfile| {
-            let stacks = bounded(thread.stacks, left, stack);
-            left -= stacks.len();
-            let name = thread.name.map(text);
-            ThreadProfile { name, stacks }
-        };
         record::Profile {
-            job: cut(&profile.job, NAME_CHARS),
             host,
             id: named.id,
             role: named.role,
             rank: named.rank,
-            command: cut(&profile.command, COMMAND_CHARS),
-            threads: bounded(profile.threads, MAX_THREADS, thread),
-            error: profile.error.map(|error| cut(&error, NAME_CHARS)),
-            frames,
             time_ms,
             ..profile
         }
@@ -228,22 +194,75 @@ impl NamedProcess {
     }
 }
 
-fn in_bounds(thread: Thread) -> Thread {
-    let text = |text: String| cut(&text, MAX_TEXT + 1);
-    Thread {
-        name: thread.name.map(text),
-        tid: thread.tid,
-        active: thread.active,
-        frames: bounded(thread.frames, MAX_FRAMES, text),
-        system_call: thread.system_call.map(text),
-    }
+/// Reads what a host reports about a process.
+pub(crate) fn rank_process<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Box<RankProcess>, D::Error> {
+    RankProcess::deserialize(deserializer).map(|process| Box::new(process.in_bounds()))
 }
 
-/// The first of these items, in no more memory than they need.
-fn bounded<T>(items: Vec<T>, most: usize, mut bound: impl FnMut(T) -> T) -> Vec<T> {
-    let mut bounded = Vec::with_capacity(items.len().min(most));
-    bounded.extend(items.into_iter().take(most).map(&mut bound));
-    bounded
+/// Reads a host's record, limited to what host-agent reads.
+fn stack<'de, D: Deserializer<'de>>(deserializer: D) -> Result<record::Stack, D::Error> {
+    let stack = record::Stack::deserialize(deserializer)?;
+    let thread = |thread: Thread| Thread {
+        name: thread.name.map(text),
+        frames: texts(thread.frames, MAX_FRAMES),
+        system_call: thread.system_call.map(text),
+        ..thread
+    };
+    let threads = first(stack.threads, MAX_THREADS).into_iter();
+    Ok(record::Stack {
+        job: cut(&stack.job, NAME),
+        command: cut(&stack.command, COMMAND),
+        threads: threads.map(thread).collect(),
+        state: stack.state.map(|state| ProcessState {
+            function: state.function.map(text),
+            ..state
+        }),
+        error: stack.error.map(|error| cut(&error, NAME)),
+        connections: first(stack.connections, MAX_CONNECTIONS),
+        ..stack
+    })
+}
+
+/// As [`stack`] does.
+fn profile<'de, D: Deserializer<'de>>(deserializer: D) -> Result<record::Profile, D::Error> {
+    let profile = record::Profile::deserialize(deserializer)?;
+    let stack = |stack: CountedStack| CountedStack {
+        frames: first(stack.frames, MAX_COUNTED_DEPTH),
+        ..stack
+    };
+    let mut left = MAX_COUNTED_STACKS + 1;
+    let thread = |thread: ThreadProfile| {
+        let stacks = first(thread.stacks, left);
+        left -= stacks.len();
+        ThreadProfile {
+            name: thread.name.map(text),
+            stacks: stacks.into_iter().map(stack).collect(),
+        }
+    };
+    let threads = first(profile.threads, MAX_THREADS).into_iter();
+    Ok(record::Profile {
+        job: cut(&profile.job, NAME),
+        command: cut(&profile.command, COMMAND),
+        threads: threads.map(thread).collect(),
+        error: profile.error.map(|error| cut(&error, NAME)),
+        frames: texts(profile.frames, MAX_COUNTED_FRAMES),
+        ..profile
+    })
+}
+
+/// Reads the frames of a host's stack.
+pub(crate) fn frames<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    Vec::deserialize(deserializer).map(|frames| texts(frames, MAX_FRAMES))
+}
+
+fn texts(texts: Vec<String>, most: usize) -> Vec<String> {
+    first(texts, most).into_iter().map(text).collect()
+}
+
+fn text(text: String) -> String {
+    cut(&text, MAX_TEXT + 1)
 }
 
 /// A reason not to read a process.
@@ -263,6 +282,8 @@ pub enum Why {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Event;
+    use crate::supervise::Raised;
 
     #[test]
     fn only_the_variables_of_launchers_leave_a_host() {
@@ -282,7 +303,7 @@ mod tests {
         let process = process.in_bounds();
         let names: Vec<&String> = process.variables.keys().collect();
         assert_eq!(names, ["MASTER_ADDR", "RANK"]);
-        assert_eq!(process.command.len(), COMMAND_CHARS);
+        assert_eq!(process.command.len(), COMMAND);
     }
 
     #[test]
@@ -312,24 +333,114 @@ mod tests {
         }
     }
 
+    /// Longer than any text may be.
+    fn long() -> String {
+        "ä".repeat(300)
+    }
+
+    fn read(event: &Event) -> Event {
+        serde_json::from_str(&serde_json::to_string(event).unwrap()).unwrap()
+    }
+
+    fn longest<'a>(texts: impl IntoIterator<Item = &'a String>) -> Option<usize> {
+        let lengths = texts.into_iter().map(|text| text.chars().count());
+        lengths.max()
+    }
+
     #[test]
-    fn a_record_has_no_more_than_an_agent_reads() {
-        let long = "ä".repeat(1000);
+    fn a_host_reports_no_more_of_a_stack_than_an_agent_reads() {
         let thread = Thread {
-            name: Some(long.clone()),
-            frames: vec![long.clone(); 90],
-            system_call: Some(long),
+            name: Some(long()),
+            frames: vec![long(); MAX_FRAMES + 1],
+            system_call: Some(long()),
             ..Thread::default()
         };
-        let mut stack = ProcessStacks::default();
-        stack.record.threads = vec![thread; 90];
-        let record = stack.into_record(0, &[], 0);
-        assert_eq!(record.threads.len(), MAX_THREADS);
-        for thread in &record.threads {
+        let record = record::Stack {
+            job: long(),
+            command: long(),
+            error: Some(long()),
+            threads: vec![thread; MAX_THREADS + 1],
+            state: Some(ProcessState {
+                letter: 'S',
+                function: Some(long()),
+            }),
+            ..record::Stack::default()
+        };
+        let sent = ProcessStacks { record, why: None };
+        let Event::Stack(stack) = read(&Event::Stack(Box::new(sent))) else {
+            panic!("no stack")
+        };
+        let stack = stack.record;
+        assert_eq!(
+            longest([&stack.job].into_iter().chain(&stack.error)),
+            Some(NAME)
+        );
+        assert_eq!(longest([&stack.command]), Some(COMMAND));
+        assert_eq!(longest(&stack.state.unwrap().function), Some(MAX_TEXT + 1));
+        assert_eq!(stack.threads.len(), MAX_THREADS);
+        for thread in &stack.threads {
             assert_eq!(thread.frames.len(), MAX_FRAMES);
             let texts = thread.frames.iter().chain(&thread.name);
-            let mut texts = texts.chain(&thread.system_call);
-            assert!(texts.all(|text| text.chars().count() <= MAX_TEXT + 1));
+            assert_eq!(
+                longest(texts.chain(&thread.system_call)),
+                Some(MAX_TEXT + 1)
+            );
         }
+    }
+
+    #[test]
+    fn a_host_reports_no_more_of_a_profile_than_an_agent_reads() {
+        let counted = CountedStack {
+            frames: vec![0; MAX_COUNTED_DEPTH + 1],
+            ..CountedStack::default()
+        };
+        let thread = ThreadProfile {
+            name: Some(long()),
+            stacks: vec![counted; MAX_COUNTED_STACKS],
+        };
+        let record = record::Profile {
+            job: long(),
+            command: long(),
+            error: Some(long()),
+            threads: vec![thread; 3],
+            frames: vec![long(); MAX_COUNTED_FRAMES + 1],
+            ..record::Profile::default()
+        };
+        let sent = CountedStacks { record, why: None };
+        let Event::Profile(profile) = read(&Event::Profile(Box::new(sent))) else {
+            panic!("no profile")
+        };
+        let profile = profile.record;
+        assert_eq!(
+            longest([&profile.job].into_iter().chain(&profile.error)),
+            Some(NAME)
+        );
+        assert_eq!(longest([&profile.command]), Some(COMMAND));
+        assert_eq!(profile.frames.len(), MAX_COUNTED_FRAMES);
+        let names = profile.threads.iter().flat_map(|thread| &thread.name);
+        assert_eq!(
+            longest(profile.frames.iter().chain(names)),
+            Some(MAX_TEXT + 1)
+        );
+        let stacks = profile.threads.iter().flat_map(|thread| &thread.stacks);
+        let depths: Vec<usize> = stacks.map(|stack| stack.frames.len()).collect();
+        assert_eq!(depths, vec![MAX_COUNTED_DEPTH; MAX_COUNTED_STACKS + 1]);
+    }
+
+    #[test]
+    fn a_host_reports_no_more_of_an_exception_than_an_agent_reads() {
+        let sent = Raised {
+            index: 0,
+            exception: long().repeat(20),
+            silent_ms: 0,
+            left_script: None,
+            frames: vec![long(); MAX_FRAMES + 1],
+        };
+        let Event::Raised(raised) = read(&Event::Raised(sent)) else {
+            panic!("no exception")
+        };
+        assert!(longest([&raised.exception]) < Some(2100));
+        assert_eq!(raised.frames.len(), MAX_FRAMES);
+        assert_eq!(longest(&raised.frames), Some(MAX_TEXT + 1));
     }
 }

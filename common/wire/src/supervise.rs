@@ -3,16 +3,13 @@
 //! [`Start`] follows the job and its processes, and is answered by events until [`Over`]. While
 //! processes run, both sides send `alive` at a fixed interval, so that silence means loss.
 
-use crate::cut;
 use crate::ending::Ending;
-use crate::stacks::{MAX_FRAMES, MAX_TEXT};
+use crate::stacks::frames;
+use crate::text::message;
 use record::Sign;
 use record::exit::ProcessEnd;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
-
-/// How many characters of the line that names an exception are kept.
-const MAX_EXCEPTION: usize = 2000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -151,6 +148,7 @@ pub enum Computing {
 pub struct Raised {
     pub index: u32,
     /// The line that names the exception.
+    #[serde(deserialize_with = "message")]
     pub exception: String,
     /// How long the process has written nothing.
     pub silent_ms: u64,
@@ -159,21 +157,12 @@ pub struct Raised {
     /// child's.
     pub left_script: Option<bool>,
     /// The innermost frame first; empty if unknown.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "frames",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub frames: Vec<String>,
-}
-
-impl Raised {
-    /// Limits it to what host-agent reads, because a hostile host might send as much as a line
-    /// holds.
-    pub fn bounded(self) -> Raised {
-        let frames = self.frames.iter().take(MAX_FRAMES);
-        Raised {
-            exception: cut(&self.exception, MAX_EXCEPTION),
-            frames: frames.map(|frame| cut(frame, MAX_TEXT + 1)).collect(),
-            ..self
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

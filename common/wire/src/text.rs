@@ -59,7 +59,7 @@ impl AsRef<OsStr> for Text {
 }
 
 /// The first characters of a text; a hostile host may send as many as a line holds.
-pub fn cut(text: &str, chars: usize) -> String {
+pub(crate) fn cut(text: &str, chars: usize) -> String {
     text.chars().take(chars).collect()
 }
 
@@ -67,6 +67,10 @@ pub fn cut(text: &str, chars: usize) -> String {
 const LINE: usize = 300;
 /// The most characters of a host's reason for a failure, which may name paths.
 const MESSAGE: usize = 2000;
+/// The most characters of a job's name, which a process could make as long as an environment.
+pub(crate) const NAME: usize = 255;
+/// The most characters of a command.
+pub(crate) const COMMAND: usize = 200;
 
 /// A host's text as a line for users: cut, and without control characters.
 pub fn shown(text: &str) -> String {
@@ -108,6 +112,24 @@ pub fn names<'de, D: Deserializer<'de>, C: FromIterator<String>>(
 ) -> Result<C, D::Error> {
     let names = Vec::<String>::deserialize(deserializer)?;
     Ok(names.iter().take(NAMES).map(|name| shown(name)).collect())
+}
+
+/// The most items of a list of a host's facts. Hosts have a hundred of the most frequent, network
+/// interfaces of containers.
+pub(crate) const ITEMS: usize = 1000;
+
+/// The first items of a list, in no more memory than they need.
+pub(crate) fn first<T>(mut items: Vec<T>, most: usize) -> Vec<T> {
+    items.truncate(most);
+    items.shrink_to_fit();
+    items
+}
+
+/// Reads a list of a host's facts.
+pub fn list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    Vec::deserialize(deserializer).map(|items| first(items, ITEMS))
 }
 
 #[derive(Serialize, Deserialize)]

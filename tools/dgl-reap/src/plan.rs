@@ -4,17 +4,7 @@ use record::exit::SignalNumber;
 use record::{Found, Reaped, Role, term};
 use std::time::Duration;
 use wire::reap::{EndJobs, Pick, Signal};
-use wire::{Event, Request, cut};
-
-/// How many characters of a command are shown.
-const COMMAND_CHARS: usize = 200;
-/// Characters of a job's name that are shown; it is read from an environment and could be very
-/// long.
-const NAME_CHARS: usize = 255;
-/// Characters of a host's error about ending or removing.
-const ERROR_CHARS: usize = 1000;
-/// A process that listens on more ports is not a graph server.
-const PORTS_SHOWN: usize = 64;
+use wire::{Event, Request};
 
 pub enum What<'a> {
     List,
@@ -81,21 +71,9 @@ pub enum ReapAnswer {
 /// `None` if the event does not belong to the requests.
 pub fn answer(host: u32, what: &What<'_>, event: Event) -> Option<ReapAnswer> {
     match (what, event) {
-        (What::List, Event::Found(found)) => Some(ReapAnswer::Found(Found {
-            host,
-            job: cut(&found.job, NAME_CHARS),
-            ports: found.ports.into_iter().take(PORTS_SHOWN).collect(),
-            command: cut(&found.command, COMMAND_CHARS),
-            ..found
-        })),
+        (What::List, Event::Found(found)) => Some(ReapAnswer::Found(Found { host, ..found })),
         (What::List, _) => None,
-        (_, Event::Reaped(reaped)) => Some(ReapAnswer::Reaped(Reaped {
-            host,
-            job: cut(&reaped.job, NAME_CHARS),
-            signal: reaped.signal.map(|name| cut(&name, NAME_CHARS)),
-            error: reaped.error.map(|error| cut(&error, ERROR_CHARS)),
-            ..reaped
-        })),
+        (_, Event::Reaped(reaped)) => Some(ReapAnswer::Reaped(Reaped { host, ..reaped })),
         _ => None,
     }
 }
@@ -130,32 +108,6 @@ mod tests {
         rank: None,
         signal: SignalNumber::ABRT,
     };
-
-    #[test]
-    fn what_a_host_says_is_cut() {
-        let found = Found {
-            job: "a".repeat(999),
-            command: "x ".repeat(300),
-            ..Found::default()
-        };
-        let Some(ReapAnswer::Found(process)) = answer(2, &What::List, Event::Found(found)) else {
-            panic!("no record")
-        };
-        assert_eq!(
-            (process.host, process.job.len(), process.command.len()),
-            (2, 255, 200)
-        );
-        let reaped = Reaped {
-            job: "a".repeat(999),
-            error: Some("x".repeat(9999)),
-            ..Reaped::default()
-        };
-        let Some(ReapAnswer::Reaped(result)) = answer(2, &SIGNAL, Event::Reaped(reaped)) else {
-            panic!("no record")
-        };
-        let error = result.error.unwrap_or_default();
-        assert_eq!((result.host, result.job.len(), error.len()), (2, 255, 1000));
-    }
 
     #[test]
     fn an_event_that_was_not_asked_for_is_no_answer() {

@@ -164,7 +164,7 @@ fn notice_of_recording(time: Duration) {
 /// The job that `--job` and `--match` choose among those that run on these hosts.
 fn find_job(args: &Args, asked: &mut Asked<'_>) -> Result<FoundJob, Report> {
     let read = |host, event| match event {
-        Event::Rank(process) => Some((host, process.in_bounds())),
+        Event::Rank(process) => Some((host, *process)),
         _ => None,
     };
     let ranks = asked.ask(|_| vec![Request::FindRanks], &read, LIMIT)?;

@@ -156,7 +156,7 @@ mod tests {
             },
             occupancy: Occupancy {
                 jobs: jobs.iter().map(|job| (*job).to_owned()).collect(),
-                ports: ports.to_vec(),
+                ports: ports.iter().copied().collect(),
             },
             ..ProbeAnswer::default()
         }

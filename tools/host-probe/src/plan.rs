@@ -96,7 +96,7 @@ fn not_of_an_interface(host: &Host, probed: &Probed) -> String {
     if shown.is_empty() {
         shown.push("only lo".to_owned());
     }
-    let (ip, shown) = (host.ip, shown.join(", "));
+    let (ip, shown) = (host.ip, wire::cut_message(&shown.join(", ")));
     format!("{ip} is not the first address of an interface of the host ({shown})")
 }
 

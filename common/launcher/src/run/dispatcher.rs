@@ -271,8 +271,7 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
             Event::Raised(raised) => {
                 let process = member(raised.index)?;
                 if !self.table.has_exited(process) {
-                    let raised = raised.clone().bounded();
-                    self.stalls.raised(process, raised, self.sink);
+                    self.stalls.raised(process, raised.clone(), self.sink);
                 }
             }
             Event::Stack(stack) => {
