@@ -359,14 +359,8 @@ mod tests {
 
     fn job(name: &str, token: &str) -> Job {
         Job {
-            name: name.to_owned(),
             token: token.to_owned(),
-            host: 0,
-            address: std::net::Ipv4Addr::LOCALHOST,
-            hosts: 1,
-            grace_ms: 0,
-            host_timeout_ms: 0,
-            private_shm: false,
+            ..crate::tested_job(name)
         }
     }
 

@@ -9,3 +9,18 @@ pub mod environment;
 pub mod preflight;
 pub mod probe;
 mod python;
+
+/// A job of this host alone.
+#[cfg(test)]
+fn tested_job(name: &str) -> wire::job::Job {
+    wire::job::Job {
+        name: name.to_owned(),
+        token: "0".repeat(32),
+        host: 0,
+        address: std::net::Ipv4Addr::LOCALHOST,
+        hosts: 1,
+        grace_ms: 0,
+        host_timeout_ms: 0,
+        private_shm: false,
+    }
+}

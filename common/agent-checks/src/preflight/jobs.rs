@@ -120,16 +120,7 @@ mod tests {
     #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn jobs_are_alive_or_abandoned() {
-        let own_job = Job {
-            name: "mine".to_owned(),
-            token: "0".repeat(32),
-            host: 0,
-            address: std::net::Ipv4Addr::LOCALHOST,
-            hosts: 1,
-            grace_ms: 0,
-            host_timeout_ms: 0,
-            private_shm: false,
-        };
+        let own_job = crate::tested_job("mine");
         let process =
             |pid: i32, token: &str, name: Option<&str>, below_agent: bool| MarkedProcess {
                 pid,

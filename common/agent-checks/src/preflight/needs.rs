@@ -87,14 +87,10 @@ mod tests {
 
     fn job(private_shm: bool) -> Job {
         Job {
-            name: "try7".to_owned(),
-            token: "0".repeat(32),
-            host: 0,
             address: ADDRESS,
             hosts: 2,
-            grace_ms: 0,
-            host_timeout_ms: 0,
             private_shm,
+            ..crate::tested_job("try7")
         }
     }
 
