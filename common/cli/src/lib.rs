@@ -125,7 +125,7 @@ fn describe<A: CommandFactory>(tool: &str, error: &clap::Error) -> Exit {
 /// clap's message in the form of other faults: in a pipeline a bare `error: …` would not show its
 /// tool.
 fn usage<A: CommandFactory>(tool: &str, error: &clap::Error) -> Fault {
-    let text = error.render().to_string();
+    let text = as_typed::<A>(error.render().to_string(), env::args());
     let problem = text.trim_start_matches("error: ").split("\n\n").next();
     let words: Vec<&str> = problem.unwrap_or_default().split_whitespace().collect();
     let tips = text
@@ -136,16 +136,41 @@ fn usage<A: CommandFactory>(tool: &str, error: &clap::Error) -> Fault {
         .map(str::to_owned)
         .collect();
     let unknown = error.get(ContextKind::InvalidArg).map(ToString::to_string);
-    if error.kind() == ErrorKind::UnknownArgument
-        && unknown.is_some_and(|argument| !argument.starts_with('-'))
-        && A::command().get_positionals().any(Arg::is_last_set)
-    {
+    let is_word = error.kind() == ErrorKind::UnknownArgument
+        && unknown.is_some_and(|argument| !argument.starts_with('-'));
+    let command = A::command();
+    if is_word && command.get_positionals().any(Arg::is_last_set) {
         fix.push(format!(
             "put -- before the command, as in {tool} … -- python3 train.py"
+        ));
+    } else if is_word && command.get_positionals().next().is_none() {
+        fix.push(format!(
+            "it reads records from stdin: … | {tool}, or {tool} <FILE"
         ));
     }
     fix.push(format!("{tool} --help lists the options"));
     Fault::usage("command line", words.join(" ")).fix(fix.join("; "))
+}
+
+/// clap names an option by its first name, also if another one was typed.
+fn as_typed<A: CommandFactory>(text: String, words: impl Iterator<Item = String>) -> String {
+    let command = command::<A>();
+    let words: Vec<String> = words.collect();
+    let is_typed = |name: &str| {
+        let mut names = words.iter().filter_map(|word| word.strip_prefix("--"));
+        names.any(|word| word.split('=').next() == Some(name))
+    };
+    let rename = |text: String, arg: &Arg| {
+        let aliases = arg.get_all_aliases().unwrap_or_default();
+        let typed = aliases.into_iter().find(|alias| is_typed(alias));
+        match (arg.get_long(), typed) {
+            (Some(long), Some(typed)) if !is_typed(long) => {
+                text.replace(&format!("--{long} "), &format!("--{typed} "))
+            }
+            _ => text,
+        }
+    };
+    command.get_arguments().fold(text, rename)
 }
 
 /// The tool's command line. Long options may also have underscores (`--num_trainers`), as in DGL's
@@ -164,13 +189,13 @@ pub fn command<A: CommandFactory>() -> clap::Command {
             if arg.get_help_heading() == Some(HOSTS) {
                 arg = arg.hide_short_help(true);
             }
-            match arg.get_long() {
-                Some(long) if long.contains('-') => {
-                    let underscored = long.replace('-', "_");
-                    arg.alias(underscored)
-                }
-                _ => arg,
-            }
+            let aliases = arg.get_all_aliases().unwrap_or_default();
+            let names = arg.get_long().into_iter().chain(aliases);
+            let underscored: Vec<String> = names
+                .filter(|name| name.contains('-'))
+                .map(|name| name.replace('-', "_"))
+                .collect();
+            arg.aliases(underscored)
         })
 }
 

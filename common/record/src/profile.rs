@@ -16,7 +16,7 @@ pub struct Profile {
     pub job: String,
     /// The `id` of the host.
     pub host: u32,
-    /// The `id` of the process record, if that record was in the input.
+    /// The `id` of the process record, if the role and the rank are known.
     pub id: Option<u32>,
     /// The role of the process in its job.
     pub role: Option<Role>,

@@ -51,7 +51,7 @@ pub fn name_of(file: Option<&Path>) -> String {
 /// Stdin if `file` is absent or `-`. `fix` is for a file that cannot be opened.
 pub fn open(file: Option<&Path>, fix: &str) -> Result<Box<dyn BufRead>, Report> {
     let Some(file) = file.filter(|file| *file != "-") else {
-        return Ok(Box::new(jsonl::stdin()?));
+        return Ok(Box::new(jsonl::stdin(fix)?));
     };
     let opened = std::fs::File::open(file).map_err(|error| {
         Fault::unreachable(file.display().to_string(), error.to_string()).fix(fix)

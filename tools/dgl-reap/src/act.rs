@@ -128,6 +128,7 @@ fn nothing_found(args: &Args, what: &What<'_>, all_reached: bool) -> Option<Faul
                 What::List if args.job.is_none() => {
                     "; dgl-stacks --any finds jobs that dgl-spawn did not start"
                 }
+                What::End(Some(_)) => "; --list shows the jobs that run",
                 _ => "",
             };
             record::tell!("dgl-reap: no process of {of} on {hosts}{others}");

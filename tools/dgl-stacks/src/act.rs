@@ -64,20 +64,16 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Res
     }
     let (sessions, report) = remote.open_reachable(hosts);
     let mut asked = Asked { sessions, report };
-    let summary = |exit, job| {
-        let elapsed_ms = term::millis(begun.elapsed());
-        Summary::of_questions("dgl-stacks", exit, elapsed_ms, job)
-    };
     let found = args.any.then(|| find_job(args, &mut asked)).transpose();
     if let (Err(report), false) = (&found, human) {
         // dgl-why tells why
         let faults = report.recorded();
-        let summary = summary(report.exit(), args.job.clone());
+        let summary = summary(begun, report.exit(), args.job.clone());
         out.record(&Summary { faults, ..summary });
     }
     let found = found?;
     let found = found.as_ref();
-    let processes = found.map_or_else(|| stream.all(), |job| Ok(job.processes(hosts)))?;
+    let mut processes = found.map_or_else(|| stream.all(), |job| Ok(job.processes(hosts)))?;
     let time = args.record.unwrap_or_default();
     if human && !time.is_zero() && !asked.sessions.is_empty() {
         notice_of_recording(time);
@@ -85,6 +81,9 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Res
     let requests = |host: &Host| requests(args, found, host.id);
     let read = |host, event| plan::answer(host, &processes, event, term::now_ms());
     let mut answers = asked.ask(requests, &read, LIMIT + time)?;
+    if processes.is_empty() {
+        processes = plan::processes(hosts, &mut answers);
+    }
     let all: Vec<Stack> = answers.iter().filter_map(StackAnswer::stack).collect();
     let is_whole = asked.report.0.is_empty() && found.is_none_or(FoundJob::is_whole);
     let (comparison, silence) = (Stack::compare(&all), Silence::of(&all, is_whole, None));
@@ -95,12 +94,11 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Res
         Some(_) => report.0.extend(plan::denied(&answers)),
         None => report.0.extend(plan::faults(chosen, &answers)),
     }
-    if answers.is_empty() && report.0.is_empty() {
-        report.push(nothing_found(args));
-    }
+    report.0.extend(nothing_found(args, &answers, &report));
     let (stacks, profiles) = apart(answers);
     let look = Look {
         found,
+        is_planned: stream.has::<Process>(),
         stacks,
         profiles,
         comparison,
@@ -112,7 +110,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Res
     } else {
         look.record(&processes, &mut out);
         let job = found.map(|job| &job.name).or(args.job.as_ref());
-        out.record(&summary(report.exit(), job.cloned()));
+        out.record(&summary(begun, report.exit(), job.cloned()));
     }
     report.0.extend(out.fault());
     report.check().map(|()| Exit::Done)
@@ -122,6 +120,8 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Res
 struct Look<'a> {
     /// Of --any.
     found: Option<&'a FoundJob>,
+    /// Whether the process records came in.
+    is_planned: bool,
     stacks: Vec<Stack>,
     profiles: Vec<Profile>,
     comparison: Comparison,
@@ -131,7 +131,7 @@ struct Look<'a> {
 
 impl Look<'_> {
     fn record(&self, processes: &[Process], out: &mut Out) {
-        if self.found.is_some() {
+        if !self.is_planned {
             processes.iter().for_each(|process| out.record(process));
         }
         self.stacks.iter().for_each(|stack| out.record(stack));
@@ -154,6 +154,10 @@ impl Look<'_> {
         };
         groups::text(head, &self.stacks, &self.comparison)
     }
+}
+
+fn summary(begun: Instant, exit: Exit, job: Option<String>) -> Summary {
+    Summary::of_questions("dgl-stacks", exit, term::millis(begun.elapsed()), job)
 }
 
 fn notice_of_recording(time: Duration) {
@@ -197,7 +201,10 @@ fn find_job(args: &Args, asked: &mut Asked<'_>) -> Result<FoundJob, Report> {
              DGL_TOOLS_SSH_USERNAME=root",
         ),
         _ => {
-            let mut fault = Fault::item("--any", "several jobs run on these hosts");
+            let mut fault = Fault::item(
+                "--any",
+                "several jobs run on these hosts, and none was chosen",
+            );
             fault.details = jobs.iter().map(FoundJob::words).collect();
             fault.fix("choose one by --job NAME, or by --match TEXT of its command")
         }
@@ -281,15 +288,18 @@ fn requests(args: &Args, found: Option<&FoundJob>, host: u32) -> Vec<Request> {
     }]
 }
 
-fn nothing_found(args: &Args) -> Fault {
+fn nothing_found(args: &Args, answers: &[StackAnswer], report: &Report) -> Option<Fault> {
+    if !answers.is_empty() || !report.0.is_empty() {
+        return None;
+    }
     let what = if args.record.is_some() {
         "Python"
     } else {
         "process"
     };
     let job = args.job.as_deref().unwrap_or("that role and rank");
-    Fault::item("--job", format!("no {what} of job {job} on any host"))
-        .fix("if it still runs, dgl-reap --list shows its name")
+    let fault = Fault::item("--job", format!("no {what} of job {job} on any host"));
+    Some(fault.fix("if it still runs, dgl-reap --list shows its name"))
 }
 
 fn apart(answers: Vec<StackAnswer>) -> (Vec<Stack>, Vec<Profile>) {

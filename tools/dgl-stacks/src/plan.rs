@@ -3,6 +3,7 @@
 use indexmap::IndexMap;
 use record::error::Fault;
 use record::{Host, Process, Profile, Role, Stack, term};
+use std::collections::BTreeSet;
 use wire::Event;
 use wire::stacks::Why;
 
@@ -17,6 +18,13 @@ impl StackAnswer {
         match self {
             StackAnswer::Stack(stack, _) => (stack.host, stack.role, stack.rank),
             StackAnswer::Profile(profile, _) => (profile.host, profile.role, profile.rank),
+        }
+    }
+
+    fn set_id(&mut self, id: Option<u32>) {
+        match self {
+            StackAnswer::Stack(stack, _) => stack.id = id,
+            StackAnswer::Profile(profile, _) => profile.id = id,
         }
     }
 
@@ -49,6 +57,34 @@ pub fn answer(host: u32, processes: &[Process], event: Event, time_ms: u64) -> O
         }
         _ => None,
     }
+}
+
+/// The processes of a job whose plan did not come in, as far as its answers show them. The answers
+/// get their ids.
+pub fn processes(hosts: &[Host], answers: &mut [StackAnswer]) -> Vec<Process> {
+    let mut members = BTreeSet::new();
+    for answer in &*answers {
+        if let (host, Some(role), Some(rank)) = answer.process() {
+            members.insert((role, rank, host));
+        }
+    }
+    let of = members.len() as u32;
+    let process = |(id, (role, rank, host)): (u32, (Role, u32, u32))| {
+        let ip = record::host_of(hosts, host).map(|host| host.ip);
+        Process {
+            of,
+            ..Process::new(id, host, ip.unwrap_or_default(), role, rank)
+        }
+    };
+    let processes: Vec<Process> = (0..).zip(members).map(process).collect();
+    for answer in answers {
+        let (host, role, rank) = answer.process();
+        let mut processes = processes.iter();
+        let own =
+            processes.find(|own| (own.host, Some(own.role), Some(own.rank)) == (host, role, rank));
+        answer.set_id(own.map(|own| own.id));
+    }
+    processes
 }
 
 /// One fault for all Pythons of a job without a supervisor that may not be read.
@@ -151,6 +187,26 @@ mod tests {
             assert_eq!((stack.id, stack.time_ms), (id, 5), "{host} {rank}");
         }
         assert!(answer(0, &[], Event::Done, 0).is_none());
+    }
+
+    #[test]
+    fn a_job_without_a_plan_has_the_processes_that_answered() {
+        let mut answers: Vec<StackAnswer> = [(1, 3), (0, 2), (1, 3)]
+            .into_iter()
+            .filter_map(|(host, rank)| answer(host, &[], stack_event(rank, None), 5))
+            .collect();
+        let processes = processes(&[], &mut answers);
+        let found: Vec<_> = processes
+            .iter()
+            .map(|process| (process.id, process.of, process.host, process.rank))
+            .collect();
+        assert_eq!(found, [(0, 2, 0, 2), (1, 2, 1, 3)]);
+        let ids: Vec<_> = answers
+            .iter()
+            .filter_map(StackAnswer::stack)
+            .map(|stack| stack.id)
+            .collect();
+        assert_eq!(ids, [Some(1), Some(0), Some(1)]);
     }
 
     #[test]

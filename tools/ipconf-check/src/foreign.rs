@@ -34,7 +34,11 @@ pub fn fault(lines: &[HostLine]) -> Option<Fault> {
         let slots = assignment.unwrap_or(word);
         let problem = format!("{slots:?} gives slots, as in a hostfile of MPI or DeepSpeed");
         let given = num_workers(lines);
-        let fix = format!("write only the host, and give dgl-env the slots: --num-workers {given}");
+        let mut fix =
+            format!("write only the host, and give dgl-env the slots: --num-workers {given}");
+        if slots.ends_with(":22") {
+            fix += "; the port of ssh belongs in ssh_config or in DGL_TOOLS_SSH_PORT";
+        }
         fault(problem, fix)
     })
 }

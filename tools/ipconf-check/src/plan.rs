@@ -45,7 +45,7 @@ fn without_user(word: &str) -> &str {
 pub fn plan(lines: &[HostLine], options: &PlanOptions<'_>) -> Result<Vec<Host>, Report> {
     if lines.is_empty() {
         return Err(Fault::data(options.file, "names no host")
-            .fix("write one host per line: its IPv4 address, then its port if it is not 30050")
+            .fix("write one host per line: its name in ssh_config or DNS, or its IPv4 address")
             .report());
     }
     // lines() limits the count far below u32::MAX
@@ -135,8 +135,8 @@ fn listed_twice(line: &HostLine, ip: Ipv4Addr, earlier: u64) -> Fault {
     }
     let problem = format!("{ip} is already listed in line {earlier}");
     Fault::data(&line.location, problem).fix(
-        "a host holds one partition: list it once, and partition the graph into as many parts as \
-         there are hosts",
+        "list each host once: dgl-env --num-workers starts several processes on it, and a graph has as \
+         many partitions as there are hosts",
     )
 }
 
@@ -147,7 +147,7 @@ fn address(line: &HostLine, resolve: Resolver<'_>) -> Result<Ipv4Addr, Fault> {
     let ip = if let Ok(ip) = word.parse() {
         ip
     } else if word.trim_matches(['[', ']']).parse::<Ipv6Addr>().is_ok() {
-        let problem = format!("{word} is an IPv6 address, which no version of DGL supports");
+        let problem = format!("{word} is an IPv6 address; these tools and DGL use IPv4");
         return wrong(problem, "write the host's IPv4 address");
     } else if is_name(word) {
         resolved(line, resolve(&line.address))?
@@ -207,7 +207,7 @@ fn resolved(line: &HostLine, resolution: Option<Resolution>) -> Result<Ipv4Addr,
         [] => {
             let ips: Vec<String> = addresses.iter().map(ToString::to_string).collect();
             let ips = ips.join(", ");
-            format!("{shown} has only an IPv6 address ({ips}), which no version of DGL supports")
+            format!("{shown} has only an IPv6 address ({ips}); these tools and DGL use IPv4")
         }
         ref ips => {
             let ips: Vec<String> = ips.iter().map(ToString::to_string).collect();

@@ -7,17 +7,17 @@ use std::io::{self, BufRead, IsTerminal, Read};
 
 pub type AtCut<'a> = &'a dyn Fn(u64) -> Result<(), Report>;
 
-/// Stdin, unless it is a terminal.
-pub(crate) fn stdin() -> Result<io::StdinLock<'static>, Report> {
+pub(crate) const PIPELINE: &str = "begin the pipeline with: ipconf-check ip_config.txt | …";
+
+/// Stdin, unless it is a terminal; `fix` is what to do then.
+pub(crate) fn stdin(fix: &str) -> Result<io::StdinLock<'static>, Report> {
     let stdin = io::stdin();
     if stdin.is_terminal() {
-        let fault = Fault::usage(
-            "stdin",
-            "is a terminal; this tool reads records from the tool before it",
+        return Err(
+            Fault::usage("stdin", "is a terminal; nothing is piped into this tool")
+                .fix(fix)
+                .report(),
         );
-        return Err(fault
-            .fix("begin the pipeline with: ipconf-check ip_config.txt | …")
-            .report());
     }
     Ok(stdin.lock())
 }

@@ -20,7 +20,7 @@ mod output;
 mod rules;
 
 pub use input::AtCut;
-pub(crate) use input::stdin;
+pub(crate) use input::{PIPELINE, stdin};
 pub use output::{Out, append, line, print, print_more, with_fields};
 
 use crate::encoded::edited;
@@ -88,7 +88,7 @@ impl Head {
 impl Stream {
     /// Reads stdin to its end and checks the rules. `partial` allows holes.
     pub fn from_stdin(partial: bool) -> Result<Stream, Report> {
-        Stream::read(stdin()?, partial)
+        Stream::read(stdin(PIPELINE)?, partial)
     }
 
     /// Like [`Stream::from_stdin`], but reads any input.
