@@ -639,6 +639,29 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
+    /// The holes of the replaced file are not written, so what a loss of power has left there would
+    /// stay.
+    #[test]
+    fn a_partial_file_is_emptied_before_a_file_with_holes_is_copied_to_it() {
+        let folder = folder("emptied");
+        let replaced = File::create_new(folder.join("dst")).unwrap();
+        replaced.set_len(2 * GRAIN).unwrap();
+        replaced.write_all_at(b"end", 2 * GRAIN - 3).unwrap();
+        fs::write(folder.join("part"), b"stale").unwrap();
+        let names = names(&folder);
+        assert_eq!(names.kept(2 * GRAIN).list(), []);
+        let replaced = File::open(folder.join("dst")).unwrap();
+        let (keep, from) = (Parts::beginning(2 * GRAIN), as_it_is(&replaced));
+        let partial = Partial::begin(names, 2 * GRAIN, keep, from, true, &|_| true).unwrap();
+        let opened = Folder::open(&folder).unwrap();
+        partial
+            .finish((&opened, OsStr::new("new")), FINISH)
+            .unwrap();
+        let content = |name| fs::read(folder.join(name)).unwrap();
+        assert!(content("new") == content("dst"));
+        fs::remove_dir_all(folder).unwrap();
+    }
+
     #[test]
     fn nothing_is_written_once_it_is_closed() {
         let folder = folder("closed");
