@@ -106,10 +106,6 @@ mod tests {
     /// Others may write to the working directory, and users have scripts with names of Python's
     /// own modules there.
     #[test]
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "nobody else writes there while it is tested"
-    )]
     fn a_python_runs_no_file_of_the_working_directory() {
         let folder = std::env::temp_dir().join(format!("dgl-tools-python-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();

@@ -3,11 +3,12 @@
 use super::progress::ReadBytes;
 use agent::output::EventOutput;
 use nix::libc;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use transfer::folder::{Folder, Links};
+use transfer::folder::{self, Folder, Links};
 use transfer::tree::{Tree, split};
 use transfer::{source, sums};
 use wire::files::{FileEvent, FileFault, Meta, Sum};
@@ -31,12 +32,16 @@ pub fn inspect(
         .filter(|name| !name.is_empty())
         .collect();
     let mut folders: HashMap<&Path, Result<Folder, FileFault>> = HashMap::new();
+    let exposed = Cell::new(None);
     let mut meta_of = |name| {
         let path = Path::new(OsStr::from_bytes(name));
         let (folder, name) = split(path).ok_or(MISSING)?;
         let workspace = workspace.filter(|workspace| workspace.has(folder));
         let open = || match workspace {
-            Some(workspace) => workspace.find(folder, Links::Anywhere),
+            Some(workspace) => {
+                exposed.set(exposed.take().or_else(|| folder::exposed(folder)));
+                workspace.find(folder, Links::Anywhere)
+            }
             None => Folder::open(folder),
         };
         let folder = folders.entry(folder).or_insert_with(open);
@@ -63,7 +68,11 @@ pub fn inspect(
                 Err(fault) => hidden.push((index, fault)),
             }
         }
-        output.send(FileEvent::Inspected { entries, hidden });
+        output.send(FileEvent::Inspected {
+            entries,
+            hidden,
+            exposed: exposed.take(),
+        });
     }
 }
 

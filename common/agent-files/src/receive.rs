@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use tls::PublicKey;
-use transfer::folder::{Folder, Links, writable_by_others};
+use transfer::folder::{Folder, Links, exposed};
 use transfer::own_folder;
 use transfer::partial::{KeptPartial, PartialNames};
 use transfer::parts::Parts;
@@ -132,7 +132,7 @@ impl Push {
             empty: push_folder::is_empty(&self.base)
                 .map_err(|fault| Failure::new(fault.to_string()))?,
             key: Some(self.incoming.identity.public_key()),
-            exposed: writable_by_others(&self.base).map(Into::into),
+            exposed: exposed(&self.base),
             open_to_group: self.has_made_base
                 && Folder::open(&self.base).is_ok_and(|base| base.is_writable_by_group()),
         }));

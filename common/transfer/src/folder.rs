@@ -21,7 +21,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-use wire::files::FileFault;
+use wire::files::{Exposed, FileFault};
 
 const TYPE: u32 = 0o170_000;
 /// The mode of a missing directory, before the umask. Whatever that allows, others cannot write.
@@ -136,12 +136,12 @@ impl<'a> Walk<'a> {
     }
 
     /// Whether others could have given a link in this directory its name: then its owner does not
-    /// show who wants it to be followed. Members of a group that may write are trusted.
+    /// show who wants it to be followed. The owner of the directory could, whatever its mode is.
+    /// Members of a group that may write are trusted.
     fn may_be_renamed_in(&self, folder: &Folder) -> nix::Result<bool> {
         let meta = fstat(folder)?;
         let parent = open(folder, Path::new(".."), OFlag::empty())?;
-        let is_of_trusted = self.is_trusted(&meta, &parent) || meta.st_mode & 0o020 != 0;
-        Ok(!is_of_trusted || meta.st_mode & (0o002 | STICKY) == 0o002)
+        Ok(!self.is_trusted(&meta, &parent) || meta.st_mode & (0o002 | STICKY) == 0o002)
     }
 
     /// Whether something in this directory belongs to a user whose links are followed.
@@ -492,16 +492,26 @@ fn empty(file: &File, mode: Mode) -> io::Result<()> {
     file.set_len(0)
 }
 
-/// The first directory in which every user may rename the files of others, among this one and those
-/// above it by the given and by the real path. A group that may write counts as trusted.
-pub fn writable_by_others(path: &Path) -> Option<PathBuf> {
+/// The first directory whose content other users can replace, from `/` down to this one or to the
+/// last one above it that exists; by the given and by the real path. A group that may write counts
+/// as trusted.
+pub fn exposed(path: &Path) -> Option<Exposed> {
+    let path = std::path::absolute(path).ok()?;
+    let path = path.ancestors().find(|path| path.exists())?;
     let real = path.canonicalize().unwrap_or_default();
-    let is_open = |folder: &&Path| {
-        fs::metadata(folder)
-            .is_ok_and(|meta| meta.is_dir() && meta.mode() & (0o002 | STICKY) == 0o002)
-    };
-    let mut all = path.ancestors().chain(real.ancestors());
-    all.find(is_open).map(Path::to_owned)
+    let given: Vec<&Path> = path.ancestors().collect();
+    let real: Vec<&Path> = real.ancestors().collect();
+    let downwards = given.iter().rev().chain(real.iter().rev());
+    downwards.copied().find_map(|folder| {
+        let meta = fs::metadata(folder).ok().filter(Metadata::is_dir)?;
+        if !owner::is_path_trusted(folder) {
+            Some(Exposed::Owned(folder.into()))
+        } else if meta.mode() & (0o002 | STICKY) == 0o002 {
+            Some(Exposed::Writable(folder.into()))
+        } else {
+            None
+        }
+    })
 }
 
 #[cfg(test)]

@@ -298,6 +298,8 @@ pub enum FileEvent {
         /// The indices of entries that cannot be examined, and why.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         hidden: Vec<(usize, FileFault)>,
+        /// A directory in the workspace, if other users may replace its content.
+        exposed: Option<Exposed>,
     },
     /// The hosts of this push that see the same directory.
     Peers { hosts: Vec<u32> },
@@ -435,12 +437,39 @@ pub struct FolderReport {
     pub empty: bool,
     /// The agent's public key, by which other hosts know it.
     pub key: Option<PublicKey>,
-    /// The workspace or a directory above it, if every user of the host may replace its content.
-    pub exposed: Option<Text>,
+    /// The workspace or a directory above it, if other users may replace its content.
+    pub exposed: Option<Exposed>,
     /// Whether this push has made the directory, and members of a group that is not the user's own
     /// may write to it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub open_to_group: bool,
+}
+
+/// A directory whose content other users can replace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exposed {
+    /// It belongs to one of them.
+    Owned(Text),
+    /// All of them may write to it, and it has no sticky bit.
+    Writable(Text),
+}
+
+impl fmt::Display for Exposed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Exposed::Owned(folder) => write!(
+                f,
+                "{} belongs to another user, who can replace what is below it",
+                shown(folder)
+            ),
+            Exposed::Writable(folder) => write!(
+                f,
+                "other users can write to {}, and so replace what is below it",
+                shown(folder)
+            ),
+        }
+    }
 }
 
 #[skip_serializing_none]

@@ -28,10 +28,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use transfer::fates::{Fate, Fates};
-use transfer::folder::writable_by_others;
+use transfer::folder::exposed;
 use transfer::lock::{self, LockAttempt, Mark, PATIENCE};
 use transfer::{LARGE, case, room, source};
-use wire::files::{FileFault, FileRequest, Give};
+use wire::files::{Exposed, FileFault, FileRequest, Give};
 
 const MAX_NAMES: usize = 3;
 /// Space that a file system needs beside the files.
@@ -177,7 +177,7 @@ fn bring_all(
     tasks: &mut [PullTask<'_>],
     of: u32,
 ) -> Result<Vec<Fault>, Report> {
-    let claims = claim_all(args, tasks, run, stop)?;
+    let claims = claim_all(tasks, run, stop)?;
     if claims.is_none() {
         // another part-pull is writing there
         tasks
@@ -211,7 +211,6 @@ fn bring_all(
 
 /// Claims the local directories of all hosts that give something; `None` after a signal.
 fn claim_all(
-    args: &Args,
     tasks: &[PullTask<'_>],
     run: &str,
     stop: &AtomicUsize,
@@ -224,12 +223,18 @@ fn claim_all(
         .collect();
     // in the same order for all, so that no two wait for each other
     folders.sort_unstable();
-    if let Some(open) = writable_by_others(&args.to).filter(|_| !folders.is_empty()) {
-        record::tell!(
-            "part-pull: other users can write to {}, and so replace what is below it\n  fix: run \
-             chmod o-w on this directory, or chmod +t if others have to write to it too",
-            open.display()
-        );
+    let lacking = tasks.iter().filter(lacks);
+    let lacking = lacking.flat_map(|task| &task.items);
+    let written: BTreeSet<&Path> = lacking.filter_map(|item| item.dst.parent()).collect();
+    if let Some(folder) = written.into_iter().find_map(exposed) {
+        let fix = match folder {
+            Exposed::Owned(_) => "give a directory that belongs to you with --to",
+            Exposed::Writable(_) => {
+                "run chmod o-w on this directory, or chmod +t if others have to write to it too; \
+                 or give another one with --to"
+            }
+        };
+        record::tell!("part-pull: {folder}\n  fix: {fix}");
     }
     let claims = folders.iter().map(|folder| claim(folder, run, stop));
     Ok(claims.collect::<Result<_, _>>()?)

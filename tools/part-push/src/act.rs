@@ -33,7 +33,7 @@ use std::sync::OnceLock;
 use transfer::fates::{Fate, Fates};
 use transfer::parts::Parts;
 use transfer::{case, source};
-use wire::files::PublicKey;
+use wire::files::{Exposed, PublicKey};
 
 /// Space that a file system needs beside the files.
 const ROOM_TO_SPARE: u64 = 1 << 20;
@@ -161,20 +161,15 @@ fn open<'a>(
     Ok(targets)
 }
 
-/// Warns about directories in which other users of a host could replace what is copied there, about
-/// new directories to which a group can write, and about locks that other hosts do not see.
+/// Warns about new directories to which a group can write, and about locks that other hosts do not
+/// see.
 fn warn(context: &PushContext<'_>, targets: &[Target<'_>]) {
-    let mut exposed: BTreeMap<String, Vec<&Host>> = BTreeMap::new();
     let mut unlocked: BTreeMap<String, Vec<&Host>> = BTreeMap::new();
     let mut open_to_group: Vec<&Host> = Vec::new();
     for target in targets {
         let Some(connection) = &mut target.lock().connection else {
             continue;
         };
-        if let Some(folder) = connection.ready.exposed.take() {
-            let folder = folder.path().to_string_lossy().into_owned();
-            exposed.entry(folder).or_default().push(target.host);
-        }
         if let Some(why) = connection.ready.unlocked.take() {
             unlocked.entry(why).or_default().push(target.host);
         }
@@ -190,15 +185,6 @@ fn warn(context: &PushContext<'_>, targets: &[Target<'_>]) {
             plain(&context.base.to_string_lossy())
         );
     }
-    for (folder, hosts) in exposed {
-        record::tell!(
-            "part-push: {}: other users can write to {}, and so replace what is below it\n  fix: \
-             run chmod o-w on this directory of the host, or chmod +t if others have to write to \
-             it too; or choose another workspace",
-            name_first(&hosts),
-            wire::shown(&folder)
-        );
-    }
     for (why, hosts) in unlocked {
         record::tell!(
             "part-push: {}: other hosts do not see a lock on {} ({}), so other pushes to it do \
@@ -208,6 +194,29 @@ fn warn(context: &PushContext<'_>, targets: &[Target<'_>]) {
             plain(&context.base.to_string_lossy()),
             wire::shown(&why)
         );
+    }
+}
+
+/// Warns about directories in which other users of a host could replace what is copied there: of
+/// each host, the first one.
+fn warn_of_others(targets: &[Target<'_>]) {
+    let mut exposed: BTreeMap<Exposed, Vec<&Host>> = BTreeMap::new();
+    for target in targets {
+        if let Some(connection) = &mut target.lock().connection
+            && let Some(folder) = connection.ready.exposed.take()
+        {
+            exposed.entry(folder).or_default().push(target.host);
+        }
+    }
+    for (folder, hosts) in exposed {
+        let fix = match folder {
+            Exposed::Owned(_) => "choose a workspace in a directory that belongs to you",
+            Exposed::Writable(_) => {
+                "run chmod o-w on this directory of the host, or chmod +t if others have to write \
+                 to it too; or choose another workspace"
+            }
+        };
+        record::tell!("part-push: {}: {folder}\n  fix: {fix}", name_first(&hosts));
     }
 }
 
@@ -279,6 +288,7 @@ fn carry_out(
     targets
         .par_iter()
         .for_each(|target| target.inspect(context));
+    warn_of_others(targets);
     let unfit = [no_room(targets), names_alike(context, targets)].concat();
     if dry {
         let unwritten = print_plan(targets);

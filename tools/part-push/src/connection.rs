@@ -234,10 +234,11 @@ impl PushConnection {
         }
         while existing.len() < deliveries.len() {
             match self.link.next_event()?.0 {
-                FileEvent::Inspected { entries, hidden }
-                    if !entries.is_empty()
-                        && existing.len() + entries.len() <= deliveries.len() =>
-                {
+                FileEvent::Inspected {
+                    entries,
+                    hidden,
+                    exposed,
+                } if !entries.is_empty() && existing.len() + entries.len() <= deliveries.len() => {
                     for (index, fault) in hidden {
                         if let Some(delivery) = deliveries.get(existing.len().saturating_add(index))
                         {
@@ -246,6 +247,7 @@ impl PushConnection {
                         }
                     }
                     existing.extend(entries);
+                    self.ready.exposed = self.ready.exposed.take().or(exposed);
                 }
                 other => return Err(HostFault::unexpected(&other)),
             }
