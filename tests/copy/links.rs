@@ -222,6 +222,52 @@ fn a_directory_of_another_user_is_named() {
     }
 }
 
+/// Who made it could have put anything into it, or do so later.
+#[test]
+fn a_file_of_another_user_is_there_only_where_not_everybody_can_write() {
+    if only_root_can("act as another user") {
+        return;
+    }
+    let table = [
+        // whoever has a place in a directory like /tmp
+        ("chmod 1777 ws", "0\n"),
+        ("chmod 1777 ws/src", "0\n"),
+        ("chmod 1777 ws; chown 65534 ws/src", "0\n"),
+        // a colleague, in a workspace that a group shares
+        ("chgrp -R 65534 ws; chmod 2775 ws ws/src", "1\n"),
+        ("chown -R 65534:65534 ws; chmod 2775 ws ws/src", "1\n"),
+        // who keeps data sets for others, in a place like /scratch
+        (
+            "mkdir -m 1777 open; mv ws/src open/data; chown 65534 open/data; ln -s ../open/data ws/src",
+            "1\n",
+        ),
+    ];
+    for (change, theirs) in table {
+        for options in ["", "--verify"] {
+            let folder = plan(&[("one", noise(1, 3 << 20))]);
+            push(&folder, "").ends(0);
+            sh(&folder, &format!("chown 65534 ws/src/one; {change}")).ends(0);
+            push(&folder, options).ends(0);
+            let owned = sh(&folder, "find -L ws/src/one -user 65534 | wc -l");
+            assert_eq!(owned.out, theirs, "{change} {options}");
+            push(&folder, options).ends(0).err_has("already");
+        }
+    }
+
+    let folder = plan(&[("one", noise(1, 9))]);
+    push(&folder, "").ends(0);
+    for (mode, theirs) in [("1777", "0\n"), ("2775", "1\n")] {
+        let pull = "part-pull --connect local --to got 'src/*' <plan.jsonl >pulled";
+        sh(
+            &folder,
+            &format!("rm -rf got; {pull}; chown 65534 got/src/one; chmod {mode} got/src; {pull}"),
+        )
+        .ends(0);
+        let owned = sh(&folder, "find got -name one -user 65534 | wc -l");
+        assert_eq!(owned.out, theirs, "{mode}");
+    }
+}
+
 /// Where root is not mapped, root and all other users have one uid, and so does `/`.
 #[test]
 fn a_link_of_another_user_is_not_roots_in_a_user_namespace() {

@@ -53,9 +53,15 @@ pub fn inspect(
             };
             return Ok(source::meta(&meta));
         }
-        let meta = source::meta(&folder.stat(name)?);
+        let stat = folder.stat(name)?;
         let sum = sums.and_then(|most| sum(folder, name, most, output));
-        Ok(Meta { sum, ..meta })
+        let foreign =
+            workspace.map_or(Ok(false), |workspace| workspace.is_foreign(folder, &stat))?;
+        Ok(Meta {
+            sum,
+            foreign,
+            ..source::meta(&stat)
+        })
     };
     // checksums take time, so each is sent when it is known
     for some in names.chunks(if sums.is_some() { 1 } else { AT_ONCE }) {

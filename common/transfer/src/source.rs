@@ -193,6 +193,7 @@ pub fn meta(meta: &Metadata) -> Meta {
         inode: meta.ino(),
         sent: None,
         sum: None,
+        foreign: false,
     }
 }
 

@@ -1,10 +1,13 @@
 //! A directory below which files are written, whatever symbolic links there are.
 
 use crate::folder::{Folder, Links};
+use crate::owner::{self, STICKY};
 use crate::partial::{Finish, Partial, write_small};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use wire::files::FileFault;
 
@@ -51,6 +54,31 @@ impl Tree {
     pub fn stat_end_of_link(&self, path: &Path, folder: &Folder) -> Result<Metadata, FileFault> {
         let (_, _, meta) = self.folder.stat_end_of_link(path, folder)?;
         Ok(meta)
+    }
+
+    /// Whether any user may have put a file into this directory. It belongs to another user than
+    /// this one and root, and every user can write to the directory or to one between it and this
+    /// tree. Otherwise those have put it there who may write: the owner and a group.
+    pub fn is_foreign(&self, folder: &Folder, file: &Metadata) -> io::Result<bool> {
+        if owner::is_trusted(file.uid(), folder) {
+            return Ok(false);
+        }
+        // the user's own link leads out of the tree, and has chosen what is below a sticky directory
+        let is_inside = self.folder.contains(folder)?;
+        let place = |folder: &Folder| folder.metadata().map(|meta| (meta.dev(), meta.ino()));
+        let top = place(&self.folder)?;
+        let (mut folder, mut is_own_folder) = (folder.clone(), true);
+        loop {
+            let mode = folder.metadata()?.mode();
+            if mode & 0o002 != 0 {
+                return Ok(is_inside || is_own_folder || mode & STICKY == 0);
+            }
+            let above = folder.folder("..")?;
+            if place(&folder)? == top || place(&folder)? == place(&above)? {
+                return Ok(false);
+            }
+            (folder, is_own_folder) = (above, false);
+        }
     }
 
     fn descend(&self, folder: &Path, links: Links, make: bool) -> Result<Folder, FileFault> {

@@ -488,6 +488,9 @@ pub struct Meta {
     pub sent: Option<u64>,
     /// The checksum of the content, if requested and readable.
     pub sum: Option<Sum>,
+    /// Whether any user of the host may have put it there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub foreign: bool,
 }
 
 impl Meta {
@@ -498,8 +501,12 @@ impl Meta {
     /// Whether both describe the same version of a file. Holes may change without a write: tmpfs
     /// fills those that are read through a mapping.
     pub fn is_same_version(&self, other: &Meta) -> bool {
-        let sent = other.sent;
-        Meta { sent, ..*self } == *other
+        let (sent, foreign) = (other.sent, other.foreign);
+        Meta {
+            sent,
+            foreign,
+            ..*self
+        } == *other
     }
 
     pub fn is_folder(&self) -> bool {
@@ -738,6 +745,7 @@ mod tests {
             inode: 3,
             sent: Some(0),
             sum: None,
+            foreign: false,
         };
         let table = [
             (

@@ -217,17 +217,21 @@ impl Local {
     }
 
     pub fn has(&mut self, item: &PulledFile) -> bool {
-        let found = self.find(item).ok();
-        let Some(here) = found.and_then(|(folder, name)| folder.stat(name).ok()) else {
+        let Ok((folder, name)) = self.find(item) else {
+            return false;
+        };
+        let Ok(here) = folder.stat(name) else {
             return false;
         };
         if item.there.is_folder() {
             return here.is_dir();
         }
         let time = (here.mtime(), u32::try_from(here.mtime_nsec()).unwrap_or(0));
+        let is_foreign = |tree: &Tree| tree.is_foreign(&folder, &here).unwrap_or(true);
         here.is_file()
             && here.len() == item.there.bytes
             && source::same_time(item.there.mtime, time)
+            && !self.tree.as_ref().is_some_and(is_foreign)
     }
 
     /// Whether a directory has the name of a file, which would fail only when it is whole.

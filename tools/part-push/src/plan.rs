@@ -267,6 +267,7 @@ pub fn is_present(delivery: &Delivery, existing: &Meta) -> bool {
         }
         DeliverySource::File(_) | DeliverySource::Content(_) => {
             existing.is_file()
+                && !existing.foreign
                 && existing.bytes == delivery.bytes
                 && existing.mode & 0o7777 == delivery.mode
                 && same_time()
@@ -330,6 +331,7 @@ mod tests {
         inode: 1,
         sent: None,
         sum: None,
+        foreign: false,
     };
 
     #[test]
