@@ -306,6 +306,37 @@ fn a_link_of_another_user_is_not_roots_in_a_user_namespace() {
     ran.err_has("is reached by a symbolic link that belongs to another user");
 }
 
+/// A directory of another user may be as closed as root's, and both seem to have one owner.
+#[test]
+fn only_above_the_home_is_a_link_roots_in_a_user_namespace() {
+    if only_root_can("act as other users") {
+        return;
+    }
+    let OpenFolder(folder) = &OpenFolder::new("above-home");
+    let [user, other] =
+        [12345, 12346].map(|uid| format!("setpriv --reuid {uid} --regid {uid} --clear-groups"));
+    let script = format!(
+        "echo 127.0.0.1 >ip.txt; mkdir src; echo new >src/a
+        mount -t tmpfs -o mode=755 tmpfs /mnt || exit
+        install -d -o 12345 -g 12345 /mnt/homes/user /mnt/data
+        install -d -o 12346 -g 12346 /mnt/homes/other
+        ln -s data /mnt/roots; {other} ln -s /mnt/data /mnt/homes/other/link
+        for name in roots homes/other/link; do
+            ipconf-check ip.txt | part-map --workspace /mnt/$name --extra src |
+                {user} env HOME=/mnt/homes/user part-push >pushed \
+                    --connect 'unshare --user --map-current-user'; echo $? $(ls /mnt/data)
+            rm -rf /mnt/data/*
+        done"
+    );
+    write(folder, "script", &script);
+    let ran = sh(folder, "unshare --mount sh script");
+    if ran.err.contains("mount: ") {
+        return support::skipped!("no right to mount");
+    }
+    assert_eq!(ran.out, "0 ip_config.txt src\n1\n", "{}", ran.err);
+    ran.err_has("is reached by a symbolic link that belongs to another user");
+}
+
 /// Links of the user's own lead to the workspace, and from one of its directories to another.
 #[test]
 fn links_of_the_users_own_are_followed() {

@@ -11,8 +11,9 @@
 # would run a file that is no program as a script, which may succeed.
 # Nothing in a directory is run or written before `guarded` has found that only the user and root can change or replace it. It checks a
 # path without links and all directories above it, so that other users cannot replace anything in it afterwards.
-# In a user namespace that does not map root, root and all other users have the same uid, which / has too. It counts as root's only where
-# other users cannot create names (as in common/transfer/src/owner.rs), and not for the last components: $2 is their number.
+# In a user namespace that does not map root, root and all other users have the same uid, which / has too. It counts as root's only in /,
+# /dev, /var and the directories above the user's home, `roots` in number, only where other users cannot create names (as in
+# common/transfer/src/owner.rs), and not for the last components: $2 is their number.
 # All requested bytes are read, because the bytes after them are for the agent. The tool waits before it sends more than a piece, because
 # the head of busybox reads beyond its count.
 # Only what this script makes has the umask 077: the processes of jobs inherit the umask of this shell.
@@ -29,9 +30,10 @@ for agent in $agents; do
 done;
 if [ -z "$hash" ]; then echo "$token refused machine $machine"; exit 0; fi;
 guarded() {
-  above=$1; last=$2; open=; set --;
+  above=$1; last=$2; open=; roots=0; set --;
   while [ -n "$above" ]; do
     set -- "$@" "$above";
+    case ${above%/*}:${home:-/} in /dev:*|/var:*) roots=$((roots + 1));; *:"${above%/*}"/*) roots=$((roots + 1));; esac;
     if [ "$above" = "$home" ]; then above=; open=yes; else above=${above%/*}; fi;
   done;
   [ -z "$( { ls -ldn / "$@" 2>/dev/null || echo failed; } | {
@@ -40,7 +42,8 @@ guarded() {
       missing=$((missing - 1));
       if [ -z "$root" ]; then root=$owner; fi;
       if [ "$owner" = 0 ] || [ "$owner" = "$user" ] || [ "$missing" = "$#" ]; then :;
-      elif [ "$owner" != "$root" ] || [ -n "$open" ] || [ "$missing" -lt "$last" ]; then echo others own; fi;
+      elif [ "$owner" != "$root" ] || [ -n "$open" ] || [ "$missing" -lt "$last" ] || [ $(($# - missing)) -gt "$roots" ];
+      then echo others own; fi;
       case $mode in (d????????[tT]*) open=yes;; (?????w*|????????w*) echo others write;; esac;
     done;
     if [ "$missing" != 0 ]; then echo no answer; fi; })" ];

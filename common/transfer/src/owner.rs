@@ -2,18 +2,24 @@
 //! has the same rule for hosts without an agent.
 //!
 //! In a user namespace that does not map root, root and all other users have the same uid. What has
-//! this uid is known to be root's only where other users cannot create names.
+//! this uid counts as root's only in [`OF_ROOT`] and in the directories above this user's home, and
+//! only where other users cannot create names: a directory of another user may be closed, too.
 
 use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, fstat};
 use nix::unistd::geteuid;
+use std::env;
 use std::fs;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 /// In a directory with this bit, users cannot remove or rename files of others.
 pub const STICKY: u32 = 0o1000;
+
+/// Directories in which nobody but root makes something (Filesystem Hierarchy Standard).
+const OF_ROOT: [&str; 3] = ["/", "/dev", "/var"];
 
 /// Whether something in this directory that has this owner belongs to this user or to root.
 pub fn is_trusted(owner: u32, folder: impl AsFd) -> bool {
@@ -21,7 +27,19 @@ pub fn is_trusted(owner: u32, folder: impl AsFd) -> bool {
         return true;
     }
     fs::metadata("/").is_ok_and(|root| root.uid() == owner)
+        && is_of_root(&folder).unwrap_or(false)
         && is_closed_up_to_root(folder).unwrap_or(false)
+}
+
+/// Whether it is one of [`OF_ROOT`], or above this user's home.
+fn is_of_root(folder: impl AsFd) -> io::Result<bool> {
+    let number = folder.as_fd().as_raw_fd();
+    let folder = fs::read_link(format!("/proc/self/fd/{number}"))?;
+    let home = env::var_os("HOME").and_then(|home| Path::new(&home).canonicalize().ok());
+    let above_home = home.as_deref().and_then(Path::parent);
+    let is_folder = |of_root| folder == Path::new(of_root);
+    Ok(OF_ROOT.into_iter().any(is_folder)
+        || above_home.is_some_and(|above| above.starts_with(&folder)))
 }
 
 /// Like [`is_trusted`], for what has this path. A link as the last component is not followed.
