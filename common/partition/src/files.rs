@@ -30,10 +30,44 @@ impl std::fmt::Display for Key {
 pub struct WantedFile {
     /// The first path that exists counts.
     pub candidates: Vec<PathBuf>,
+    /// If not empty, the file must be in one of these directories, whatever links lead to it. A config
+    /// from elsewhere could name any file of this user under a key that DGL does not read, where its
+    /// content does not show whether it belongs to the graph.
+    pub only_in: Vec<PathBuf>,
     pub required: bool,
     pub format: FileFormat,
     /// The file on the host, without its source.
     pub item: FileItem,
+}
+
+impl WantedFile {
+    /// The first path with a file.
+    fn path(&self) -> Result<Option<&PathBuf>, Fault> {
+        let Some(folder) = self.only_in.first() else {
+            return first_file(self.candidates.iter());
+        };
+        let is_in = |path: &Path, folder: &PathBuf| {
+            folder
+                .canonicalize()
+                .is_ok_and(|folder| path.starts_with(folder))
+        };
+        let may_be_taken = |path: &&PathBuf| {
+            let real = path.canonicalize();
+            real.is_ok_and(|real| self.only_in.iter().any(|folder| is_in(&real, folder)))
+        };
+        let inside = first_file(self.candidates.iter().filter(may_be_taken))?;
+        let Some(outside) = first_file(self.candidates.iter())?.filter(|_| inside.is_none()) else {
+            return Ok(inside);
+        };
+        let key = self.item.key.as_ref().map_or(String::new(), Key::to_string);
+        let problem = format!(
+            "{} is not in {}, the directory of the config; files under keys that DGL does not use must be",
+            outside.display(),
+            folder.display()
+        );
+        Err(Fault::data(&key, problem)
+            .fix(format!("move it there, or remove {key} from the config")))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,10 +174,11 @@ pub fn find(
     let mut report = Report::default();
     let mut found = Vec::new();
     for file in wanted {
+        let path = report.keep(file.path());
         let WantedFile {
             candidates, item, ..
-        } = file;
-        let path = report.keep(first_file(&candidates));
+        } = &file;
+        let item = item.clone();
         match (path.flatten(), candidates.first()) {
             (Some(path), _) => {
                 let here = report.keep(inspect(path, file.format));
@@ -165,7 +200,9 @@ pub fn find(
 }
 
 /// The first path with a file. One that cannot be examined may be the file.
-fn first_file(candidates: &[PathBuf]) -> Result<Option<&PathBuf>, Fault> {
+fn first_file<'a>(
+    candidates: impl IntoIterator<Item = &'a PathBuf>,
+) -> Result<Option<&'a PathBuf>, Fault> {
     for path in candidates {
         match is_file(path) {
             Ok(true) => return Ok(Some(path)),
@@ -423,6 +460,7 @@ mod tests {
         for required in [true, false] {
             let wanted = |first: &str| WantedFile {
                 candidates: vec![folder.join(first), folder.join("copy")],
+                only_in: Vec::new(),
                 required,
                 format: FileFormat::Any,
                 item: item(None, "/ws/a", "/1"),
@@ -431,6 +469,78 @@ mod tests {
             assert!(fault.contains("Too many levels"), "{fault}");
             assert_eq!(find([wanted("missing")], "").unwrap().len(), 1);
         }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// A config from elsewhere names it, perhaps in the hope that it goes to hosts of others.
+    #[test]
+    fn under_an_unknown_key_only_files_in_the_directory_of_the_config_are_taken() {
+        let folder = std::env::temp_dir().join(format!("dgl-tools-keys-{}", std::process::id()));
+        for name in ["config/part0", "config-2", "real"] {
+            std::fs::create_dir_all(folder.join(name)).unwrap();
+        }
+        let files = [
+            "id_ed25519",
+            "config-2/a",
+            "config/a",
+            "config/part0/a",
+            "real/a",
+        ];
+        for name in files {
+            std::fs::write(folder.join(name), name).unwrap();
+        }
+        let link = |to: &str, name: &str| {
+            std::os::unix::fs::symlink(folder.join(to), folder.join(name)).unwrap();
+        };
+        link("id_ed25519", "config/link");
+        link("config/a", "config/inner");
+        link("config", "moved");
+        let take = |folders: &[&str], names: &[&str]| {
+            let all = |names: &[&str]| names.iter().map(|name| folder.join(name)).collect();
+            let mut item = item(None, "/ws/a", "/1");
+            let name = "plan".to_owned();
+            item.key = Some(Key {
+                part: Some(0),
+                name,
+            });
+            let wanted = WantedFile {
+                candidates: all(names),
+                only_in: all(folders),
+                required: false,
+                format: FileFormat::NotEmpty,
+                item,
+            };
+            let found = find([wanted], "");
+            found
+                .map(|found| found.len())
+                .map_err(|report| report.0[0].to_string())
+        };
+        let table: [(&[&str], bool); 9] = [
+            (&["config/a"], true),
+            (&["config/part0/a"], true),
+            (&["config/inner"], true),
+            (&["moved/a"], true),
+            // the directory has moved, and the old one still exists
+            (&["real/a", "config/a"], true),
+            (&["config/../id_ed25519"], false),
+            (&["config-2/a"], false),
+            (&["id_ed25519"], false),
+            (&["config/link"], false),
+        ];
+        for (names, is_taken) in table {
+            match take(&["config"], names) {
+                Ok(count) => assert!(is_taken && count == 1, "{names:?}"),
+                Err(fault) => assert!(
+                    !is_taken
+                        && fault.contains("is not in ")
+                        && fault.contains("remove part-0.plan"),
+                    "{names:?} {fault}"
+                ),
+            }
+        }
+        assert_eq!(take(&["config"], &["config/none"]), Ok(0));
+        assert_eq!(take(&["config", "real"], &["real/a"]), Ok(1));
+        assert_eq!(take(&[], &["id_ed25519"]), Ok(1), "a known key");
         std::fs::remove_dir_all(folder).unwrap();
     }
 

@@ -98,6 +98,7 @@ fn wanted_file(
 ) -> WantedFile {
     WantedFile {
         candidates,
+        only_in: Vec::new(),
         required: false,
         format,
         item: FileItem::new(kind, dst, FileSource::InPlace),
@@ -145,6 +146,9 @@ pub fn wanted(config: &PartConfig, layout: &Layout, per_host: u32) -> Vec<Wanted
             }
             let mut file = of_part(candidates, Path::new(file_name), FileFormat::of_key(name));
             file.required = required;
+            if !required {
+                file.only_in.clone_from(&config.folders);
+            }
             file.item.key = Some(Key {
                 part: Some(k),
                 name: name.clone(),
