@@ -9,6 +9,11 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 
+/// File systems without modes are mounted so by default.
+const OPEN: &str = "other users can write to each new directory here, whatever mode it is given, \
+    and so change incomplete files; use a directory on another file system, or mount this one with \
+    dir_mode=0700 (SMB), umask=077 (FAT, NTFS) or metadata (WSL)";
+
 /// `None` if the tool with this mark has not made the directory, or if other users could have put
 /// something into it.
 pub fn open(base: &Folder, name: &OsStr, mark: &str) -> Option<Folder> {
@@ -25,7 +30,7 @@ pub fn make(base: &Folder, name: &str, mark: &str) -> io::Result<(Folder, File)>
     let folder = base.folder(&new)?;
     if !folder.is_private() || !folder.names()?.is_empty() {
         let _ = base.remove_folder(&new);
-        return Err(io::ErrorKind::PermissionDenied.into());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, OPEN));
     }
     let mark = folder.create(mark, &[])?;
     base.rename(&new, base, name)?;
