@@ -208,7 +208,9 @@ impl PushFolder {
         }
         let own = format!("{PREFIX}{}.", self.run);
         let push_folders = push_folders(&self.base).into_iter();
+        // another user may make directories with such names
         push_folders
+            .filter(|push_folder| made_here(&self.base, push_folder).is_some())
             .filter_map(|push_folder| push_folder.to_str()?.strip_prefix(&own)?.parse().ok())
             .collect()
     }
@@ -390,6 +392,21 @@ pub fn is_ours(name: &OsStr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_directories_with_the_mark_are_of_other_hosts() {
+        use std::fs;
+        let base = std::env::temp_dir().join(format!("dgl-tools-peers-{}", std::process::id()));
+        let folder = Folder::open_or_make(&base).unwrap();
+        let push = PushFolder::new(folder.clone(), "run", 0);
+        push.enter().unwrap();
+        own_folder::make(&folder, ".part-push.run.1", MADE_HERE).unwrap();
+        fs::create_dir(base.join(".part-push.run.2")).unwrap();
+        let mut peers = push.peers();
+        peers.sort_unstable();
+        assert_eq!(peers, [0, 1]);
+        fs::remove_dir_all(base).unwrap();
+    }
 
     #[test]
     fn what_nobody_came_back_for_is_removed_on_whichever_side_of_now_its_time_lies() {

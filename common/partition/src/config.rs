@@ -27,6 +27,8 @@ const MAX_PARTS: u32 = 1 << 20;
 pub const MAX_BYTES: u64 = 32 << 20;
 /// Further missing parts are not informative.
 const MAX_FAULTS: usize = 100;
+/// How many characters are shown of a problem, which may quote any value of the config.
+const PROBLEM_SHOWN: usize = 500;
 
 const NAME_CONFIG: &str = "name the JSON file that partition_graph wrote";
 const AGAIN: &str = "partition the graph again: the config is not whole";
@@ -90,6 +92,17 @@ impl PartConfig {
     }
 
     pub fn parse(text: &[u8], location: &str, file: PathBuf) -> Result<PartConfig, Report> {
+        PartConfig::parse_whole(text, location, file).map_err(|mut report| {
+            for fault in &mut report.0 {
+                if let Some((end, _)) = fault.problem.char_indices().nth(PROBLEM_SHOWN) {
+                    fault.problem.replace_range(end.., "...");
+                }
+            }
+            report
+        })
+    }
+
+    fn parse_whole(text: &[u8], location: &str, file: PathBuf) -> Result<PartConfig, Report> {
         let not_one = |problem: String| Fault::data(location, problem).fix(NAME_CONFIG);
         if let Some(fault) = other_file(text, location) {
             return Err(fault.report());
@@ -359,6 +372,28 @@ mod tests {
         }
         for text in ["", "{}", r#"{"graph_name":"g","algo_name":"x"}"#] {
             assert!(other_file(text.as_bytes(), "g.json").is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_problem_quotes_only_the_beginning_of_a_long_value() {
+        let long = "é".repeat(1 << 20);
+        let table = [
+            format!("{long:?}"),
+            format!(r#"{{"graph_name":"{long}/","num_parts":1}}"#),
+            format!(r#"{{"graph_name":"g","num_parts":"{long}"}}"#),
+            format!(r#"{{"graph_name":"g","num_parts":1,"part-0":"{long}"}}"#),
+            format!(
+                r#"{{"graph_name":"g","num_parts":1,"part-0":{{"node_feats":"a","edge_feats":"b",
+                "part_graph":["{long}"]}}}}"#
+            ),
+        ];
+        for text in table {
+            let fault = parse(&text).unwrap_err();
+            assert!(
+                fault.contains("éé") && fault.len() < 3 * PROBLEM_SHOWN,
+                "{fault:.900}"
+            );
         }
     }
 
