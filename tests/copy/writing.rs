@@ -3,6 +3,7 @@
 use crate::lab::{copied, tree};
 use crate::local::{assert_arrived, ours, plan, plan_in, push, pushed};
 use std::fs;
+use std::path::Path;
 use support::{OpenFolder, Ran, executable, make_folder, noise, read, sh, write};
 
 #[test]
@@ -239,13 +240,14 @@ fn fsync_needs_no_right_to_read_the_directory_above_the_workspace() {
     assert!(tree(&folder.join("src")) == tree(&folder.join("above/new/ws/src")));
 }
 
-/// Stands in for a network file system with a quota: whatever was written, close(2) reports that it
-/// was not stored.
+/// Stands in for a network file system with a quota: close(2) reports that files whose paths have
+/// the text `$LOST` in them were not stored.
 const CLOSE_FAILS: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -256,7 +258,7 @@ int close(int fd) {
     int is_named = readlink(link, path, sizeof path - 1) > 0;
     int is_written = (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY;
     int result = syscall(SYS_close, fd);
-    if (is_named && is_written && strstr(path, "/.part-")) {
+    if (is_named && is_written && strstr(path, getenv("LOST"))) {
         errno = EDQUOT;
         return -1;
     }
@@ -264,14 +266,39 @@ int close(int fd) {
 }
 "#;
 
+/// The variables with which close(2) fails; `None` without a C compiler.
+fn close_fails(folder: &Path, lost: &str) -> Option<String> {
+    write(folder, "close.c", CLOSE_FAILS);
+    if sh(folder, "cc -shared -fPIC -o close.so close.c").status != 0 {
+        support::skipped!("no C compiler here");
+        return None;
+    }
+    let library = folder.join("close.so");
+    Some(format!("LD_PRELOAD={} LOST={lost}", library.display()))
+}
+
+#[test]
+fn records_that_are_not_stored_when_stdout_is_closed_fail_their_tool() {
+    let folder = plan(&[("a", noise(1, 10))]);
+    let Some(fails) = close_fails(&folder, "/records") else {
+        return;
+    };
+    for tool in [
+        "ipconf-check ip.txt",
+        "part-push --dry-run --connect local <plan.jsonl",
+    ] {
+        let ran = sh(&folder, &format!("{fails} {tool} >records"));
+        ran.ends(74).err_has("stdout: Disk quota exceeded");
+        sh(&folder, &format!("{tool} >records")).ends(0);
+    }
+}
+
 #[test]
 fn a_file_that_is_not_stored_when_it_is_closed_has_not_arrived() {
     let folder = plan(&[("small", noise(1, 1000)), ("large", noise(2, 3 << 20))]);
-    write(&folder, "close.c", CLOSE_FAILS);
-    if sh(&folder, "cc -shared -fPIC -o close.so close.c").status != 0 {
-        support::skipped!("no C compiler here");
+    let Some(fails) = close_fails(&folder, "/.part-") else {
         return;
-    }
+    };
     let push = |variables: &str| {
         sh(
             &folder,
@@ -287,7 +314,6 @@ fn a_file_that_is_not_stored_when_it_is_closed_has_not_arrived() {
             ),
         )
     };
-    let fails = format!("LD_PRELOAD={}/close.so", folder.display());
     let is_lost = |ran: &Ran, files: usize| {
         ran.ends(1).err_has("Disk quota exceeded");
         let records = copied(&ran.out);

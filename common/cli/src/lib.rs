@@ -14,6 +14,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Par
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::SigSet;
+use nix::unistd::close;
 use progress::ProgressWhen;
 use record::Host;
 use record::error::{Fault, Report};
@@ -25,8 +26,9 @@ use remote::{HostKey, RemoteOptions};
 use std::env;
 use std::ffi::OsString;
 use std::fmt::Display;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::net::Ipv4Addr;
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -98,7 +100,18 @@ pub fn run<A: Parser + CommandFactory + FromArgMatches>(
         Err(error) => describe::<A>(tool, &error),
     };
     remote::end_connectors();
+    if let Err(error) = close_stdout() {
+        let fault = Fault::unreachable("stdout", error.to_string());
+        fault.fix("check where stdout goes").report().print(tool);
+        least = Exit::Unreachable;
+    }
     exit.worst(least).into()
+}
+
+/// A network file system may report only at close(2) that what was written is not stored.
+fn close_stdout() -> io::Result<()> {
+    let duplicate = io::stdout().as_fd().try_clone_to_owned()?;
+    Ok(close(duplicate)?)
 }
 
 fn check_typography() -> Result<(), Report> {
