@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use part_map::args::{PartsLocation, Paths};
 use part_map::layout::Layout;
-use part_map::plan;
+use part_map::plan::{self, Present};
 use partition::config::{self, PartConfig};
 use partition::files::{FileItem, FileSource, WantedFile};
 use record::LocalFile;
@@ -25,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
             paths,
             parts: PartsLocation::Local,
         };
-        let items: Vec<FileItem> = plan::wanted(&config, &layout, 1)
+        let items: Vec<FileItem> = plan::wanted(&config, &layout, 1, |_| None)
             .into_iter()
             .filter(|wanted| wanted.required)
             .map(copied)
@@ -34,7 +34,7 @@ fuzz_target!(|data: &[u8]| {
             .iter()
             .map(|item| (item.dst.clone(), item.key.clone()))
             .collect();
-        let Ok(plan) = plan::plan(Some(&config), None, &[], &layout, items) else {
+        let Ok(plan) = plan::plan(Some(&config), None, &[], &layout, Present::default(), items) else {
             continue;
         };
         let part_config = plan

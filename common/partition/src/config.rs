@@ -180,6 +180,10 @@ impl PartConfig {
         self.parts.iter().all(|part| part.contains_key(key))
     }
 
+    pub fn any_has(&self, key: &str) -> bool {
+        self.parts.iter().any(|part| part.contains_key(key))
+    }
+
     /// Sets the path under a key of a part, or of a map; returns whether it changed.
     pub fn set_path(&mut self, part: Option<u32>, key: &str, path: &str) -> Result<bool, Fault> {
         let object = part

@@ -73,13 +73,20 @@ impl WantedFile {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileSource {
     Copied(LocalFile),
-    /// Made with this content.
-    Made(String),
+    Made(Content),
     Folder,
     /// It must already be on the host.
     OnHost,
     /// In the workspace that all hosts share.
     InPlace,
+}
+
+/// What a file is made with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content {
+    pub text: String,
+    /// The user's file from which it was made, unless it can replace that.
+    pub original: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,12 +148,18 @@ impl FileItem {
                 mode: 0o644,
                 ..FileCopy::default()
             },
-            FileSource::Made(content) => FileCopy {
-                bytes: content.len() as u64,
-                content: Some(content),
-                mode: 0o644,
-                ..FileCopy::default()
-            },
+            FileSource::Made(Content { text, original }) => {
+                let (original, original_b64) =
+                    original.as_deref().map_or((None, None), path_fields);
+                FileCopy {
+                    bytes: text.len() as u64,
+                    content: Some(text),
+                    original,
+                    original_b64,
+                    mode: 0o644,
+                    ..FileCopy::default()
+                }
+            }
             FileSource::Folder => {
                 dst.push("");
                 FileCopy {
@@ -378,8 +391,12 @@ mod tests {
     #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn two_sources_for_one_destination() {
+        let content = Content {
+            text: String::new(),
+            original: None,
+        };
         let made =
-            |kind, dst: &str| FileItem::new(kind, dst.into(), FileSource::Made(String::new()));
+            |kind, dst: &str| FileItem::new(kind, dst.into(), FileSource::Made(content.clone()));
         let table: [(&[FileItem], Option<&str>); 14] = [
             (
                 &[item(Some(0), "/ws/a", "/1"), item(Some(1), "/ws/a", "/2")],

@@ -64,6 +64,11 @@ pub struct FileCopy {
     pub src_b64: Option<String>,
     /// The text of a file that a tool made, in place of `src`.
     pub content: Option<String>,
+    /// The path of the file on this machine from which `content` was made, absolute; part-push does
+    /// not replace this file. Absent if nothing in it would be lost.
+    pub original: Option<String>,
+    /// `original` in base64, where the path is not UTF-8.
+    pub original_b64: Option<String>,
     /// The path of the file on the host, absolute.
     pub dst: Option<String>,
     /// `dst` in base64, where the path is not UTF-8.
@@ -87,6 +92,10 @@ impl FileCopy {
     /// `None` for a file made from `content`.
     pub fn source(&self) -> Result<Option<PathBuf>, Fault> {
         self.path_of("src", &self.src, &self.src_b64)
+    }
+
+    pub fn original(&self) -> Result<Option<PathBuf>, Fault> {
+        self.path_of("original", &self.original, &self.original_b64)
     }
 
     fn location(&self) -> String {

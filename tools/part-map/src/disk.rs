@@ -8,7 +8,7 @@ use partition::files::{self, FileItem, FileSource, WantedFile};
 use record::error::{Fault, Report};
 use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use walkdir::WalkDir;
 
 /// The files that GraphStorm writes beside its config, without naming them in it, and reads there
@@ -54,15 +54,77 @@ pub fn graphstorm_files(folder: &Path, choice: &ScriptChoice) -> Result<BTreeSet
 /// The graph's files on this machine by their identities, including its config, so that they are
 /// not copied to every host as scripts. A fault of one that is copied is reported elsewhere.
 pub fn identities(config: &Path, wanted: &[WantedFile]) -> HashMap<Identity, PathBuf> {
-    let of = |path: &Path| {
-        let meta = std::fs::metadata(path).ok()?;
-        Some(((meta.dev(), meta.ino()), path.to_owned()))
-    };
+    let of = |path: &Path| Some((identity(path)?, path.to_owned()));
     wanted
         .iter()
-        .filter_map(|wanted| wanted.candidates.iter().find_map(|path| of(path)))
+        .filter_map(|wanted| of(first_file(&wanted.candidates)?))
         .chain(of(config))
         .collect()
+}
+
+fn identity(path: &Path) -> Option<Identity> {
+    let meta = std::fs::metadata(path).ok()?;
+    Some((meta.dev(), meta.ino()))
+}
+
+/// The first path that has a file.
+pub fn first_file(candidates: &[PathBuf]) -> Option<&Path> {
+    candidates
+        .iter()
+        .map(PathBuf::as_path)
+        .find(|path| path.is_file())
+}
+
+/// Whether both paths lead to one file.
+pub fn is_same_file(path: &Path, other: &Path) -> bool {
+    identity(path).is_some_and(|file| Some(file) == identity(other))
+}
+
+/// Whether its destination is the same file on this machine, if a config names it.
+pub fn is_present(item: &FileItem) -> bool {
+    item.key.is_none()
+        || match &item.source {
+            FileSource::Copied(here) => identity(&item.dst) == Some(here.identity),
+            source => *source == FileSource::InPlace,
+        }
+}
+
+/// A directory that is found below any of its names: links, other mounts, `..`.
+pub struct Below {
+    folder: Option<Identity>,
+    /// The relative paths of directories that were looked up.
+    known: HashMap<PathBuf, Option<PathBuf>>,
+}
+
+impl Below {
+    pub fn new(folder: &Path) -> Below {
+        let folder = identity(folder);
+        let known = HashMap::new();
+        Below { folder, known }
+    }
+
+    /// The path of a file relative to the directory, if it is below.
+    pub fn path_of(&mut self, file: &Path) -> Option<PathBuf> {
+        let (parent, name) = (file.parent()?, file.file_name()?);
+        if !self.known.contains_key(parent) {
+            let below = self
+                .find(parent)
+                .or_else(|| self.find(&parent.canonicalize().ok()?));
+            self.known.insert(parent.to_owned(), below);
+        }
+        Some(self.known.get(parent)?.as_ref()?.join(name))
+    }
+
+    fn find(&self, folder: &Path) -> Option<PathBuf> {
+        let is_this = |above: &&Path| self.folder.is_some() && identity(above) == self.folder;
+        let below = folder
+            .strip_prefix(folder.ancestors().find(is_this)?)
+            .ok()?;
+        let is_plain = below
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)));
+        is_plain.then(|| below.to_owned())
+    }
 }
 
 /// The files below the `--partitions` directory, relative to it; none if the hosts have the parts.

@@ -12,11 +12,12 @@ pub mod versions;
 pub use args::Args;
 
 use args::PartsLocation;
+use disk::Below;
 use layout::Layout;
 use numbered::{NumberedNames, PARTS};
 use partition::PartConfig;
 use partition::files::{self, FileItem, FileSource, path_on_hosts};
-use plan::FilePlan;
+use plan::{FilePlan, Present};
 use record::Host;
 use record::error::{Fault, Report};
 use record::exit::Exit;
@@ -83,14 +84,20 @@ pub fn map(args: &Args, hosts: &[Host]) -> Result<FilePlan, Report> {
     items.extend(report.keep(found).unwrap_or_default());
     report.check()?;
     warnings.extend(several_names(&items));
-    if layout.parts == PartsLocation::Shared {
-        let real = layout
-            .workspace
-            .canonicalize()
-            .unwrap_or_else(|_| layout.workspace.clone());
-        plan::share(&mut items, &layout.workspace, &real);
+    let is_shared = layout.parts == PartsLocation::Shared;
+    if is_shared {
+        let mut workspace = Below::new(&layout.workspace);
+        plan::share(&mut items, &layout.workspace, |file| {
+            workspace.path_of(file)
+        });
     }
-    let plan = plan::plan(config.as_ref(), dropped, hosts, &layout, items)?;
+    let is_config =
+        |config: &PartConfig| disk::is_same_file(&layout.config(&config.graph_name), &config.file);
+    let present = Present {
+        shared_config: is_shared && config.as_ref().is_some_and(is_config),
+        files: items.iter().all(disk::is_present),
+    };
+    let plan = plan::plan(config.as_ref(), dropped, hosts, &layout, present, items)?;
     warnings.extend(plan.warnings);
     Ok(FilePlan { warnings, ..plan })
 }
@@ -212,7 +219,7 @@ fn graph_files(
         .unwrap_or_default();
     warnings.extend(plan::both_forms(config, args.graph));
     let dropped = report.keep(plan::dropped(config, args.graph)).flatten();
-    let mut wanted = plan::wanted(config, layout, args.parts_per_host);
+    let mut wanted = plan::wanted(config, layout, args.parts_per_host, disk::first_file);
     let choice = ScriptChoice::default();
     let beside = report.keep(disk::graphstorm_files(&config.folders[0], &choice));
     warnings.extend(choice.warnings());

@@ -3,7 +3,7 @@
 use crate::args::{GraphForm, PartsLocation};
 use crate::layout::Layout;
 use partition::config::{self, DGL_GRAPH, GRAPHBOLT_GRAPH, PartConfig};
-use partition::files::{self, FileItem, FileSource, Key, WantedFile, path_on_hosts};
+use partition::files::{self, Content, FileItem, FileSource, Key, WantedFile, path_on_hosts};
 use partition::format::FileFormat;
 use partition::maps::{KEYS, Map};
 use record::error::{Fault, Report};
@@ -121,7 +121,13 @@ fn wanted_maps(config: &PartConfig, layout: &Layout) -> impl Iterator<Item = Wan
     })
 }
 
-pub fn wanted(config: &PartConfig, layout: &Layout, per_host: u32) -> Vec<WantedFile> {
+/// `find` chooses the path of a file among its candidates.
+pub fn wanted(
+    config: &PartConfig,
+    layout: &Layout,
+    per_host: u32,
+    find: impl Fn(&[PathBuf]) -> Option<&Path>,
+) -> Vec<WantedFile> {
     let mut wanted: Vec<WantedFile> = wanted_maps(config, layout).collect();
     for (k, part) in (0u32..).zip(&config.parts) {
         let folder = layout.data.join(format!("part{k}"));
@@ -142,7 +148,8 @@ pub fn wanted(config: &PartConfig, layout: &Layout, per_host: u32) -> Vec<Wanted
             let candidates = config.candidates(path);
             let required = config::is_known(name);
             if required {
-                beside = candidates[0].parent().map(Path::to_owned);
+                let found = find(&candidates).and_then(Path::parent);
+                beside = found.map(Path::to_owned).or(beside);
             }
             let mut file = of_part(candidates, Path::new(file_name), FileFormat::of_key(name));
             file.required = required;
@@ -232,17 +239,18 @@ pub fn on_their_hosts(
 }
 
 /// For a workspace that all hosts share: files below it are not copied, others are copied once.
-pub fn share(items: &mut [FileItem], workspace: &Path, real_workspace: &Path) {
+/// `below` has the path of a file relative to the workspace, if it is there.
+pub fn share(
+    items: &mut [FileItem],
+    workspace: &Path,
+    mut below: impl FnMut(&Path) -> Option<PathBuf>,
+) {
     for item in items {
         item.host = Some(0);
         let FileSource::Copied(here) = &item.source else {
             continue;
         };
-        let below = here
-            .path
-            .strip_prefix(workspace)
-            .or(here.path.strip_prefix(real_workspace));
-        let Ok(location) = below.map(|below| workspace.join(below)) else {
+        let Some(location) = below(&here.path).map(|below| workspace.join(below)) else {
             continue;
         };
         if ["partition", "map"].contains(&item.kind) || location == item.dst {
@@ -251,14 +259,27 @@ pub fn share(items: &mut [FileItem], workspace: &Path, real_workspace: &Path) {
     }
 }
 
+/// What this machine has at the paths of the hosts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Present {
+    /// The config itself, in a workspace that all hosts share.
+    pub shared_config: bool,
+    /// The same files under all keys of the config.
+    pub files: bool,
+}
+
 pub fn plan(
     config: Option<&PartConfig>,
     dropped: Option<&'static str>,
     hosts: &[Host],
     layout: &Layout,
+    present: Present,
     found: Vec<FileItem>,
 ) -> Result<FilePlan, Report> {
-    let made = FileSource::Made(ip_config(hosts));
+    let made = FileSource::Made(Content {
+        text: ip_config(hosts),
+        original: None,
+    });
     let mut items = vec![FileItem::new("ip_config", layout.ip_config.clone(), made)];
     let workspace = layout.workspace.display().to_string();
     let ip_config = layout
@@ -268,7 +289,7 @@ pub fn plan(
     let mut graph = None;
     if let Some(config) = config {
         let part_config = layout.config(&config.graph_name);
-        let made = rewrite(config, dropped, layout, &part_config, &found)?;
+        let made = rewrite(config, dropped, layout, present, &found)?;
         items.push(FileItem::new("config", part_config.clone(), made));
         graph = Some(Graph {
             graph_name: config.graph_name.clone(),
@@ -306,29 +327,30 @@ fn rewrite(
     config: &PartConfig,
     dropped: Option<&'static str>,
     layout: &Layout,
-    part_config: &Path,
+    present: Present,
     items: &[FileItem],
 ) -> Result<FileSource, Report> {
+    let part_config = layout.config(&config.graph_name);
     let mut rewritten = config.clone();
-    let mut is_same = true;
+    let mut has_same_paths = true;
     for (item, key) in items
         .iter()
         .filter_map(|item| Some((item, item.key.as_ref()?)))
     {
         let path = match key.part {
-            Some(_) => layout.part_path(part_config, &item.dst),
+            Some(_) => layout.part_path(&part_config, &item.dst),
             None => layout.map_path(&item.dst),
         };
         let text = path.to_str().ok_or_else(|| {
             Fault::data(path.display().to_string(), "must be UTF-8")
                 .fix("rename it: the config is JSON")
         })?;
-        is_same &= !rewritten.set_path(key.part, &key.name, text)?;
+        has_same_paths &= !rewritten.set_path(key.part, &key.name, text)?;
     }
-    if layout.parts == PartsLocation::Shared && part_config == config.file {
-        if is_same {
-            return Ok(FileSource::InPlace);
-        }
+    if present.shared_config && has_same_paths {
+        return Ok(FileSource::InPlace);
+    }
+    if present.shared_config {
         let fault = Fault::data(
             &config.location,
             "would be overwritten: it names its files in another way than the hosts need",
@@ -337,7 +359,12 @@ fn rewrite(
             .fix("use --config-name NAME.json, to write another one beside it")
             .report());
     }
-    Ok(FileSource::Made(rewritten.json(dropped)?))
+    let has_same_keys = !dropped.is_some_and(|key| config.any_has(key));
+    let replaces_it = has_same_keys && (has_same_paths || present.files);
+    Ok(FileSource::Made(Content {
+        text: rewritten.json(dropped)?,
+        original: (!replaces_it).then(|| config.file.clone()),
+    }))
 }
 
 /// Refuses files outside the workspace, as part-push does.
@@ -483,7 +510,11 @@ mod tests {
         ];
         for (before, dst, in_place) in table {
             let mut items = [before];
-            share(&mut items, Path::new("/ws"), Path::new("/mnt/real"));
+            let below = |path: &Path| {
+                let below = path.strip_prefix("/ws").or(path.strip_prefix("/mnt/real"));
+                below.ok().map(Path::to_owned)
+            };
+            share(&mut items, Path::new("/ws"), below);
             let [after] = items;
             assert_eq!(
                 (

@@ -1,7 +1,9 @@
 //! The connection to a host, and what is known over it: the host's files, the partial files of an
 //! earlier push, and the parts that need not be sent.
 
-use crate::plan::{Delivery, DeliverySource, is_plain_ip_config, is_present, is_sure, partial_key};
+use crate::plan::{
+    Delivery, DeliverySource, Original, is_plain_ip_config, is_present, is_sure, partial_key,
+};
 use record::RESERVED;
 use remote::Body;
 use remote::HostFault;
@@ -364,22 +366,31 @@ fn in_the_way_of(delivery: &Delivery, existing: &Meta) -> Option<String> {
             (true, _) => None,
         };
     }
-    let is_own = delivery.is_ip_config && is_own_ip_config(&delivery.dst, existing);
-    is_own.then(|| {
-        "the host has an ip_config with comments, names or logins, which would be lost; run \
-         part-map with --ip-config NAME, to write another one"
-            .to_owned()
-    })
+    let original = delivery.original.as_ref()?;
+    let (path, problem) = match original {
+        Original::IpConfig => (
+            &delivery.dst,
+            "the host has an ip_config with comments, names or logins, which would be lost; run \
+             part-map with --ip-config NAME, to write another one",
+        ),
+        Original::Config(path) => (
+            path,
+            "it is the partition config that part-map has read, which would be lost; run part-map \
+             with --config-name NAME.json, to write another one",
+        ),
+    };
+    let is_own = is_here(path, existing)
+        && (*original != Original::IpConfig
+            || std::fs::read_to_string(path).is_ok_and(|text| !is_plain_ip_config(&text)));
+    is_own.then(|| problem.to_owned())
 }
 
-/// Whether what exists is the same file here too, and a user's own ip_config.
-fn is_own_ip_config(dst: &Path, existing: &Meta) -> bool {
-    let Ok(here) = std::fs::symlink_metadata(dst).map(|here| source::meta(&here)) else {
-        return false;
-    };
-    existing.is_file()
-        && here.is_same_version(existing)
-        && std::fs::read_to_string(dst).is_ok_and(|text| !is_plain_ip_config(&text))
+/// Whether what exists on the host is this file or link of this machine.
+fn is_here(path: &Path, existing: &Meta) -> bool {
+    [std::fs::symlink_metadata(path), std::fs::metadata(path)]
+        .into_iter()
+        .flatten()
+        .any(|here| source::meta(&here).is_same_version(existing))
 }
 
 /// `None` if the source cannot be read.

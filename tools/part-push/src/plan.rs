@@ -28,8 +28,16 @@ pub struct Delivery {
     pub mtime: Option<(i64, u32)>,
     /// Permission bits.
     pub mode: u32,
-    /// Whether it is the ip_config, which a user may have in its place.
-    pub is_ip_config: bool,
+    /// A file that the user may have on this machine, which it must not replace.
+    pub original: Option<Original>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Original {
+    /// An ip_config at the destination, if it has more than addresses and ports.
+    IpConfig,
+    /// The file from which the content of the record was made.
+    Config(Arc<Path>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,8 +156,13 @@ fn delivery(file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault
         bytes: file.bytes,
         mtime,
         mode: file.mode & 0o777,
-        is_ip_config: file.kind == "ip_config",
+        original: original(file)?,
     })
+}
+
+fn original(file: &FileCopy) -> Result<Option<Original>, Fault> {
+    let original = file.original()?.map(|path| Original::Config(path.into()));
+    Ok(original.or((file.kind == "ip_config").then_some(Original::IpConfig)))
 }
 
 fn source(file: &FileCopy) -> Result<DeliverySource, Fault> {
@@ -312,7 +325,7 @@ mod tests {
                 bytes: 5,
                 mtime: Some((100, 7)),
                 mode: 0o644,
-                is_ip_config: false,
+                original: None,
             }
         }
     }

@@ -129,7 +129,7 @@ fn deliveries(world: &World, run: &str) -> Vec<Delivery> {
                 bytes: text.len() as u64,
                 mtime: None,
                 mode: 0o644,
-                is_ip_config: false,
+                original: None,
             };
             match std::fs::metadata(&path) {
                 Ok(meta) => all.push(Delivery {
