@@ -388,7 +388,11 @@ fn named_twice(items: &[FileItem]) -> Report {
     let mut report = Report::default();
     let mut named: HashMap<&Path, &Key> = HashMap::new();
     for item in items {
-        if let (Some(key), FileSource::Copied(LocalFile { path, .. })) = (&item.key, &item.source)
+        let path = match &item.source {
+            FileSource::Copied(here) => &here.path,
+            _ => &item.dst,
+        };
+        if let Some(key) = &item.key
             && let Some(earlier) = named.insert(path, key)
         {
             let problem = format!("is {earlier} too: {}", path.display());
@@ -478,6 +482,21 @@ mod tests {
         let twice = named_twice(&[keyed(0, "/1"), keyed(1, "/1")]);
         let wanted = "part-1.part_graph: is part-0.part_graph too: /1";
         assert!(twice.0[0].to_string().starts_with(wanted));
+        // wherever the partitions are
+        for source in [FileSource::OnHost, FileSource::InPlace] {
+            let there = |part, dst: &str| FileItem {
+                dst: dst.into(),
+                source: source.clone(),
+                ..keyed(part, "/1")
+            };
+            assert!(
+                named_twice(&[there(0, "/ws/g0"), there(1, "/ws/g1")])
+                    .0
+                    .is_empty()
+            );
+            let twice = named_twice(&[there(0, "/ws/g"), there(1, "/ws/g")]);
+            assert_eq!(twice.0.len(), 1);
+        }
     }
 
     #[test]
