@@ -4,7 +4,7 @@ use crate::error::{Fault, Report};
 use crate::jsonl::{self, Head, Stream};
 use crate::stderr;
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const RECORDS: &str = "name dgl-spawn's --log-dir, or the run.jsonl in it";
 
@@ -12,19 +12,53 @@ const RECORDS: &str = "name dgl-spawn's --log-dir, or the run.jsonl in it";
 /// stands for its run.jsonl. Sets may have holes. An incomplete last line is left out, with a
 /// message by `tool`.
 pub fn read(tool: &str, file: Option<&Path>, take: impl FnMut(&Head, &[u8])) -> Result<(), Report> {
-    let in_directory = file
-        .filter(|file| *file != "-" && file.is_dir())
-        .map(|directory| directory.join("run.jsonl"));
-    let file = in_directory.as_deref().or(file);
+    let file = in_directory(file);
+    let file = file.as_deref();
     read_input(tool, &name_of(file), open(file, RECORDS)?, take)
+}
+
+/// Like [`read`], of a file that may be empty; returns whether it has records. `fix` is for one that
+/// cannot be opened.
+pub fn read_if_any(
+    tool: &str,
+    file: &Path,
+    fix: &str,
+    take: impl FnMut(&Head, &[u8]),
+) -> Result<bool, Report> {
+    let file = in_directory(Some(file));
+    let file = file.as_deref();
+    read_records(tool, &name_of(file), open(file, fix)?, take)
+}
+
+fn in_directory(file: Option<&Path>) -> Option<PathBuf> {
+    file.map(|file| {
+        if *file != *"-" && file.is_dir() {
+            file.join("run.jsonl")
+        } else {
+            file.to_owned()
+        }
+    })
 }
 
 pub fn read_input(
     tool: &str,
     name: &str,
     input: impl Read,
-    mut take: impl FnMut(&Head, &[u8]),
+    take: impl FnMut(&Head, &[u8]),
 ) -> Result<(), Report> {
+    if read_records(tool, name, input, take)? {
+        return Ok(());
+    }
+    Err(Fault::data(name, "it has no records").fix(RECORDS).report())
+}
+
+/// Returns whether there are any.
+fn read_records(
+    tool: &str,
+    name: &str,
+    input: impl Read,
+    mut take: impl FnMut(&Head, &[u8]),
+) -> Result<bool, Report> {
     let mut is_empty = true;
     let leave_out = |number: u64| {
         stderr::write_line(format_args!(
@@ -37,10 +71,7 @@ pub fn read_input(
         take(head, text);
     };
     Stream::read_lines(input, true, &leave_out, take).map_err(|report| report.in_file(name))?;
-    if is_empty {
-        return Err(Fault::data(name, "it has no records").fix(RECORDS).report());
-    }
-    Ok(())
+    Ok(!is_empty)
 }
 
 pub fn name_of(file: Option<&Path>) -> String {

@@ -6,7 +6,7 @@ pub mod plan;
 
 pub use args::Args;
 
-use record::error::{Fault, Report};
+use record::error::Report;
 use record::exit::Exit;
 use record::jsonl::{self, Stream};
 use record::run;
@@ -35,19 +35,12 @@ pub fn main(args: Args) -> Result<Exit, Report> {
 /// Includes failed records; `None` if there are none, because an earlier stage failed and left
 /// dgl-spawn nothing to write.
 fn read(file: &Path) -> Result<Option<Stream>, Report> {
-    let found = std::fs::metadata(file).map_err(|error| {
-        Fault::unreachable(file.display().to_string(), error.to_string())
-            .fix("name a file that has records")
-            .report()
-    })?;
-    if found.len() == 0 {
-        return Ok(None);
-    }
     let mut stream = Stream::default();
-    run::read("host-swap", Some(file), |head, text| {
+    let fix = "name a file that has records";
+    let has_records = run::read_if_any("host-swap", file, fix, |head, text| {
         if head.r#type != Output::TYPE {
             stream.push(head, text);
         }
     })?;
-    Ok(Some(stream))
+    Ok(has_records.then_some(stream))
 }
