@@ -146,7 +146,7 @@ fn address(line: &HostLine, resolve: Resolver<'_>) -> Result<Ipv4Addr, Fault> {
     let wrong = |problem: String, fix: &str| Err(Fault::data(location, problem).fix(fix));
     let ip = if let Ok(ip) = word.parse() {
         ip
-    } else if word.trim_matches(['[', ']']).parse::<Ipv6Addr>().is_ok() {
+    } else if is_ipv6(word) {
         let problem = format!("{word} is an IPv6 address; these tools and DGL use IPv4");
         return wrong(problem, "write the host's IPv4 address");
     } else if is_name(word) {
@@ -166,6 +166,14 @@ fn address(line: &HostLine, resolve: Resolver<'_>) -> Result<Ipv4Addr, Fault> {
         return wrong(format!("{ip} is not a host's address"), REACHABLE);
     }
     Ok(ip)
+}
+
+/// Also in brackets, perhaps with a port behind these, and with a zone: `[fe80::1%eth0]:22`.
+fn is_ipv6(word: &str) -> bool {
+    let inside = word.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let address = inside.map_or(word, |(address, _)| address);
+    let address = address.split('%').next().unwrap_or_default();
+    address.parse::<Ipv6Addr>().is_ok()
 }
 
 /// The address of a name, if other hosts can reach exactly one.

@@ -55,9 +55,10 @@ pub fn separator(text: &str) -> Option<u8> {
     let is_text = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
     let line = text.lines().find(is_text)?;
     let words: Vec<&str> = line.split_whitespace().collect();
-    let mut before_comment = words.iter().take_while(|word| !word.starts_with('#'));
+    let before_comment = line.split('#').next().unwrap_or_default();
     // a bracket begins a range of hosts, such as h[1,3]
-    let has_marks = before_comment.any(|word| word.contains([',', ';']) && !word.contains('['));
+    let is_marked = |word: &str| word.contains([',', ';']) && !word.contains('[');
+    let has_marks = before_comment.split_whitespace().any(is_marked);
     let cells = |separator: &u8| {
         let row = reader(line, *separator).into_records().next()?.ok()?;
         Some(row.iter().map(plain).collect::<Vec<_>>())

@@ -1,4 +1,5 @@
-//! Splits an ip_config into lines of words: white space separates words, and # begins a comment.
+//! Splits an ip_config into lines of words: white space separates words, and # begins a comment,
+//! also within a word.
 
 use record::error::{Fault, Report};
 
@@ -60,8 +61,8 @@ pub fn lines(file: &str, text: &str) -> Result<Vec<HostLine>, Report> {
         } else if line.contains('\u{fffd}') {
             report.push(fault(&location, "is not UTF-8 text".to_owned()));
         }
-        let words = line.split_whitespace().map(str::to_owned);
-        let mut words = words.take_while(|word| !word.starts_with('#'));
+        let text = line.split('#').next().unwrap_or_default();
+        let mut words = text.split_whitespace().map(str::to_owned);
         if let Some(address) = words.next() {
             lines.push(HostLine {
                 location,
