@@ -49,22 +49,23 @@ trimmed() {
         | walk(if type == "string" then places else . end)'
 }
 
-# A job that fails; its records in NAME.jsonl. What is done to it while it runs: DURING, a function.
+# A job that fails; its records in NAME.jsonl. What is done to it while it runs: DURING, a function and its words.
 record() { # NAME SPAWN-OPTIONS -- TRAIN.PY-WORDS
     local name=$1 spawn=() status=0
     shift
     while [ "$1" != -- ]; do spawn+=("$1"); shift; done
     shift
+    : >"$work/profile.jsonl"
     "$cluster" exec 1 sh -c "cd '$work' && <pushed.jsonl host-probe --workspace /srv/job --python '$python' |
         dgl-env ${PROCESSES:---num-trainers 1 --num-samplers ${SAMPLERS:-0}} --num-omp-threads 1 --env FAULT=${FAULT:-} \
         --env FAULT_RANK=${FAULT_RANK:-1} --env SLOWER=${SLOWER:-0} --env SECONDS=${SECONDS_LONG:-30} \
         -- '$python' $* >job.jsonl && dgl-spawn ${spawn[*]} --job $name <job.jsonl >run.jsonl 2>run.err" &
     local job=$!
-    if [ -n "${DURING:-}" ]; then "$DURING" || say "$name: $DURING failed"; fi
+    if [ -n "${DURING:-}" ]; then $DURING || say "$name: $DURING failed"; fi
     wait $job || status=$?
     [ -s "$work/run.jsonl" ] || { say "$name: no records: status $status"; cat "$work/run.err" >&2; return 1; }
     mkdir -p "$to"
-    trimmed <"$work/run.jsonl" >"$to/$name.jsonl"
+    cat "$work/run.jsonl" "$work/profile.jsonl" | trimmed >"$to/$name.jsonl"
     say "$name: status $status, $(wc -c <"$to/$name.jsonl") bytes"
 }
 
@@ -101,6 +102,14 @@ group() { # CONTROLLER FILE-IN-V1 VALUE-IN-V1 FILE-IN-V2 VALUE-IN-V2
     mkdir "$folder" 2>/dev/null && echo "$value" 2>/dev/null >"$folder/$file" || return
     groups+=("$folder")
     made=$folder
+}
+
+# Adds profiles of 20 seconds to the records.
+profile() { # JOB SECONDS-AFTER-THE-START
+    await '"type":"started"' || return
+    sleep "$2"
+    "$cluster" exec 1 sh -c "cd '$work' && dgl-stacks --job $1 --record 20s <job.jsonl" |
+        grep '"type":"profile"' >"$work/profile.jsonl"
 }
 
 starve_server() {
@@ -154,9 +163,10 @@ fault() {
         trainer-stalls-in-barrier) FAULT=barrier record "$1" --stall-timeout 20s:end -- "$faulty" ;;
         slow-ddp-*)
             PROCESSES="--role worker --num-workers 2" FAULT=slow FAULT_RANK=3 SLOWER=${1#slow-ddp-}e-2 \
-                record "$1" --profile 20s@3s -- dgl/ddp.py ;;
+                DURING="profile $1 3" record "$1" -- dgl/ddp.py ;;
         slow-trainer-*)
-            FAULT=slow SLOWER=${1#slow-trainer-}e-2 record "$1" --profile 20s@8s --timeout 60s -- "$faulty" --num-epochs 100000 ;;
+            DURING="profile $1 8" FAULT=slow SLOWER=${1#slow-trainer-}e-2 \
+                record "$1" --timeout 60s -- "$faulty" --num-epochs 100000 ;;
         ddp-*)
             PROCESSES="--role worker --num-workers 2" FAULT=${1#ddp-} FAULT_RANK=3 \
                 record "$1" --stall-timeout 10s:end -- dgl/ddp.py ;;

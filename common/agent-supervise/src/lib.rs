@@ -16,7 +16,6 @@ pub mod members;
 mod oom_watch;
 mod position_watch;
 pub mod private_shm;
-mod profiling;
 mod ranks;
 pub mod reap;
 pub mod servers;

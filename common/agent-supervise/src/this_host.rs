@@ -3,7 +3,6 @@
 use super::liveness::Liveness;
 use super::members::{self, Running};
 use super::oom_watch::OomWatch;
-use super::profiling::Profiling;
 use super::shm_watch::ShmWatch;
 use super::socket::{JobAnswers, JobSocket, Order};
 use super::start::{self, Pipes};
@@ -32,10 +31,10 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 use wait4::Wait4;
+use wire::Event;
 use wire::job::Job;
 use wire::servers::ServersEnded;
 use wire::supervise::{Exited, Listening, ProcessStream, Start};
-use wire::{Event, Request};
 
 /// The whole content of a pipe.
 const READ_AT_ONCE: usize = 64 << 10;
@@ -70,7 +69,6 @@ pub struct ThisHost {
     shm: ShmWatch,
     oom: OomWatch,
     liveness: Liveness,
-    profiling: Option<Profiling>,
     /// `None` once their end was reported.
     used_servers: Option<UsedServers>,
     /// Whether the processes are persistent graph servers.
@@ -124,7 +122,6 @@ impl ThisHost {
             shm: ShmWatch::begin(),
             oom: OomWatch::default(),
             liveness: Liveness::begin(start, Instant::now()),
-            profiling: None,
             stays: start.serves.is_some(),
             first_pipe: 0,
         })
@@ -270,13 +267,15 @@ impl ThisHost {
         Some(Event::ServersEnded(ended))
     }
 
-    fn examine_liveness(&mut self, has_room: bool, events: &mut Vec<Event>) {
+    fn examine_liveness(&mut self, has_room: bool) -> Vec<Event> {
         let running = self.running();
-        events.extend(self.liveness.take_stacks(&running));
-        if !has_room {
-            return self.liveness.reset_idle();
+        let mut events = self.liveness.take_stacks(&running);
+        if has_room {
+            events.extend(self.liveness.examine(&self.job, &running));
+        } else {
+            self.liveness.reset_idle();
         }
-        events.extend(self.liveness.examine(&self.job, &running));
+        events
     }
 }
 
@@ -379,23 +378,13 @@ impl SupervisedHost for ThisHost {
         getppid() != self.watcher
     }
 
-    fn examine(&mut self, request: Option<Request>, has_room: bool) -> Vec<Event> {
+    fn report_stacks(&mut self, has_room: bool) -> Vec<Event> {
+        self.liveness.ask();
+        self.examine_liveness(has_room)
+    }
+
+    fn examine(&mut self, has_room: bool) -> Vec<Event> {
         let mut events = Vec::new();
-        match request {
-            Some(Request::RecordStacks(wanted)) => {
-                let begin = || Profiling::begin(wanted, &self.job.token);
-                self.profiling = self.profiling.take().or_else(begin);
-                return events;
-            }
-            Some(_) => {
-                self.liveness.ask();
-                self.examine_liveness(has_room, &mut events);
-                return events;
-            }
-            None => {}
-        }
-        let profiles = Profiling::take_if_ended(&mut self.profiling).into_iter();
-        events.extend(profiles.map(|profile| Event::Profile(Box::new(profile))));
         self.check_ports(&mut events);
         events.extend(self.servers_ended(UsedServers::ending));
         for supervised in self
@@ -406,7 +395,7 @@ impl SupervisedHost for ThisHost {
             self.oom.examine(supervised.process.index, supervised.pid);
         }
         self.oom.age(Instant::now());
-        self.examine_liveness(has_room, &mut events);
+        events.extend(self.examine_liveness(has_room));
         events
     }
 
@@ -447,7 +436,7 @@ impl SupervisedHost for ThisHost {
         self.note(files);
     }
 
-    fn last_reports(&mut self) -> Vec<Event> {
+    fn last_reports(&mut self) -> Option<Event> {
         if self
             .processes
             .iter()
@@ -455,11 +444,8 @@ impl SupervisedHost for ThisHost {
         {
             self.shm.take_unseen();
         }
-        let profiles = Profiling::take_at_end(&mut self.profiling).into_iter();
-        let profiles = profiles.map(|profile| Event::Profile(Box::new(profile)));
         // the servers may have ended a moment before the job that used them
-        let ended = self.servers_ended(UsedServers::last_ending);
-        profiles.chain(ended).collect()
+        self.servers_ended(UsedServers::last_ending)
     }
 
     fn remove_files(&mut self) -> (u32, bool) {

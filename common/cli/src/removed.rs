@@ -60,6 +60,10 @@ const REMOVED: &[(&str, &str)] = &[
     ),
     ("dgl-spawn --on-stall", "use --stall-timeout TIME:end"),
     (
+        "dgl-spawn --profile",
+        "run dgl-stacks --record while the job runs, as in dgl-tools-jobs(7)",
+    ),
+    (
         "dgl-spawn --sample",
         "run vmstat or nvidia-smi dmon as a service of the job, as in dgl-tools-jobs(7)",
     ),

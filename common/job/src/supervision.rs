@@ -56,9 +56,11 @@ pub trait SupervisedHost {
     fn signal(&mut self, signal: Signal);
     /// Whether the watcher is gone that would end the job if its supervisor were killed.
     fn is_unguarded(&self) -> bool;
-    /// Carries out a request about stacks, or checks for changes that cause no event; returns the
-    /// events to report. `has_room` is whether they can be sent soon.
-    fn examine(&mut self, request: Option<Request>, has_room: bool) -> Vec<Event>;
+    /// Checks for changes that cause no event; returns the events to report. `has_room` is whether
+    /// they can be sent soon.
+    fn examine(&mut self, has_room: bool) -> Vec<Event>;
+    /// Begins to read the stacks that the launcher asks for; returns as `examine` does.
+    fn report_stacks(&mut self, has_room: bool) -> Vec<Event>;
     /// Whether a server may listen soon, so that checks are more frequent.
     fn is_hurried(&self) -> bool;
     /// An event to report at once.
@@ -72,7 +74,7 @@ pub trait SupervisedHost {
     /// Called just before the processes are ended, the last moment to measure their usage.
     fn begin_end(&mut self);
     /// Called after all processes have ended.
-    fn last_reports(&mut self) -> Vec<Event>;
+    fn last_reports(&mut self) -> Option<Event>;
     /// Removes the job's files; returns how many, and whether some are still in use.
     fn remove_files(&mut self) -> (u32, bool);
 }
@@ -186,7 +188,7 @@ impl<H: SupervisedHost> Supervision<H> {
         self.outbox.push(&event, &[]);
     }
 
-    fn report_all(&mut self, events: Vec<Event>) {
+    fn report_all(&mut self, events: impl IntoIterator<Item = Event>) {
         events.into_iter().for_each(|event| self.report(event));
     }
 
@@ -232,7 +234,7 @@ impl<H: SupervisedHost> Supervision<H> {
     pub fn tick(&mut self, now: Instant) {
         self.now = now;
         let urgent = self.host.urgent();
-        self.report_all(urgent.into_iter().collect());
+        self.report_all(urgent);
         self.keep_alive();
         if matches!(self.phase, SupervisionPhase::Active) && now >= self.checked_at + self.pace() {
             self.checked_at = now;
@@ -294,8 +296,8 @@ impl<H: SupervisedHost> Supervision<H> {
                 termination.hurry(self.now, Duration::ZERO);
                 self.advance_termination(termination);
             }
-            Request::ReportStacks | Request::RecordStacks(_) if !self.is_ending() => {
-                let events = self.host.examine(Some(request), self.outbox.has_room());
+            Request::ReportStacks if !self.is_ending() => {
+                let events = self.host.report_stacks(self.outbox.has_room());
                 self.report_all(events);
             }
             // Alive has set `received_at`; the others mean nothing while a job runs
@@ -323,7 +325,7 @@ impl<H: SupervisedHost> Supervision<H> {
                 return self.advance_termination(termination);
             }
         }
-        let events = self.host.examine(None, self.outbox.has_room());
+        let events = self.host.examine(self.outbox.has_room());
         self.report_all(events);
     }
 
@@ -507,8 +509,8 @@ impl<H: SupervisedHost> Supervision<H> {
             }
             let until = self.now + TRAINERS_LIMIT;
             self.phase = SupervisionPhase::Removing { until, files: 0 };
-            let events = self.host.last_reports();
-            self.report_all(events);
+            let event = self.host.last_reports();
+            self.report_all(event);
         }
         if let SupervisionPhase::Removing { until, files } = &mut self.phase {
             let (removed, are_left) = self.host.remove_files();
@@ -576,7 +578,10 @@ mod tests {
         fn is_unguarded(&self) -> bool {
             false
         }
-        fn examine(&mut self, _: Option<Request>, _: bool) -> Vec<Event> {
+        fn examine(&mut self, _: bool) -> Vec<Event> {
+            Vec::new()
+        }
+        fn report_stacks(&mut self, _: bool) -> Vec<Event> {
             Vec::new()
         }
         fn is_hurried(&self) -> bool {
@@ -598,8 +603,8 @@ mod tests {
         }
         fn note_ending(&mut self, _: &Ending) {}
         fn begin_end(&mut self) {}
-        fn last_reports(&mut self) -> Vec<Event> {
-            Vec::new()
+        fn last_reports(&mut self) -> Option<Event> {
+            None
         }
         fn remove_files(&mut self) -> (u32, bool) {
             (0, false)

@@ -19,8 +19,6 @@ pub struct JobPlan {
     pub rules: Rules,
     /// How many attempts failed before.
     pub attempt: u32,
-    /// When a profile is sampled, if one is wanted.
-    pub profile: Option<ProfileTimes>,
     /// Whether it gets a private /dev/shm on each host.
     pub private_shm: bool,
     /// How long it waits for other jobs to end that use what it needs, and for graph servers that
@@ -28,14 +26,6 @@ pub struct JobPlan {
     pub wait: Option<Duration>,
     /// How often it is restarted after a failure.
     pub restart: u32,
-}
-
-/// When a job's stacks are sampled, and for how long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProfileTimes {
-    pub time: Duration,
-    /// After all processes were started.
-    pub after: Duration,
 }
 
 /// Whether a process is a persistent graph server.

@@ -70,7 +70,7 @@ pub struct Output {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Dropped {
-    /// How many output records were dropped, and profiles, stacks and records of stalls.
+    /// How many output records were dropped, and stacks and records of stalls.
     pub lines: u64,
     /// When this happened, in milliseconds since 1970.
     pub time_ms: u64,

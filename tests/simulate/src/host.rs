@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
+use wire::Event;
 use wire::supervise::{Activity, Exited, Listening, ProcessStream, StacksReported};
-use wire::{Event, Request};
 
 /// How a process behaves, as the schedule has it.
 #[derive(Clone, Copy, Debug)]
@@ -322,20 +322,19 @@ impl SupervisedHost for SimHost {
         !self.0.borrow().watcher_lives
     }
 
-    fn examine(&mut self, request: Option<Request>, has_room: bool) -> Vec<Event> {
+    fn report_stacks(&mut self, _: bool) -> Vec<Event> {
+        vec![Event::StacksReported(StacksReported {
+            idle_ms: self.0.borrow().idle() / MS,
+            computing: None,
+            stopped: Vec::new(),
+        })]
+    }
+
+    fn examine(&mut self, has_room: bool) -> Vec<Event> {
         let mut host = self.0.borrow_mut();
         let host = &mut *host;
         let mut events = Vec::new();
         let idle_ms = host.idle() / MS;
-        if let Some(Request::ReportStacks) = request {
-            let stopped = Vec::new();
-            events.push(Event::StacksReported(StacksReported {
-                idle_ms,
-                computing: None,
-                stopped,
-            }));
-            return events;
-        }
         for one in host.processes.values_mut() {
             if let Some(index) = one.index.filter(|_| one.awaits && one.listens) {
                 one.awaits = false;
@@ -389,8 +388,8 @@ impl SupervisedHost for SimHost {
 
     fn begin_end(&mut self) {}
 
-    fn last_reports(&mut self) -> Vec<Event> {
-        Vec::new()
+    fn last_reports(&mut self) -> Option<Event> {
+        None
     }
 
     fn remove_files(&mut self) -> (u32, bool) {

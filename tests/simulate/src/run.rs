@@ -45,7 +45,6 @@ fn plan(schedule: &Schedule) -> plan::JobPlan {
         preflight: false,
         rules: schedule.rules.clone(),
         attempt: 0,
-        profile: None,
         private_shm: false,
         wait: None,
         restart: schedule.restart,

@@ -1,9 +1,8 @@
 //! The command line.
 
 use clap::Parser;
-use cli::{ConnectArgs, duration, job_name, record_time};
+use cli::{ConnectArgs, duration, job_name};
 use job::{Limit, SHORTEST_STALL, StallRule};
-use launcher::plan::ProfileTimes;
 use record::{Process, Role};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -92,17 +91,6 @@ pub struct Args {
     /// The exit status is then 1. See [A process that raises an exception and does not end].
     #[arg(long, hide_short_help = true, conflicts_with = "dry_run")]
     pub fail_on_exception: bool,
-
-    /// Sample stacks for this time, as dgl-stacks --record does; begin a minute after the start, or
-    /// after the time that follows @
-    ///
-    /// Once in each attempt, the stacks of all Python processes are sampled ten times a second for
-    /// the given time (1s to 1h), which yields a *profile* record for each. If the job ends
-    /// earlier, the profile covers what was sampled. dgl-why(1) and dgl-report(1) show where the
-    /// processes spent their time and for which one the others waited.
-    #[arg(long, hide_short_help = true, value_name = "TIME[@AFTER]", value_parser = profile_times,
-        conflicts_with = "dry_run")]
-    pub profile: Option<ProfileTimes>,
 
     /// Start a failed job again from the beginning, up to N times
     ///
@@ -223,18 +211,6 @@ fn at_least(text: &str, seconds: u64) -> Result<Duration, String> {
 /// takes a while on a busy network.
 fn host_timeout(text: &str) -> Result<Duration, String> {
     at_least(text, 2)
-}
-
-/// Parses when to record: `10s`, or `10s@5m`.
-fn profile_times(text: &str) -> Result<ProfileTimes, String> {
-    /// By then most jobs have loaded their graph and train.
-    const AFTER: Duration = Duration::from_secs(60);
-    let (time, after) = match text.split_once('@') {
-        Some((time, after)) => (time, duration(after)?),
-        None => (text, AFTER),
-    };
-    let time = record_time(time)?;
-    Ok(ProfileTimes { time, after })
 }
 
 /// Parses a stall timeout: zero, or as long as it takes to tell work from waiting.

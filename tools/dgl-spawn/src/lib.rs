@@ -64,7 +64,6 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         host_timeout: args.host_timeout,
         preflight: !args.no_preflight,
         attempt: 0,
-        profile: args.profile,
         rules: rules(&args),
         private_shm: args.private_shm,
         wait: args.wait,

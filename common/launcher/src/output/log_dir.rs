@@ -112,7 +112,7 @@ impl LogDir {
             let megabytes = MAX_REPORTS >> 20;
             self.notices.push(format!(
                 "dgl-spawn: --log-dir: host {host} has reported more than {megabytes} MB of \
-                 stacks, profiles and stalls; {RECORDS} gets no more of them"
+                 stacks and stalls; {RECORDS} gets no more of them"
             ));
         }
     }

@@ -1,5 +1,5 @@
 //! The bounded queue of output for stdout. If the reader is too slow, the oldest lines of processes
-//! are dropped, and a host's reports, such as profiles, beyond its budget; both are counted.
+//! are dropped, and a host's reports, such as stacks, beyond its budget; both are counted.
 //! Records of starts and ends are never dropped.
 
 use parking_lot::{Condvar, Mutex};
@@ -30,7 +30,7 @@ pub struct OutputLines {
 pub enum QueueItem {
     /// Records or lines of this tool; never dropped.
     Records(Vec<u8>),
-    /// Records that a host may cause without limit, such as profiles.
+    /// Records that a host may cause without limit, such as stacks.
     Reports { host: u32, text: Vec<u8> },
     /// May be dropped.
     Output(OutputLines),

@@ -14,13 +14,11 @@ use crate::output::status::{self, EndPhase, JobStatus};
 use crate::plan;
 use job::{Cause, Ending, JobEnd, JobLife, JobMember, STACKS_TIME, Step};
 use record::error::{Fault, Report};
-use record::term::{millis, now_ms};
+use record::term::now_ms;
 use record::{Process, Role};
 use session::SessionEvent;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use wire::reap::Pick;
-use wire::stacks::RecordStacks;
 use wire::{Event, Request};
 
 /// How often to check time limits and to update the status line.
@@ -32,8 +30,6 @@ const STOPPED: Duration = Duration::from_secs(2);
 const END_LIMIT: Duration = Duration::from_secs(15);
 /// After this time, a message reports what the end of the job waits for.
 const NOTICE_AFTER: Duration = Duration::from_secs(2);
-/// Samples per second for a profile.
-const PROFILE_RATE: u32 = 10;
 
 /// Runs a job whose processes were requested, until all hosts have ended.
 pub struct Dispatcher<'a, 'h> {
@@ -56,8 +52,6 @@ pub struct Dispatcher<'a, 'h> {
     faults: Report,
     /// `None` until the end begins.
     end_times: Option<EndTimes>,
-    all_started_at: Option<Instant>,
-    is_profile_requested: bool,
     servers_ended: bool,
     reaped: bool,
 }
@@ -107,8 +101,6 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
             up: (0..hosts.sessions.len()).collect(),
             faults: Report::default(),
             end_times: None,
-            all_started_at: None,
-            is_profile_requested: false,
             servers_ended: false,
             reaped: false,
         }
@@ -153,38 +145,11 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
             self.sink
                 .notice(&format!("dgl-spawn: job {job} is ending: {next}"));
         }
-        self.request_profile();
         if checks_limits {
             let end = self.job.tick(now);
             self.carry_out(end.map(Step::End));
         }
         true
-    }
-
-    /// Requests the profile once, when it is due.
-    fn request_profile(&mut self) {
-        let Some(times) = self.plan.profile else {
-            return;
-        };
-        if self.table.are_all_started() {
-            self.all_started_at.get_or_insert(self.now);
-        }
-        let is_due = self
-            .all_started_at
-            .is_some_and(|start| self.now.saturating_duration_since(start) >= times.after);
-        if !is_due || self.is_profile_requested || self.job.ending().is_some() {
-            return;
-        }
-        self.is_profile_requested = true;
-        self.hosts.send_all(&Request::RecordStacks(RecordStacks {
-            pick: Pick {
-                job: Some(self.plan.name.clone()),
-                ..Pick::default()
-            },
-            time_ms: millis(times.time),
-            rate: PROFILE_RATE,
-            chosen: Vec::new(),
-        }));
     }
 
     pub fn wait_limit(&self, now: Instant) -> Duration {
@@ -277,11 +242,6 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
             Event::Stack(stack) => {
                 let stack = stack.clone().into_record(host.id, self.processes, now_ms());
                 self.stalls.stack(host_index, stack, is_ending, self.sink);
-            }
-            Event::Profile(profile) if self.is_profile_requested => {
-                let profile = profile.clone();
-                let profile = profile.into_record(host.id, self.processes, now_ms());
-                self.sink.report(host.id, &profile);
             }
             Event::StacksReported(reported) => {
                 let stopped = reported.stopped.iter().map(|index| member(*index));

@@ -16,7 +16,6 @@ struct ProcessState {
 pub struct ProcessTable<'a> {
     processes: &'a [Process],
     states: Vec<ProcessState>,
-    started_count: usize,
 }
 
 impl<'a> ProcessTable<'a> {
@@ -24,12 +23,7 @@ impl<'a> ProcessTable<'a> {
         ProcessTable {
             processes,
             states: processes.iter().map(|_| ProcessState::default()).collect(),
-            started_count: 0,
         }
-    }
-
-    pub fn are_all_started(&self) -> bool {
-        self.started_count == self.states.len()
     }
 
     pub fn has_exited(&self, process: usize) -> bool {
@@ -62,7 +56,6 @@ impl<'a> ProcessTable<'a> {
         if state.started.replace(now).is_some() || state.exited {
             return Err("a process started twice");
         }
-        self.started_count += 1;
         let process = &self.processes[process];
         Ok(Started {
             id: process.id,
