@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use support::{Cluster, executable, make_folder, noise, only_root_can, scratch, sh, shells, write};
+use support::{Cluster, executable, make_folder, noise, only_root_can, scratch, sh, write};
 
 #[test]
 fn slow_odd_names_arrive_as_they_are_and_are_never_run() {
@@ -116,42 +116,6 @@ fn a_new_workspace_that_is_open_to_another_group_is_named_once() {
         for (nth, ran) in pushes.iter().enumerate() {
             let expected = if nth == 0 { warnings } else { 0 };
             ran.ends(0).err_has_times(warning, expected);
-        }
-    }
-}
-
-#[test]
-fn slow_the_script_runs_in_every_shell_of_a_host() {
-    let folder = plan(&[
-        ("large", noise(1, 17 << 20)),
-        ("small", noise(2, 100)),
-        ("it's\none", b"x".repeat(3 << 20)),
-    ]);
-    make_folder(&folder, "bin");
-    for shell in shells().map(|shell| shell.trim_end_matches(" sh")) {
-        sh(&folder, &format!("ln -sf \"$(command -v {shell})\" bin/sh")).ends(0);
-        let connect = format!("--connect \"env PATH={}/bin:$PATH\"", folder.display());
-        for options in ["", "--compress always --verify"] {
-            let _ = fs::remove_dir_all(folder.join("ws"));
-            for sent in [4, 0] {
-                let ran = push(&folder, &format!("{connect} {options}"));
-                ran.ends(0);
-                let count = pushed(&ran.out)
-                    .iter()
-                    .filter(|(_, bytes, _)| *bytes > 0)
-                    .count();
-                assert_eq!(
-                    (count, ran.err.contains("4 files are there already")),
-                    (sent, sent == 0),
-                    "{shell} {options}: {}",
-                    ran.err
-                );
-            }
-            assert!(
-                tree(&folder.join("ws/src")) == tree(&folder.join("src"))
-                    && ours(&folder.join("ws")).is_empty(),
-                "{shell} {options}"
-            );
         }
     }
 }

@@ -13,7 +13,7 @@ mod leave;
 mod lifetime;
 mod preflight;
 mod programs;
-mod py_spy;
+mod pythons;
 mod reap;
 mod report;
 mod spawn;
