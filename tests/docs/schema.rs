@@ -28,6 +28,10 @@ const REMOVED: &[(&str, &str)] = &[
         "process.nproc",
         "0.3.0: torchrun is the command of one process",
     ),
+    (
+        "process.attempt_text",
+        "0.5.0: {attempt} is a placeholder or ordinary text, not both",
+    ),
     ("reaped.folders", "0.4.0: hosts keep no directories of jobs"),
     (
         "stack.threads[].native",

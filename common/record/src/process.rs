@@ -186,8 +186,6 @@ pub struct Process {
     /// of the job.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub attempt: bool,
-    /// The text that stands for that number instead, if `{attempt}` occurs literally.
-    pub attempt_text: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -302,37 +300,15 @@ impl Process {
         self.argv = text;
     }
 
-    /// A stand-in for the number that no text of the process contains.
-    pub fn unused_attempt_text(&self) -> Result<String, Fault> {
-        let mut texts: Vec<OsString> = match self.command()? {
-            Command::Words(words) => words,
-            Command::Shell(_) => Vec::new(),
-        };
-        texts.extend(self.setup.as_ref().map(OsString::from));
-        texts.extend(self.environment()?.into_iter().map(|(_, value)| value));
-        let numbered = (2_u64..).map(|number| format!("{{attempt-{number}}}"));
-        let mut candidates = std::iter::once(ATTEMPT.to_owned()).chain(numbered);
-        // texts are finite
-        Ok(candidates
-            .find(|candidate| {
-                !texts
-                    .iter()
-                    .any(|text| find(text.as_bytes(), candidate.as_bytes()).is_some())
-            })
-            .unwrap_or_default())
-    }
-
-    /// Sets torch's variable for this restart, and replaces the stand-in for its number.
+    /// Sets torch's variable for this restart, and fills in its number.
     pub fn in_attempt(mut self, attempt: u32) -> Result<Process, Fault> {
         let number = attempt.to_string();
         if self.attempt {
-            let stand_in = self.attempt_text.take();
-            let stand_in = stand_in.as_deref().unwrap_or(ATTEMPT);
-            let filled = |text: &OsStr| replaced(text, stand_in, &number);
+            let filled = |text: &OsStr| replaced(text, ATTEMPT, &number);
             if let Command::Words(words) = self.command()? {
                 self.set_words(&words.iter().map(|word| filled(word)).collect::<Vec<_>>());
             }
-            self.setup = self.setup.map(|setup| setup.replace(stand_in, &number));
+            self.setup = self.setup.map(|setup| setup.replace(ATTEMPT, &number));
             let variables: Vec<(String, OsString)> = self
                 .environment()?
                 .into_iter()
@@ -485,12 +461,6 @@ mod tests {
             ("log.2", Some("echo 2"))
         );
         assert_eq!(filled.env["TORCHELASTIC_RESTART_COUNT"], "own");
-        assert_eq!(process.unused_attempt_text().unwrap(), "{attempt-2}");
-        process.attempt_text = Some("{attempt-2}".to_owned());
-        process.set_words(&["run".into(), "{attempt}{attempt-2}".into()]);
-        let filled = process.in_attempt(2).unwrap();
-        let words = ["run".into(), "{attempt}2".into()];
-        assert_eq!(filled.command().unwrap(), Command::Words(words.to_vec()));
     }
 
     #[test]

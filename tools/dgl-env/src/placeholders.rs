@@ -30,8 +30,6 @@ pub struct PlaceholderValues<'a> {
     /// Among the processes of its role, on all hosts.
     pub rank: u32,
     pub host: u32,
-    /// What dgl-spawn replaces by how often the job was started again.
-    pub attempt: &'a str,
     pub own: &'a ProgramFacts,
     /// Of the programs before it in the stream.
     pub others: &'a Programs,
@@ -125,7 +123,7 @@ impl Placeholder {
             Placeholder::LocalRank => values.local_rank.to_string(),
             Placeholder::Rank => values.rank.to_string(),
             Placeholder::Host => values.host.to_string(),
-            Placeholder::Attempt => values.attempt.to_owned(),
+            Placeholder::Attempt => record::ATTEMPT.to_owned(),
             Placeholder::Own(fact) => fact.value_in(values.own).unwrap_or_default(),
             Placeholder::Of(role, fact) => {
                 let other = values.others.get(role);
@@ -232,6 +230,16 @@ impl Template {
         })
     }
 
+    /// Whether its text, without placeholders, contains this.
+    pub fn has_text(&self, what: &str) -> bool {
+        self.0.iter().any(|piece| match piece {
+            TemplatePiece::Text(text) => {
+                text.windows(what.len()).any(|part| part == what.as_bytes())
+            }
+            TemplatePiece::Placeholder(_) => false,
+        })
+    }
+
     pub fn fill(&self, values: PlaceholderValues<'_>) -> OsString {
         let bytes = self.0.iter().flat_map(|piece| match piece {
             TemplatePiece::Text(text) => text.clone(),
@@ -256,7 +264,6 @@ pub fn with_values<T>(check: impl FnOnce(PlaceholderValues<'_>) -> T) -> T {
         local_rank: 1,
         rank: 5,
         host: 2,
-        attempt: record::ATTEMPT,
         own: &own,
         others: &others.into_iter().collect(),
     })

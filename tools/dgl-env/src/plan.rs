@@ -91,10 +91,21 @@ impl<'a> ProgramPlan<'a> {
         let setup = args.setup.as_ref();
         let setup = setup.map(|setup| Template::of_word(setup.as_bytes()));
         let words: Vec<Template> = command.templates().collect();
-        let texts = words.iter().chain(env.templates()).chain(&setup);
-        let placeholders: BTreeSet<Placeholder> =
-            texts.flat_map(Template::placeholders).cloned().collect();
+        let texts: Vec<&Template> = words.iter().chain(env.templates()).chain(&setup).collect();
+        let placeholders: BTreeSet<Placeholder> = texts
+            .iter()
+            .flat_map(|text| text.placeholders())
+            .cloned()
+            .collect();
+        let has_attempt = placeholders.contains(&Placeholder::Attempt);
         let mut report = Report(check::flags(args));
+        if has_attempt && texts.iter().any(|text| text.has_text(ATTEMPT)) {
+            let problem = "is a placeholder in one text and literal in another";
+            report.push(Fault::usage(ATTEMPT, problem).fix(
+                "use only one of them: a variable of the shell can be written $attempt, without \
+                 braces",
+            ));
+        }
         report
             .0
             .extend(check::hosts(&hosts, args.num_servers.into()));
@@ -133,7 +144,7 @@ impl<'a> ProgramPlan<'a> {
             clients: Program::new(args, args.client_role(), counts),
             earlier: stream.earlier,
             own,
-            has_attempt: placeholders.contains(&Placeholder::Attempt),
+            has_attempt,
             has_graph: stream.graph.is_some(),
             bindings: Vec::new(),
             num_clients,
@@ -309,25 +320,7 @@ impl<'a> ProgramPlan<'a> {
             .map(move |(process, id)| Process { id, of, ..process })
     }
 
-    /// A process at its place in a program, with what dgl-spawn replaces in it.
     fn process(&self, program: &Program, place: Place) -> Process {
-        let planned = |attempt: &str| self.process_with(program, place, attempt);
-        if !self.has_attempt {
-            return planned(ATTEMPT);
-        }
-        // `${attempt}`, `{{attempt}}` and values of this environment are literal
-        let rest = planned("");
-        // the plan has just set the command
-        let text = rest.unused_attempt_text().unwrap_or_default();
-        Process {
-            attempt: true,
-            attempt_text: (text != ATTEMPT).then(|| text.clone()),
-            ..planned(&text)
-        }
-    }
-
-    /// `attempt` is the text for how often the job was started again.
-    fn process_with(&self, program: &Program, place: Place, attempt: &str) -> Process {
         let args = self.args;
         let (role, rank) = (program.role, place.rank);
         let host = &self.hosts[place.host_index];
@@ -337,6 +330,7 @@ impl<'a> ProgramPlan<'a> {
             service: args.service,
             ports: self.own.ports.clone().into_iter().collect(),
             server_name: args.server_name.clone(),
+            attempt: self.has_attempt,
             cpus: binding.map(|binding| cpus::list(binding.cpus.iter().copied())),
             ..Process::new(0, host.id, host.ip, role, rank)
         };
@@ -344,7 +338,6 @@ impl<'a> ProgramPlan<'a> {
             local_rank: place.local_rank,
             rank,
             host: host.id,
-            attempt,
             own: &self.own,
             others: &self.earlier.programs,
         };
