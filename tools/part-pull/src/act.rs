@@ -10,7 +10,7 @@ use crate::args::Args;
 use crate::listing::{self, HostListing, Listed};
 use crate::local::{self, Local};
 use crate::plan::{PulledFile, SelectedFiles};
-use crate::pull::{self, PullFault, PullResults, Received};
+use crate::pull::{self, PullFault, Received};
 use cli::copy::{self, CopyReporter};
 use cli::progress::ProgressDisplay;
 use rayon::prelude::*;
@@ -622,22 +622,24 @@ fn file_fault(host: &Host, item: &PulledFile, fault: &PullFault) -> Fault {
     })
 }
 
-struct PullReporter<'a> {
+pub struct PullReporter<'a> {
     host: &'a Host,
     fates: &'a Fates,
     reporter: &'a CopyReporter,
 }
 
-impl PullResults<'_> for PullReporter<'_> {
-    fn moved(&self, bytes: u64) {
+impl PullReporter<'_> {
+    /// Bytes that have arrived, or need not.
+    pub fn moved(&self, bytes: u64) {
         self.reporter.show.moved(self.host, bytes);
     }
 
-    fn done(&self, item: &PulledFile, result: Received) {
+    pub fn done(&self, item: &PulledFile, result: Received) {
         self.report(item, false, result);
     }
 
-    fn grown(&self, files: &[&PulledFile]) {
+    /// These files grew while they were copied; their beginnings are here.
+    pub fn grown(&self, files: &[&PulledFile]) {
         let Some(first) = files.first() else { return };
         let more = match files.len() {
             1 => String::new(),
@@ -650,9 +652,7 @@ impl PullResults<'_> for PullReporter<'_> {
             term::bytes(first.bytes())
         );
     }
-}
 
-impl PullReporter<'_> {
     fn report(&self, item: &PulledFile, skipped: bool, result: Received) {
         if !self.fates.report(item) {
             return;

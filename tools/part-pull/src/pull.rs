@@ -1,6 +1,7 @@
 //! Fetches the files of a host: its agent sends, this machine receives. Each file is renamed as
 //! soon as it is complete, so that finished files stay when the host is lost.
 
+use crate::act::PullReporter;
 use crate::local::{Expected, Local, PullDestination};
 use crate::plan::PulledFile;
 use remote::Body;
@@ -50,20 +51,12 @@ fn here(fault: &FileFault) -> PullFault {
     }
 }
 
-pub trait PullResults<'a> {
-    /// Bytes that have arrived, or need not.
-    fn moved(&self, bytes: u64);
-    fn done(&self, file: &'a PulledFile, result: Received);
-    /// These files grew while they were copied; their beginnings are here.
-    fn grown(&self, files: &[&'a PulledFile]);
-}
-
 /// Reports the result of each file.
 pub fn pull<'a>(
     link: &mut HostLink,
     local: &mut Local,
     files: &[&'a PulledFile],
-    results: &dyn PullResults<'a>,
+    results: &PullReporter<'_>,
 ) -> Result<(), HostFault> {
     let (folders, files): (Vec<&PulledFile>, Vec<&PulledFile>) =
         files.iter().partition(|file| file.there.is_folder());
@@ -111,7 +104,7 @@ pub fn pull<'a>(
 struct Pull<'p, 'a> {
     link: &'p mut HostLink,
     receiver: Receiver<PullDestination<'a>>,
-    results: &'p dyn PullResults<'a>,
+    results: &'p PullReporter<'p>,
     /// Files that grew while they were copied.
     grown: Vec<&'a PulledFile>,
 }
