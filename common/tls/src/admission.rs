@@ -5,15 +5,12 @@
 
 use crate::connection::{Guests, TlsConnection};
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::{Backlog, listen};
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, PipeReader, PipeWriter};
 use std::net::{IpAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -21,6 +18,8 @@ use std::time::{Duration, Instant};
 /// accepted ones nor the rest of a program's only loop.
 const ACCEPTED_AT_ONCE: usize = 64;
 const SERVED_AT_ONCE: usize = 256;
+/// The number of the pipe that ends with the port, above those of all connections.
+const CLOSED: u64 = u64::MAX;
 /// The pause of accepting if all descriptors are used and none of ours can be freed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// At most this much is read from a peer that has not proved its key; a handshake with raw keys has
@@ -72,11 +71,12 @@ pub struct PeerGreeting {
 /// Gets each peer, with its connection if admitted.
 type PeerHandler = dyn FnMut(IpAddr, Option<PeerGreeting>) + Send;
 
-/// Listeners, and connections before admission. `epoll`'s descriptor becomes readable when
-/// [`Admission::turn`] has something to do.
+/// Listeners, and connections before admission.
 struct Admission {
     epoll: Epoll,
     listeners: Vec<TcpListener>,
+    /// Ends when the port is dropped.
+    _open: PipeReader,
     limits: Limits,
     entrance: Entrance,
     handle_peer: Box<PeerHandler>,
@@ -90,11 +90,13 @@ struct Admission {
 impl Admission {
     fn new(
         listeners: Vec<TcpListener>,
+        open: PipeReader,
         limits: Limits,
         entrance: Entrance,
         handle_peer: Box<PeerHandler>,
     ) -> io::Result<Admission> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        epoll.add(&open, EpollEvent::new(EpollFlags::EPOLLIN, CLOSED))?;
         for (number, listener) in (0..).zip(&listeners) {
             listener.set_nonblocking(true)?;
             // honest peers may connect all at once; std's backlog is 128
@@ -113,20 +115,25 @@ impl Admission {
             handle_peer,
             next: listeners.len() as u64,
             listeners,
+            _open: open,
             waiting: BTreeMap::new(),
             paused_until: None,
         })
     }
 
-    /// Does not wait.
-    fn turn(&mut self) {
+    /// Waits for what is to be done, and does it; returns whether the port is open.
+    fn turn(&mut self) -> bool {
         let mut events = [EpollEvent::empty(); SERVED_AT_ONCE];
-        let count = self.epoll.wait(&mut events, EpollTimeout::ZERO);
-        let mut ready: Vec<u64> = events[..count.unwrap_or(0)]
-            .iter()
-            .map(EpollEvent::data)
-            .collect();
+        let count = match self.epoll.wait(&mut events, self.timeout()) {
+            Err(Errno::EINTR) => 0,
+            Err(_) => return false,
+            Ok(count) => count,
+        };
+        let mut ready: Vec<u64> = events[..count].iter().map(EpollEvent::data).collect();
         ready.sort_unstable();
+        if ready.last() == Some(&CLOSED) {
+            return false;
+        }
         let listening = ready.partition_point(|number| *number < self.listeners.len() as u64);
         for number in &ready[listening..] {
             self.advance(*number);
@@ -145,17 +152,18 @@ impl Admission {
         for number in &ready[..listening] {
             self.accept(*number as usize);
         }
+        true
     }
 
-    /// When [`Admission::turn`] has something to do although nothing becomes readable.
-    fn timeout(&self) -> PollTimeout {
+    /// When there is something to do although nothing becomes readable.
+    fn timeout(&self) -> EpollTimeout {
         let oldest = self.waiting.first_key_value().map(|(_, peer)| peer.until);
         let Some(until) = oldest.into_iter().chain(self.paused_until).min() else {
-            return PollTimeout::NONE;
+            return EpollTimeout::NONE;
         };
-        // poll(2) counts whole milliseconds, and would wake us too early
+        // epoll_wait(2) counts whole milliseconds, and would wake us too early
         let left = until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
-        PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+        EpollTimeout::try_from(left).unwrap_or(EpollTimeout::MAX)
     }
 
     fn advance(&mut self, number: u64) {
@@ -250,7 +258,7 @@ impl Admission {
 #[derive(Debug)]
 pub struct ServedPort {
     /// Closing it ends the thread, even if no descriptor is left.
-    open: Option<UnixStream>,
+    open: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -263,19 +271,10 @@ impl ServedPort {
         entrance: Entrance,
         handle_peer: impl FnMut(IpAddr, Option<PeerGreeting>) + Send + 'static,
     ) -> io::Result<ServedPort> {
-        let mut admission = Admission::new(listeners, limits, entrance, Box::new(handle_peer))?;
-        let (open, is_open) = UnixStream::pair()?;
-        let thread = std::thread::Builder::new().spawn(move || {
-            loop {
-                let mut fds = [admission.epoll.0.as_fd(), is_open.as_fd()]
-                    .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-                let polled = poll(&mut fds, admission.timeout());
-                if fds[1].any().unwrap_or(false) || !matches!(polled, Ok(_) | Err(Errno::EINTR)) {
-                    return;
-                }
-                admission.turn();
-            }
-        })?;
+        let (is_open, open) = io::pipe()?;
+        let handle_peer = Box::new(handle_peer);
+        let mut admission = Admission::new(listeners, is_open, limits, entrance, handle_peer)?;
+        let thread = std::thread::Builder::new().spawn(move || while admission.turn() {})?;
         Ok(ServedPort {
             open: Some(open),
             thread: Some(thread),
@@ -322,8 +321,10 @@ impl PeerGreeting {
 mod tests {
     use super::*;
     use crate::{Identity, PublicKey};
+    use nix::poll::{PollFd, poll};
     use std::io::{Read, Write};
     use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+    use std::os::fd::AsFd;
 
     const LIMITS: Limits = Limits {
         in_all: 40,
