@@ -1,8 +1,10 @@
 //! Asks a Python for its version, and for the versions of dgl and torch that it would import.
 
 use agent_supervise::shell::{self, ASK_LIMIT, Invocation};
+use record::quote::quoted;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Instant;
 use wire::Text;
@@ -39,7 +41,7 @@ pub fn asked_in_shell(
     env: &[(String, Text)],
     setup: Option<&str>,
 ) -> Invocation {
-    let interpreter = shell::quoted(interpreter);
+    let interpreter = quoted(interpreter.as_bytes());
     let text = [b"exec ", &*interpreter, b" -c '", ASK.as_bytes(), b"'"].concat();
     shell::in_shell(env, setup, &text)
 }

@@ -6,8 +6,13 @@ pub fn sh(word: impl AsRef<[u8]>) -> Vec<u8> {
     if means_itself(word) {
         return word.to_vec();
     }
+    quoted(word)
+}
+
+/// One shell word of any bytes, in single quotes: even a plain word may be an alias of zsh.
+pub fn quoted(word: impl AsRef<[u8]>) -> Vec<u8> {
     let mut quoted = vec![b'\''];
-    for &byte in word {
+    for &byte in word.as_ref() {
         match byte {
             b'\'' => quoted.extend_from_slice(b"'\\''"),
             other => quoted.push(other),

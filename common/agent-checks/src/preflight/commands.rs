@@ -7,7 +7,7 @@ use agent_supervise::shell::{self, ASK_LIMIT, Invocation};
 use agent_supervise::start;
 use host::executable;
 use nix::unistd::{AccessFlags, access};
-use record::{Command, term};
+use record::{Command, quote, term};
 use std::env;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -215,7 +215,7 @@ fn is_there(process: &HostProcess, word: &OsStr, until: Instant) -> bool {
     if shell::is_csh() {
         return true;
     }
-    let text = [b"command -v -- ", &*shell::quoted(word)].concat();
+    let text = [b"command -v -- ", &*quote::quoted(word.as_bytes())].concat();
     let invocation = shell::in_shell(&process.env, Some(setup), &text);
     let answer = invocation.ask(process.folder(), until);
     answer.is_ok_and(|answer| answer.status.is_some_and(|status| status.success()))
