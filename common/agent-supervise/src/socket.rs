@@ -10,8 +10,8 @@ use agent_stacks::recorder;
 use host::abstract_socket::{has_hung_up, read_within};
 use host::processes::{ProcessHandle, find_below};
 use host::readiness::readable;
-use host::side_thread::SideThread;
-use nix::sys::signal::{SigSet, Signal};
+use host::side_thread::{self, SideThread};
+use nix::sys::signal::Signal;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
 use parking_lot::Mutex;
@@ -274,12 +274,8 @@ fn accept(listener: &UnixListener, answers: &Arc<JobAnswers>, stopped: &PipeRead
 /// `None` without a thread, which closes the connection.
 fn serve_apart(stream: UnixStream, answers: &Arc<JobAnswers>) -> Option<JoinHandle<()>> {
     let answers = Arc::clone(answers);
-    let work = move || {
-        // the main thread handles signals
-        let _ = SigSet::all().thread_block();
-        let _ = serve(stream, &answers);
-    };
-    std::thread::Builder::new().spawn(work).ok()
+    let work = move || drop(serve(stream, &answers));
+    side_thread::spawn("client", work).ok()
 }
 
 fn serve(mut stream: UnixStream, answers: &JobAnswers) -> io::Result<()> {

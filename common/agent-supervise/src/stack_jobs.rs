@@ -5,11 +5,10 @@ use super::members::{self, Running};
 use agent_stacks::position::{self, Position};
 use agent_stacks::{Known, reader};
 use host::processes::{self, ProcessHandle};
-use host::procfs;
-use nix::sys::signal::SigSet;
+use host::{procfs, side_thread};
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::job::Job;
 use wire::stacks::ProcessStacks;
@@ -163,8 +162,6 @@ fn spawn(
 ) -> Option<JoinHandle<()>> {
     let (job, running) = (job.clone(), running.to_vec());
     let work = move || {
-        // the main thread handles signals
-        let _ = SigSet::all().thread_block();
         if let StackSubject::Positions(processes) = subject {
             for process in processes {
                 if let Some(position) = position::read(process) {
@@ -178,8 +175,7 @@ fn spawn(
             let _ = found.send(ReadByThread::Stack(stack));
         }
     };
-    let name = reader::THREAD.to_owned();
-    thread::Builder::new().name(name).spawn(work).ok()
+    side_thread::spawn(reader::THREAD, work).ok()
 }
 
 /// The processes to read, each with its role in the job.
@@ -214,6 +210,7 @@ fn known_processes(job: &Job, running: &[Running], subject: &StackSubject) -> Ve
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::thread;
 
     #[test]
     fn a_request_for_all_processes_is_never_refused() {

@@ -1,10 +1,23 @@
-//! A thread that waits for something until it is dropped.
+//! Threads beside the one that handles signals.
 
 use nix::sys::signal::SigSet;
 use std::io::{self, PipeReader, PipeWriter};
 use std::thread::JoinHandle;
 
-/// Ends the thread when it is dropped.
+/// Starts a thread that gets no signals.
+pub fn spawn<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || {
+            let _ = SigSet::all().thread_block();
+            run()
+        })
+}
+
+/// A thread that waits for something until it is dropped.
 #[derive(Debug)]
 pub struct SideThread {
     /// Its end asks the thread to end.
@@ -19,13 +32,7 @@ impl SideThread {
         run: impl FnOnce(&PipeReader) + Send + 'static,
     ) -> io::Result<SideThread> {
         let (stopped, stop) = io::pipe()?;
-        let thread = std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || {
-                // another thread handles signals
-                let _ = SigSet::all().thread_block();
-                run(&stopped);
-            })?;
+        let thread = spawn(name, move || run(&stopped))?;
         Ok(SideThread {
             stop: Some(stop),
             thread: Some(thread),
