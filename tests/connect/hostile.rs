@@ -485,6 +485,51 @@ fn slow_a_host_that_asks_for_the_agent_again_and_again_is_refused() {
     }
 }
 
+/// Sends without end, before it has shown a key: lines before its version, or packets of a type
+/// that nobody knows.
+const FLOOD: &str = r#"
+import socket, struct, sys
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+greeting, endless = {
+    "lines": (b"", b"hello\r\n" * 5000),
+    "packets": (b"SSH-2.0-flood\r\n",
+                (struct.pack(">IBB", 32764, 4, 200) + bytes(32762)) * 8),
+    "words": (b"SSH-2.0-flood\r\n",
+              (struct.pack(">IBB", 12, 4, 2) + bytes(10)) * 5000),
+}[sys.argv[1]]
+while True:
+    tool, _ = listener.accept()
+    try:
+        tool.sendall(greeting)
+        while True:
+            tool.sendall(endless)
+    except OSError:
+        pass
+"#;
+
+/// libssh2 itself looks at its timeout only if nothing arrives.
+#[test]
+fn a_host_that_sends_without_end_before_its_key_is_left_at_once() {
+    let folder = scratch();
+    write(&folder, "flood.py", FLOOD);
+    sh(&folder, "printf '127.0.0.1\n' | ipconf-check >hosts").ends(0);
+    let too_much = "it sends too much: 8 MB that are no answer";
+    let late = "no SSH handshake: it did not answer in time";
+    for (what, problem) in [("lines", late), ("packets", too_much), ("words", too_much)] {
+        let script = format!(
+            "python3 flood.py {what} >port & host=$!; until [ -s port ]; do sleep 0.1; done
+             export DGL_TOOLS_SSH_PORT=$(cat port) DGL_TOOLS_CONNECT_TIMEOUT=5s
+             (ulimit -v 1000000; timeout -s KILL 40 host-probe --connect ssh2 <hosts)
+             status=$?; kill $host; exit $status"
+        );
+        sh(&folder, &script)
+            .ends(74)
+            .err_has("host 0 (127.0.0.1): ")
+            .err_has(problem);
+    }
+}
+
 /// Answers like host-agent until a request comes; from then on it misbehaves.
 const AGENT: &str = r#"
 import json, sys, time

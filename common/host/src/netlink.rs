@@ -12,13 +12,14 @@ use nix::sys::time::TimeVal;
 use record::Connection;
 use std::collections::HashMap;
 use std::fs::File;
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsRawFd;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 // of the kernel's include/uapi/linux: netlink.h, sock_diag.h, inet_diag.h, tcp.h
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_REQUEST_DUMP: u16 = 0x301;
 const INET_DIAG_INFO: u16 = 2;
 const IPPROTO_TCP: u8 = 6;
@@ -55,6 +56,10 @@ const UNSENT_AT: usize = 144;
 const ROUND_TRIP_AT: usize = 148;
 const DATA_IN_AT: usize = 152;
 const DATA_OUT_AT: usize = 156;
+/// The offset of the ports and addresses in struct inet_diag_req_v2.
+const ASKED_AT: usize = HEADER + 8;
+/// INET_DIAG_NOCOOKIE: the ports and addresses suffice.
+const ANY_COOKIE: [u8; 8] = [0xff; 8];
 /// The kernel answers at once, in pieces of up to 32 KiB.
 const ANSWER_BYTES: usize = 64 << 10;
 const ANSWER_LIMIT: TimeVal = TimeVal::new(1, 0);
@@ -108,6 +113,22 @@ pub fn listening_ports() -> HashMap<u64, u16> {
     })
 }
 
+/// How many bytes have arrived at a connected socket of this network namespace, also those that
+/// wait in it. `None` if the kernel does not report it.
+pub fn bytes_received(socket: &TcpStream) -> Option<u64> {
+    let (local, peer) = (socket.local_addr().ok()?, socket.peer_addr().ok()?);
+    let kernel = ask_kernel(&request_of(local, peer)?)?;
+    let mut buffer = vec![0; ANSWER_BYTES];
+    let count = recv(kernel.as_raw_fd(), &mut buffer, MsgFlags::empty()).ok()?;
+    let mut sockets = HashMap::new();
+    read(
+        &buffer[..count],
+        |_, info| u64_at(info, RECEIVED_AT),
+        &mut sockets,
+    )?;
+    sockets.into_values().next()
+}
+
 fn dump_all<T>(states: u32, parse: Parse<T>) -> Option<HashMap<u64, T>> {
     let mut sockets = HashMap::new();
     for family in [nix::libc::AF_INET, nix::libc::AF_INET6] {
@@ -120,20 +141,7 @@ fn dump_all<T>(states: u32, parse: Parse<T>) -> Option<HashMap<u64, T>> {
 type Parse<T> = fn(&[u8], &[u8]) -> Option<T>;
 
 fn dump<T>(family: u8, states: u32, parse: Parse<T>, sockets: &mut HashMap<u64, T>) -> Option<()> {
-    let kernel = socket(
-        AddressFamily::Netlink,
-        SockType::Raw,
-        SockFlag::SOCK_CLOEXEC,
-        SockProtocol::NetlinkSockDiag,
-    )
-    .ok()?;
-    setsockopt(&kernel, ReceiveTimeout, &ANSWER_LIMIT).ok()?;
-    send(
-        kernel.as_raw_fd(),
-        &request(family, states),
-        MsgFlags::empty(),
-    )
-    .ok()?;
+    let kernel = ask_kernel(&request(family, NLM_F_REQUEST_DUMP, states))?;
     let mut buffer = vec![0; ANSWER_BYTES];
     loop {
         let count = recv(kernel.as_raw_fd(), &mut buffer, MsgFlags::empty()).ok()?;
@@ -145,17 +153,53 @@ fn dump<T>(family: u8, states: u32, parse: Parse<T>, sockets: &mut HashMap<u64, 
     }
 }
 
-fn request(family: u8, states: u32) -> Vec<u8> {
+fn ask_kernel(request: &[u8]) -> Option<OwnedFd> {
+    let kernel = socket(
+        AddressFamily::Netlink,
+        SockType::Raw,
+        SockFlag::SOCK_CLOEXEC,
+        SockProtocol::NetlinkSockDiag,
+    )
+    .ok()?;
+    setsockopt(&kernel, ReceiveTimeout, &ANSWER_LIMIT).ok()?;
+    send(kernel.as_raw_fd(), request, MsgFlags::empty()).ok()?;
+    Some(kernel)
+}
+
+fn request(family: u8, flags: u16, states: u32) -> Vec<u8> {
     let length = u32::try_from(HEADER + REQUEST).unwrap_or_default();
     let mut text = Vec::with_capacity(HEADER + REQUEST);
     text.extend(length.to_ne_bytes());
     text.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    text.extend(NLM_F_REQUEST_DUMP.to_ne_bytes());
+    text.extend(flags.to_ne_bytes());
     text.extend([0; 8]);
     text.extend([family, IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), 0]);
     text.extend(states.to_ne_bytes());
     text.resize(HEADER + REQUEST, 0);
     text
+}
+
+/// Asks for one socket, by its ports, addresses and, if IPv6 needs it, interface.
+fn request_of(local: SocketAddr, peer: SocketAddr) -> Option<Vec<u8>> {
+    let (family, interface) = match local {
+        SocketAddr::V4(_) => (nix::libc::AF_INET, 0),
+        SocketAddr::V6(local) => (nix::libc::AF_INET6, local.scope_id()),
+    };
+    let mut text = request(u8::try_from(family).ok()?, NLM_F_REQUEST, 0);
+    text.truncate(ASKED_AT);
+    text.extend(local.port().to_be_bytes());
+    text.extend(peer.port().to_be_bytes());
+    for end in [local, peer] {
+        let mut address = [0; 16];
+        match end.ip() {
+            IpAddr::V4(ip) => address[..4].copy_from_slice(&ip.octets()),
+            IpAddr::V6(ip) => address = ip.octets(),
+        }
+        text.extend(address);
+    }
+    text.extend(interface.to_ne_bytes());
+    text.extend(ANY_COOKIE);
+    Some(text)
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -315,6 +359,19 @@ mod tests {
         let (more_bytes, more_segments) = moved();
         let mean = (more_bytes - bytes) / (more_segments - segments);
         assert!(mean < 10, "small messages are in small segments: {mean}");
+    }
+
+    #[test]
+    fn one_socket_is_found_by_its_addresses() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = TcpListener::bind(address).unwrap();
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (mut server, _) = listener.accept().unwrap();
+            assert_eq!(bytes_received(&client), Some(0));
+            server.write_all(&[0; 1000]).unwrap();
+            assert_eq!(bytes_received(&client), Some(1000));
+            assert_eq!(bytes_received(&server), Some(0));
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod dial;
 pub mod direct;
 mod file_session;
 mod greeting;
+mod guard;
 pub mod host_link;
 mod known_hosts;
 pub mod limit;

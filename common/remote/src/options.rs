@@ -22,7 +22,7 @@ pub struct RemoteOptions {
     /// An ssh_config file in place of the user's.
     pub ssh_config: Option<PathBuf>,
     pub host_key: Option<HostKey>,
-    /// The limit for connecting and logging in together.
+    /// The limit for connecting, and for the login that follows.
     pub connect_timeout: Duration,
     /// The address to which hosts dial in; `None` for the one from which they are reached.
     pub dial_address: Option<Ipv4Addr>,

@@ -6,6 +6,7 @@
 //! 4. `open` starts the bootstrap in a channel, which `Ssh2Channel` reads and writes without
 //!    blocking.
 
+use super::guard::Guard;
 use super::known_hosts::{self, KnownKeys};
 use super::openssh;
 use super::options::{RemoteOptions, STOP_CHECKED};
@@ -17,8 +18,8 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrStorage};
+use session::HostFault;
 use session::channel::{Channel, ChannelStream};
-use session::{HostFault, reasons};
 use ssh2::{BlockDirections, HashType, MethodType, Session};
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
@@ -51,17 +52,40 @@ pub fn open(
     settings: &SshSettings,
 ) -> Result<Box<dyn Channel>, HostFault> {
     let known = known_hosts::known_keys(options, settings)?;
-    let (session, socket) = handshake(options, settings, &known)?;
-    check_key(&session, settings, &known)?;
-    log_in(&session, settings)?;
+    let connection = handshake(options, settings, &known)?;
+    let guard = &connection.guard;
+    check_key(&connection.session, settings, &known)?;
+    let channel = log_in(&connection, settings).and_then(|()| open_channel(&connection, settings));
+    let channel = channel.map_err(|fault| guard.fault(fault))?;
+    guard.login_is_over();
+    connection.session.set_keepalive(true, KEEPALIVE_S);
+    connection.session.set_blocking(false);
+    Ok(Box::new(Ssh2Channel {
+        channel,
+        connection,
+        is_full: false,
+    }))
+}
+
+/// The fields are dropped in this order.
+struct Connection {
+    session: Session,
+    socket: TcpStream,
+    guard: Guard,
+}
+
+fn open_channel(
+    connection: &Connection,
+    settings: &SshSettings,
+) -> Result<ssh2::Channel, HostFault> {
     let failed = |error: ssh2::Error| {
-        let reason = reasons::explain_libssh2(error.message());
+        let reason = connection.guard.explain(error.message());
         HostFault {
-            timed_out: is_timeout(&error),
+            timed_out: connection.guard.is_late(),
             ..HostFault::unreachable(format!("no channel: {reason}"))
         }
     };
-    let mut channel = session.channel_session().map_err(failed)?;
+    let mut channel = connection.session.channel_session().map_err(failed)?;
     for (name, value) in &settings.set_env {
         // sshd accepts only its AcceptEnv, and ssh ignores refusals, too
         let _ = channel.setenv(name, value);
@@ -69,14 +93,7 @@ pub fn open(
     channel
         .exec(&super::bootstrap::login_command())
         .map_err(failed)?;
-    session.set_keepalive(true, KEEPALIVE_S);
-    session.set_blocking(false);
-    Ok(Box::new(Ssh2Channel {
-        session,
-        channel,
-        socket,
-        is_full: false,
-    }))
+    Ok(channel)
 }
 
 fn check_key(
@@ -100,15 +117,15 @@ pub fn accept_key(options: &RemoteOptions, settings: &SshSettings) -> Result<(),
     if !known.keys.is_empty() {
         return Ok(());
     }
-    let (session, _socket) = handshake(options, settings, &known)?;
-    check_key(&session, settings, &known)
+    let connection = handshake(options, settings, &known)?;
+    check_key(&connection.session, settings, &known)
 }
 
 /// OpenSSH's program refused the key without showing it.
 pub fn refused_key(options: &RemoteOptions, settings: &SshSettings) -> Option<HostFault> {
     let known = known_hosts::known_keys(options, settings).ok()?;
-    let (session, _socket) = handshake(options, settings, &known).ok()?;
-    let (blob, fingerprint) = key(&session).ok()?;
+    let connection = handshake(options, settings, &known).ok()?;
+    let (blob, fingerprint) = key(&connection.session).ok()?;
     match known_hosts::check(settings, &known, &blob) {
         Err(fault) => Some(fault),
         Ok(true) => None,
@@ -147,14 +164,13 @@ fn handshake(
     options: &RemoteOptions,
     settings: &SshSettings,
     known: &KnownKeys,
-) -> Result<(Session, TcpStream), HostFault> {
+) -> Result<Connection, HostFault> {
     let location = format!("{}:{}", settings.hostname, settings.port);
     let socket = connect_to(&settings.hostname, settings.port, options)?;
     let failed =
         |error: &dyn std::fmt::Display| HostFault::unreachable(format!("{location}: {error}"));
     socket.set_nodelay(true).map_err(|error| failed(&error))?;
     let mut session = Session::new().map_err(|error| failed(&error))?;
-    session.set_timeout(u32::try_from(options.connect_timeout.as_millis()).unwrap_or(u32::MAX));
     session.set_tcp_stream(socket.try_clone().map_err(|error| failed(&error))?);
     let allowed = &settings.algorithms;
     let kinds = preferred(&known.keys, &allowed.host_keys);
@@ -173,25 +189,27 @@ fn handshake(
             let _ = session.method_pref(method, &list.join(","));
         }
     }
-    session.handshake().map_err(|error| {
+    let deadline = Instant::now() + options.connect_timeout;
+    let guard = Guard::new(&socket, deadline, options).map_err(|error| failed(&error))?;
+    let shaken = session.handshake().map_err(|error| {
         // LIBSSH2_ERROR_KEX_FAILURE and LIBSSH2_ERROR_METHOD_NONE of libssh2.h: perhaps no
         // algorithm in common
         let is_in_vain = matches!(error.code(), ssh2::ErrorCode::Session(-5 | -17));
-        let reason = reasons::explain_libssh2(error.message());
+        let reason = guard.explain(error.message());
         let fault = HostFault::unreachable(format!("{location}: no SSH handshake: {reason}"));
         HostFault {
             again: !is_in_vain,
-            timed_out: is_timeout(&error),
+            timed_out: guard.is_late(),
             ssh_may_do: is_in_vain,
             ..fault.fix("check that the host's sshd answers, and its MaxStartups")
         }
-    })?;
-    Ok((session, socket))
-}
-
-/// LIBSSH2_ERROR_TIMEOUT and LIBSSH2_ERROR_SOCKET_TIMEOUT of libssh2.h.
-fn is_timeout(error: &ssh2::Error) -> bool {
-    matches!(error.code(), ssh2::ErrorCode::Session(-9 | -30))
+    });
+    shaken.map_err(|fault| guard.fault(fault))?;
+    Ok(Connection {
+        session,
+        socket,
+        guard,
+    })
 }
 
 /// The `allowed` host key algorithms. Those of known keys come first; otherwise a host would answer
@@ -300,9 +318,10 @@ fn key(session: &Session) -> Result<(Vec<u8>, String), HostFault> {
 
 /// Tries the keys of an agent, then key files, as OpenSSH would. The key of `DGL_TOOLS_IDENTITY` or
 /// IdentitiesOnly is tried alone.
-fn log_in(session: &Session, settings: &SshSettings) -> Result<(), HostFault> {
+fn log_in(connection: &Connection, settings: &SshSettings) -> Result<(), HostFault> {
     let mut attempt = KeyAttempt {
-        session,
+        session: &connection.session,
+        guard: &connection.guard,
         settings,
         tried: Vec::new(),
         accepted: None,
@@ -321,6 +340,7 @@ const HUNG_UP: [i32; 3] = [-7, -13, -43];
 
 struct KeyAttempt<'a> {
     session: &'a Session,
+    guard: &'a Guard,
     settings: &'a SshSettings,
     tried: Vec<String>,
     /// The key that the host has accepted as one of several factors.
@@ -380,7 +400,7 @@ impl KeyAttempt<'_> {
         let Err(error) = result else {
             return Ok(true);
         };
-        if is_timeout(&error) {
+        if self.guard.is_late() {
             let user = &self.settings.user;
             let problem = format!("the login as {user} was not answered in time");
             let fix = "allow more time with DGL_TOOLS_CONNECT_TIMEOUT; if the host is not busy, \
@@ -515,26 +535,33 @@ fn public_half(file: &Path) -> Option<Vec<u8>> {
 }
 
 struct Ssh2Channel {
-    session: Session,
     channel: ssh2::Channel,
-    socket: TcpStream,
+    connection: Connection,
     /// The socket accepts no more bytes now.
     is_full: bool,
 }
 
 impl Channel for Ssh2Channel {
     fn read(&mut self, stream: ChannelStream, buffer: &mut [u8]) -> io::Result<usize> {
-        match stream {
+        let read = match stream {
             ChannelStream::Stdout => self.channel.read(buffer),
             ChannelStream::Stderr => self.channel.stderr().read(buffer),
-        }
+        };
+        let guard = &self.connection.guard;
+        guard.has_read(*read.as_ref().unwrap_or(&0));
+        read.map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => error,
+            kind => io::Error::new(kind, guard.explain(&error.to_string())),
+        })
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let result = self.channel.write(bytes);
+        let guard = &self.connection.guard;
+        guard.has_written(*result.as_ref().unwrap_or(&0));
         self.is_full = matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
             && matches!(
-                self.session.block_directions(),
+                self.connection.session.block_directions(),
                 BlockDirections::Outbound | BlockDirections::Both
             );
         result
@@ -553,11 +580,12 @@ impl Channel for Ssh2Channel {
         // a write that waits for the window of the other side waits for incoming data
         let mut flags = PollFlags::POLLIN;
         flags.set(PollFlags::POLLOUT, self.is_full);
-        vec![(self.socket.as_fd(), flags)]
+        vec![(self.connection.socket.as_fd(), flags)]
     }
 
     fn keep_alive(&mut self) -> io::Result<()> {
-        match self.session.keepalive_send().map_err(io::Error::from) {
+        let session = &self.connection.session;
+        match session.keepalive_send().map_err(io::Error::from) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
             _ => Ok(()),
         }

@@ -2,7 +2,7 @@
 //! Unknown messages stay unchanged.
 
 pub const CLOSED: &str = "the connection was closed, by the host or on the way to it";
-const LATE: &str = "it did not answer in time";
+pub const LATE: &str = "it did not answer in time";
 
 /// libssh2's messages name the function that failed.
 pub fn explain_libssh2(message: &str) -> &str {
