@@ -110,6 +110,17 @@ fn a_key_of_another_port_and_a_file_of_keys_that_cannot_be_read_on_real_hosts() 
     for connect in ["ssh2", "ssh"] {
         probe("DGL_TOOLS_SSH_PORT=2222", connect).ends(0);
     }
+    // with another key for that port, the key of port 22 is no key for it
+    let other = "ssh-keygen -q -t ed25519 -N '' -f other </dev/null; cp ~/.ssh/known_hosts all; \
+        echo \"[10.77.0.2]:2222 $(cut -d' ' -f1,2 other.pub)\" >>~/.ssh/known_hosts";
+    cluster.run(&folder, other);
+    for connect in ["ssh2", "ssh"] {
+        probe("DGL_TOOLS_SSH_PORT=2222", connect)
+            .ends(74)
+            .err_has("its key is not the one that known_hosts has for [10.77.0.2]:2222 (");
+        probe("", connect).ends(0);
+    }
+    cluster.run(&folder, "mv all ~/.ssh/known_hosts");
     // a loop of links is no file without keys
     let config = format!("UserKnownHostsFile {}/loop\n", folder.display());
     write(&folder, "config", config);

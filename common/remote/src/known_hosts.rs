@@ -57,7 +57,7 @@ pub struct KnownKeys {
 
 pub fn known_keys(options: &RemoteOptions, settings: &SshSettings) -> Result<KnownKeys, HostFault> {
     let mut names = vec![(name(settings), false)];
-    // OpenSSH accepts the key of port 22, too
+    // OpenSSH may accept the key of port 22, too
     if settings.host_key_alias.is_none() && settings.port != DEFAULT_PORT {
         names.push((settings.hostname.to_lowercase(), true));
     }
@@ -100,7 +100,21 @@ pub fn known_keys(options: &RemoteOptions, settings: &SshSettings) -> Result<Kno
             }
         }
     }
+    known.keys = that_count(known.keys);
     Ok(known)
+}
+
+/// As in OpenSSH, lines for port 22 count only if the port that is used has no key. A key that one
+/// of them revokes stays revoked.
+fn that_count(mut keys: Vec<KnownHost>) -> Vec<KnownHost> {
+    let is_key = |line: &KnownHost| !line.is_revoked && !line.is_authority;
+    if keys
+        .iter()
+        .any(|line| is_key(line) && !line.is_without_port)
+    {
+        keys.retain(|line| line.is_revoked || !line.is_without_port);
+    }
+    keys
 }
 
 fn found_keys(text: &str, file: &Path, is_without_port: bool) -> Vec<KnownHost> {
@@ -352,7 +366,7 @@ mod tests {
         keys: Vec<KnownHost>,
         unreadable: Option<&str>,
     ) -> Result<bool, (String, String, bool)> {
-        let unreadable = unreadable.map(str::to_owned);
+        let (keys, unreadable) = (that_count(keys), unreadable.map(str::to_owned));
         let checked = super::check(&host_n1(), &KnownKeys { keys, unreadable }, b"key");
         checked.map_err(|fault| {
             let fix = fault.fix.unwrap_or_default();
@@ -380,6 +394,10 @@ mod tests {
             check(vec![line("", b"key")], Some("/k: denied")),
             // as OpenSSH does for another port
             check(vec![without_port("", b"key")], None),
+            check(
+                vec![line("@revoked", b"old"), without_port("", b"key")],
+                None,
+            ),
         ];
         assert!(known.iter().all(|known| *known == Ok(true)), "{known:?}");
         let unknown = [
@@ -396,12 +414,28 @@ mod tests {
     fn keys_are_refused() {
         let refused = [
             (vec![line("", b"old")], None, "has for [n1]:2222 (/k:3)"),
+            // the key of port 22 counts only if this port has none
+            (
+                vec![line("", b"old"), without_port("", b"key")],
+                None,
+                "has for [n1]:2222 (/k:3)",
+            ),
+            (
+                vec![without_port("", b"key"), line("", b"old")],
+                None,
+                "has for [n1]:2222 (/k:3)",
+            ),
             (
                 vec![line("@revoked", b"key"), line("", b"key")],
                 None,
                 "revoked",
             ),
             (vec![without_port("@revoked", b"key")], None, "revoked"),
+            (
+                vec![without_port("@revoked", b"key"), line("", b"old")],
+                None,
+                "revoked",
+            ),
             (
                 vec![],
                 Some("/k: denied"),
