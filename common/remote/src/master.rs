@@ -226,7 +226,9 @@ fn name(options: &RemoteOptions, host: &Host, settings: &SshSettings) -> String 
 fn folder() -> Option<PathBuf> {
     let user = nix::unistd::geteuid().as_raw();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    // others could replace a link on the way
     let runtime = runtime.filter(|folder| folder.is_absolute());
+    let runtime = runtime.and_then(|folder| folder.canonicalize().ok());
     let folders = [
         runtime.map(|folder| folder.join("dgl-tools")),
         Some(format!("/tmp/dgl-tools-ssh-{user}").into()),

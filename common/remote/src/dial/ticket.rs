@@ -47,15 +47,17 @@ impl TicketFolder {
         let mut installed: Option<AgentFolder> = None;
         for folder in candidates() {
             let folder: PathBuf = folder.components().collect();
+            // on the path as written, others could replace a link between two of the user's own
             let created = DirBuilder::new()
                 .recursive(true)
                 .mode(0o700)
-                .create(&folder);
-            if let Some(fault) = endangered(&folder, agents) {
+                .create(&folder)
+                .and_then(|()| folder.canonicalize());
+            if let Some(fault) = endangered(created.as_ref().unwrap_or(&folder), agents) {
                 // hosts search only one directory
                 return Err(fault);
             }
-            let made = created.and_then(|()| {
+            let made = created.and_then(|folder| {
                 let with_agents = match installed.take() {
                     Some(installed) => installed,
                     None => AgentFolder {
