@@ -1,11 +1,15 @@
 //! Recognizes host files of other launchers, which resemble an ip_config.
 
-use crate::text::{HostLine, is_name};
+use crate::text::{HostLine, is_name, is_of_name};
 use record::error::Fault;
+use record::quote;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// More slots than any host has; a larger number after a colon is a port.
 const MAX_SLOTS: u32 = 1024;
+
+/// bash keeps all words of a range in memory.
+const MAX_DIGITS: usize = 6;
 
 pub fn fault(lines: &[HostLine]) -> Option<Fault> {
     lines.iter().find_map(|line| {
@@ -16,7 +20,8 @@ pub fn fault(lines: &[HostLine]) -> Option<Fault> {
             let problem = format!("{word} names several hosts, as in pdsh and Slurm");
             let fix = format!(
                 "write one host per line; bash writes them: printf '%s\\n' {words}; with Slurm: \
-                 scontrol show hostnames '{word}'"
+                 scontrol show hostnames {}",
+                quote::shown(word)
             );
             return fault(problem, fix);
         }
@@ -82,11 +87,14 @@ fn ansible_group(line: &HostLine) -> Option<&str> {
 fn expansion(word: &str) -> Option<String> {
     let (prefix, rest) = word.split_once('[')?;
     let (ranges, suffix) = rest.split_once(']')?;
-    let is_part = |part: &str| part.is_empty() || is_name(part) || part.starts_with(['.', '-']);
+    // the words stand in a command, unquoted
+    let is_part = |part: &str| part.chars().all(is_of_name);
     if prefix.is_empty() || !is_part(prefix) || !is_part(suffix) {
         return None;
     }
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let is_number = |text: &str| {
+        (1..=MAX_DIGITS).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit())
+    };
     let braces = |range: &str| match range.split_once('-') {
         Some((first, last)) if is_number(first) && is_number(last) => {
             Some(format!("{{{first}..{last}}}"))
@@ -161,6 +169,11 @@ mod tests {
                 "f:1: rack2-h[7] names",
                 "'%s\\n' rack2-h7;",
             ),
+            (
+                "h[1,2]-ib\n",
+                "f:1: h[1,2]-ib names",
+                "'%s\\n' h{1,2}-ib; with Slurm: scontrol show hostnames 'h[1,2]-ib'",
+            ),
         ];
         for (text, problem, fix) in table {
             let fault = fault(&text::lines("f", text).unwrap()).expect(text);
@@ -175,6 +188,12 @@ mod tests {
             "[fe80::1]\n",
             "gpu1 30050\n",
             "h[a-c]\n",
+            "h[1-2].$(touch${IFS}PWNED)\n",
+            "h[1-2]-`reboot`\n",
+            "$(reboot)[1-2]\n",
+            "-;reboot;[1-2]\n",
+            "h[1-2]'\n",
+            "h[1-1000000000]\n",
             "gpu1:x\n",
         ] {
             assert_eq!(fault(&text::lines("f", text).unwrap()), None, "{text}");

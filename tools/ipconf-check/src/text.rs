@@ -85,10 +85,14 @@ pub fn lines(file: &str, text: &str) -> Result<Vec<HostLine>, Report> {
     Ok(lines)
 }
 
+/// No shell has another meaning for these.
+pub fn is_of_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-._".contains(c)
+}
+
 /// Whether a word can be a host's name, without characters that a shell or ssh would interpret.
 pub fn is_name(word: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-    word.chars().all(is_plain)
+    word.chars().all(is_of_name)
         && !word.starts_with(['-', '.'])
         && word.chars().any(|c| c.is_ascii_alphabetic())
 }
