@@ -364,7 +364,7 @@ fn slow_a_command_that_fails_says_why() {
         (
             "dial ./ended",
             74,
-            "a new job on them (sbatch -w n1,n2) can fetch the files",
+            "a new job on them (sbatch -w NODES) can fetch the files",
         ),
         (
             "dial ./missing",

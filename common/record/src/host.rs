@@ -1,7 +1,8 @@
 //! A host of the job, and what host-probe finds about it.
 
 use crate::error::Fault;
-use serde::{Deserialize, Deserializer, Serialize};
+use crate::quote;
+use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 use std::net::Ipv4Addr;
@@ -23,8 +24,10 @@ pub struct Host {
     /// The line of ip_config that names the host, counted from 1.
     pub line: Option<u64>,
     /// The name in ip_config, from which the address was resolved, or in a table of hosts.
+    #[serde(default, deserialize_with = "plain_word")]
     pub name: Option<String>,
     /// The destination of logins, if it is neither `name` nor `ip`.
+    #[serde(default, deserialize_with = "plain_word")]
     pub login: Option<String>,
     /// The connector that logs in, as an earlier tool has found.
     pub connect: Option<Connect>,
@@ -58,6 +61,17 @@ fn unknown_fields<'de, D: Deserializer<'de>>(fields: D) -> Result<Map<String, Va
     let mut unknown = Map::deserialize(fields)?;
     unknown.shift_remove("type");
     Ok(unknown)
+}
+
+/// Commands contain names and logins, those of ssh and of `--connect` as well as those of a fix.
+fn plain_word<'de, D: Deserializer<'de>>(field: D) -> Result<Option<String>, D::Error> {
+    let word = Option::<String>::deserialize(field)?;
+    match &word {
+        Some(word) if !quote::may_be_pasted(word) => Err(de::Error::custom(format!(
+            "{word:?} is no host: a shell or ssh would interpret it"
+        ))),
+        _ => Ok(word),
+    }
 }
 
 impl Host {
@@ -277,4 +291,40 @@ pub struct GpuUser {
     pub job: Option<String>,
     /// The GPU memory that it uses, in bytes; absent if the driver does not report that.
     pub mem_used_bytes: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_logins_are_plain_words() {
+        let read = |field: &str, word: &str| {
+            let record = serde_json::json!({"id": 0, "of": 1, "ip": "10.0.0.1", "port": 30050,
+                field: word});
+            serde_json::from_value::<Host>(record).map_err(|error| error.to_string())
+        };
+        for field in ["name", "login"] {
+            for word in ["gpu-1.lab", "ann@n_1", "ssh://ann@n1:2222", "fe80::1%eth0"] {
+                assert_eq!(read(field, word).unwrap().target(), word, "{field}");
+            }
+            for word in [
+                "",
+                "-oProxyCommand=reboot",
+                "n1;reboot",
+                "$(reboot)",
+                "n1'",
+                "n 1",
+                "n1\n",
+                "{id}",
+                "nö",
+            ] {
+                let refused = read(field, word).unwrap_err();
+                assert!(refused.contains("is no host: a shell"), "{refused}");
+            }
+        }
+        let of_later = serde_json::json!({"id": 0, "of": 1, "ip": "10.0.0.1", "port": 30050,
+            "name": null});
+        assert_eq!(serde_json::from_value::<Host>(of_later).unwrap().name, None);
+    }
 }

@@ -268,7 +268,10 @@ impl Greeting {
         } else {
             why.clone()
         };
+        let command = self.channel.channel.command();
+        let fix = command.and_then(|_| reasons::fix_of_srun(&self.channel.last_words()));
         HostFault {
+            fix: fix.map(str::to_owned),
             again: openssh::hung_up(&why),
             timed_out: why.contains("timed out"),
             ..HostFault::unreachable(problem)

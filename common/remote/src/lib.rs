@@ -49,7 +49,6 @@ use rayon::prelude::*;
 use record::Connect;
 use record::Host;
 use record::error::{Fault, Report};
-use session::reasons;
 use std::collections::HashSet;
 use std::io;
 use std::net::Ipv4Addr;
@@ -192,9 +191,6 @@ impl Remote {
         if fault.fix.is_some() || fault.unknown_key.is_some() {
             return fault;
         }
-        if let Some(fix) = reasons::fix_of_srun(&fault.problem, &host.name_or_ip()) {
-            return fault.fix(fix);
-        }
         match self.connector_for(host) {
             Connector::Login(_) => fault.fix(format!(
                 "`ssh -o BatchMode=yes {}` must work here, and {NEEDS}",
@@ -206,7 +202,6 @@ impl Remote {
             ),
             Connector::Command(template) => {
                 let command = program::fill(&self.options, host, template);
-                let command = command.as_deref().unwrap_or(template);
                 fault.fix(format!("try it here: {command} echo hello; {NEEDS}"))
             }
             Connector::Dial(_) => fault,

@@ -143,7 +143,7 @@ pub fn run_template(
     host: &Host,
     template: &str,
 ) -> Result<Box<dyn Channel>, HostFault> {
-    let text = fill(options, host, template)?;
+    let text = fill(options, host, template);
     let mut sh = Command::new("sh");
     sh.arg("-c")
         .arg(format!("exec {text} \"$@\""))
@@ -152,35 +152,27 @@ pub fn run_template(
     start(sh, name, Some(name.to_owned()))
 }
 
-pub fn fill(options: &RemoteOptions, host: &Host, template: &str) -> Result<String, HostFault> {
+/// The values become part of the user's shell text; those of the records are plain words.
+pub fn fill(options: &RemoteOptions, host: &Host, template: &str) -> String {
+    let user = options.ssh_username.as_ref();
     let values = [
         ("{name}", host.name_or_ip()),
         ("{login}", host.target()),
         ("{ip}", host.ip.to_string()),
         ("{id}", host.id.to_string()),
-        ("{user}", options.ssh_username.clone().unwrap_or_default()),
+        ("{user}", user.map(record::quote::shown).unwrap_or_default()),
         ("{port}", options.ssh_port.unwrap_or(22).to_string()),
         ("{dgl_port}", host.port.to_string()),
     ];
     fill_in(template, &values)
 }
 
-/// Values become part of the user's shell text, so they must be plain words, perhaps with commas
-/// between them.
-pub fn fill_in(template: &str, values: &[(&str, String)]) -> Result<String, HostFault> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-:@,".contains(c);
+pub fn fill_in(template: &str, values: &[(&str, String)]) -> String {
     let mut text = template.to_owned();
     for (placeholder, value) in values {
-        let is_used = text.contains(placeholder);
-        if is_used && (!value.chars().all(is_plain) || value.starts_with('-')) {
-            let fault = HostFault::unreachable(format!(
-                "{placeholder} is {value:?}, which is not safe in a command line"
-            ));
-            return Err(fault.fix("use only letters, digits, dots and dashes in names of hosts"));
-        }
         text = text.replace(placeholder, value);
     }
-    Ok(text)
+    text
 }
 
 struct ProgramChannel {

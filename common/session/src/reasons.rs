@@ -58,8 +58,9 @@ pub fn explain_shell(line: &str) -> &str {
     }
 }
 
-/// The fix if srun refuses, or an allocation does not give, these nodes (a list with commas).
-pub fn fix_of_srun(message: &str, nodes: &str) -> Option<String> {
+/// The fix if srun refuses, or an allocation does not give, the nodes. `message` must be of the
+/// user's command, because a host may print any words.
+pub fn fix_of_srun(message: &str) -> Option<&'static str> {
     if !message.contains("srun: ") {
         return None;
     }
@@ -80,26 +81,23 @@ pub fn fix_of_srun(message: &str, nodes: &str) -> Option<String> {
     if says(&["unrecognized option '--overlap'"]) {
         Some(
             "this Slurm is older than 20.11: leave out --overlap; steps share their nodes \
-             without it"
-                .to_owned(),
+             without it",
         )
     } else if says(&["SLURM_MEM_PER_NODE are mutually exclusive"]) {
         Some(
             "this shell has the memory variables of two Slurm jobs, as after salloc within a job: \
              unset the one that the inner job did not ask for, SLURM_MEM_PER_CPU, \
-             SLURM_MEM_PER_GPU or SLURM_MEM_PER_NODE"
-                .to_owned(),
+             SLURM_MEM_PER_GPU or SLURM_MEM_PER_NODE",
         )
     } else if says(&ended) {
-        Some(format!(
+        Some(
             "this Slurm job has ended, so srun starts nothing more on its nodes; a new job on \
-             them (sbatch -w {nodes}) can fetch the files that are left"
-        ))
+             them (sbatch -w NODES) can fetch the files that are left",
+        )
     } else if says(&outside) {
         Some(
             "this Slurm job has no such node, or not what the command requests of it: compare the \
-             hosts with `scontrol show hostnames \"$SLURM_JOB_NODELIST\"`"
-                .to_owned(),
+             hosts with `scontrol show hostnames \"$SLURM_JOB_NODELIST\"`",
         )
     } else {
         None
@@ -157,7 +155,7 @@ mod tests {
             ("unrecognized option '--overlap'", None),
         ];
         for (message, part) in fixes {
-            let fix = fix_of_srun(message, "n1");
+            let fix = fix_of_srun(message);
             assert_eq!(fix.is_some(), part.is_some(), "{message}");
             assert!(part.is_none_or(|part| fix.unwrap().contains(part)));
         }

@@ -123,7 +123,7 @@ impl Dial {
         }
         drop(state);
         let limit = self.options.connect_timeout;
-        let fix = self.absence_fix(server, &engine, &missing);
+        let fix = self.absence_fix(server, &engine);
         if is_first && states.iter().all(|state| *state == DialedHost::Missing) {
             let why = engine.why_absent("a host dialed in", "no host dialed in", limit);
             return Err(HostFault::for_all(why).fix(fix));
@@ -160,9 +160,9 @@ impl Dial {
         Ok((engine, until, state.engines.len() == 1))
     }
 
-    fn absence_fix(&self, server: &DialServer, engine: &Engine, missing: &[&Host]) -> String {
-        if let Some(fix) = reasons::fix_of_srun(&engine.last_words(), &engine::names(missing)) {
-            return fix;
+    fn absence_fix(&self, server: &DialServer, engine: &Engine) -> String {
+        if let Some(fix) = reasons::fix_of_srun(&engine.last_words()) {
+            return fix.to_owned();
         }
         let mut agent = "`host-agent dial`".to_owned();
         if engine::runs_our_agent(&self.command) {
