@@ -177,8 +177,11 @@ pub enum HeldName {
 }
 
 pub fn all_held() -> Vec<HeldName> {
-    let names = abstract_socket::names();
-    names.iter().filter_map(|name| held_name(name)).collect()
+    let sockets = abstract_socket::all();
+    sockets
+        .iter()
+        .filter_map(|socket| held_name(&socket.name))
+        .collect()
 }
 
 fn held_name(name: &str) -> Option<HeldName> {

@@ -4,10 +4,10 @@
 use host::job_processes::{JobProcess, job_processes};
 use host::{abstract_socket, procfs};
 use nix::sys::socket::sockopt::PeerCredentials;
-use nix::sys::socket::{UnixCredentials, getsockopt};
+use nix::sys::socket::{UnixAddr, UnixCredentials, getsockopt};
 use nix::unistd::geteuid;
 use record::{Role, is_job_name};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Write;
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
@@ -18,6 +18,8 @@ use wire::codec::{self, Decoder};
 use wire::job::Job;
 use wire::{Event, Failure, Request};
 
+/// The time for a supervisor to accept a connection, however long the answer may take.
+const ACCEPTED: Duration = Duration::from_secs(5);
 /// More than a tool accepts from a host.
 const MAX_ANSWER: usize = 16 << 20;
 const READ_AT_ONCE: usize = 64 << 10;
@@ -75,14 +77,16 @@ impl SupervisorSocket {
     }
 
     fn begin(&self, request: &Request, limit: Duration) -> Result<SupervisorAnswer, NoAnswer> {
-        let mut link = self.connect(Instant::now() + limit)?;
+        let mut link = self.connect(Instant::now() + limit.min(ACCEPTED))?;
         let events = link.ask(request, limit)?;
         Ok(SupervisorAnswer { link, events })
     }
 
     /// Any user may have bound the name, so the kernel is asked who is at the other end.
     fn connect(&self, until: Instant) -> Result<SupervisorLink, NoAnswer> {
-        let stream = match abstract_socket::connect_until(&self.name(), until) {
+        let connected = UnixAddr::new_abstract(self.name().as_bytes())
+            .and_then(|address| abstract_socket::connect_until(&address, until));
+        let stream = match connected {
             Ok(Some(stream)) => UnixStream::from(stream),
             Ok(None) => return Err(NoAnswer::Late),
             Err(_) => return Err(NoAnswer::Gone),
@@ -139,14 +143,23 @@ impl SupervisorLink {
     }
 }
 
-/// Only those of this user in this network namespace.
+/// Only those of this user in this network namespace. Others may bind any number of such names,
+/// but not in this user's processes.
 pub fn all() -> Vec<SupervisorSocket> {
-    let names = abstract_socket::names();
-    let sockets = names
-        .iter()
-        .filter_map(|name| SupervisorSocket::parse(name));
-    let mut all: Vec<_> = sockets
-        .filter(|socket| procfs::is_own(socket.pid))
+    let mut inodes: HashMap<i32, HashSet<u64>> = HashMap::new();
+    let mut is_bound_by = |pid: i32, inode: u64| {
+        let of_process = inodes.entry(pid).or_insert_with(|| {
+            let sockets = procfs::is_own(pid).then(|| procfs::socket_inodes(pid));
+            HashSet::from_iter(sockets.unwrap_or_default())
+        });
+        of_process.contains(&inode)
+    };
+    let sockets = abstract_socket::all().into_iter();
+    let mut all: Vec<SupervisorSocket> = sockets
+        .filter_map(|found| {
+            let socket = SupervisorSocket::parse(&found.name)?;
+            is_bound_by(socket.pid, found.inode).then_some(socket)
+        })
         .collect();
     // an accepted connection has the name of its socket
     all.sort_unstable();
@@ -225,6 +238,34 @@ mod tests {
         ] {
             assert_eq!(SupervisorSocket::parse(&wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn only_sockets_of_the_named_process_are_supervisors() {
+        let socket = |pid| SupervisorSocket {
+            job: format!("found-{}", std::process::id()),
+            address: Ipv4Addr::LOCALHOST,
+            pid,
+        };
+        let bind = |socket: &SupervisorSocket| {
+            let name = SocketAddr::from_abstract_name(socket.name()).unwrap();
+            UnixListener::bind_addr(&name).unwrap()
+        };
+        let mut other = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let own = socket(std::process::id().cast_signed());
+        // names of another process of this user, as any user can bind them
+        let foreign = socket(other.id().cast_signed());
+        let _bound = [bind(&own), bind(&foreign)];
+        let found = all();
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert!(
+            found.contains(&own) && !found.contains(&foreign),
+            "{found:?}"
+        );
     }
 
     #[test]

@@ -31,7 +31,8 @@ pub fn ask(
     most: usize,
 ) -> io::Result<Option<SocketAnswer>> {
     let until = Instant::now() + limit;
-    let Some(stream) = connect_until(name, until)? else {
+    let address = UnixAddr::new_abstract(name.as_bytes())?;
+    let Some(stream) = connect_until(&address, until)? else {
         return Ok(None);
     };
     let peer = getsockopt(&stream, sockopt::PeerCredentials)?;
@@ -87,26 +88,33 @@ pub fn has_hung_up(stream: &UnixStream) -> bool {
     poll(&mut fds, PollTimeout::ZERO).is_ok() && fds[0].any().unwrap_or(true)
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedSocket {
+    pub name: String,
+    /// Among the descriptors of a process, it shows who has bound the name.
+    pub inode: u64,
+}
+
 /// The abstract sockets of dgl-tools in this network namespace, of any user.
-pub fn names() -> Vec<String> {
+pub fn all() -> Vec<NamedSocket> {
     // the name of a socket may be any bytes
     let sockets = std::fs::read("/proc/net/unix").unwrap_or_default();
     let text = String::from_utf8_lossy(&sockets);
-    text.lines()
-        .filter_map(name_in)
-        .map(str::to_owned)
-        .collect()
+    text.lines().filter_map(parse).collect()
 }
 
-/// The name in `NUMBER: REFERENCES PROTOCOL FLAGS TYPE STATE INODE @NAME`.
-fn name_in(line: &str) -> Option<&str> {
-    let name = line.split_once(" @")?.1;
-    name.starts_with("dgl-tools/").then_some(name)
+/// Parses `NUMBER: REFERENCES PROTOCOL FLAGS TYPE STATE INODE @NAME`.
+fn parse(line: &str) -> Option<NamedSocket> {
+    let (head, name) = line.split_once(" @")?;
+    let inode = head.rsplit(' ').next()?.parse().ok()?;
+    name.starts_with("dgl-tools/").then(|| NamedSocket {
+        name: name.to_owned(),
+        inode,
+    })
 }
 
-/// `None` if the holder's queue is full until this time.
-pub fn connect_until(name: &str, until: Instant) -> nix::Result<Option<OwnedFd>> {
-    let address = UnixAddr::new_abstract(name.as_bytes())?;
+/// Connects to any Unix socket. `None` if the holder's queue is full until this time.
+pub fn connect_until(address: &UnixAddr, until: Instant) -> nix::Result<Option<OwnedFd>> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let client = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
     loop {
@@ -118,7 +126,7 @@ pub fn connect_until(name: &str, until: Instant) -> nix::Result<Option<OwnedFd>>
             sockopt::SendTimeout,
             &TimeVal::microseconds(micros),
         )?;
-        match connect(client.as_raw_fd(), &address) {
+        match connect(client.as_raw_fd(), address) {
             Ok(()) => return Ok(Some(client)),
             Err(Errno::EAGAIN) => return Ok(None),
             Err(Errno::EINTR) if !left.is_zero() => {}
@@ -141,11 +149,12 @@ mod tests {
     #[test]
     fn names_are_read_from_proc() {
         const SOCKET: &str = "0000000000000000: 00000002 00000000 00010000 0001 01 21077";
-        let named = |text: &str| name_in(&format!("{SOCKET}{text}")).map(str::to_owned);
-        assert_eq!(
-            named(" @dgl-tools/job/a"),
-            Some("dgl-tools/job/a".to_owned())
-        );
+        let named = |text: &str| parse(&format!("{SOCKET}{text}"));
+        let expected = NamedSocket {
+            name: "dgl-tools/job/a".to_owned(),
+            inode: 21077,
+        };
+        assert_eq!(named(" @dgl-tools/job/a"), Some(expected));
         for other in ["", " /run/x", " @other/job", " /run/x/@dgl-tools/job/a"] {
             assert_eq!(named(other), None, "{other}");
         }

@@ -15,8 +15,10 @@ use super::options::{RemoteOptions, STOP_CHECKED};
 use super::owner;
 use super::program::{end_within, ssh_command};
 use super::ssh_config::SshSettings;
+use host::abstract_socket::connect_until;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::socket::UnixAddr;
 use record::Host;
 use session::HostFault;
 use std::ffi::OsString;
@@ -24,7 +26,6 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -43,6 +44,8 @@ const MAX_WORDS: usize = 8 << 10;
 const PIPE: usize = 64 << 10;
 /// The pause before another try to lock a file that another tool has locked.
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
+/// The time for a master to accept a connection.
+const ACCEPTED: Duration = Duration::from_secs(2);
 /// The time for a child that did not become a master to end.
 const LEAVE: Duration = Duration::from_millis(100);
 
@@ -209,8 +212,11 @@ fn wait(
     }
 }
 
+/// A master that does not accept connections counts as dead.
 fn is_alive(socket: &Path) -> bool {
-    UnixStream::connect(socket).is_ok()
+    let until = Instant::now() + ACCEPTED;
+    let connected = UnixAddr::new(socket).map(|address| connect_until(&address, until));
+    matches!(connected, Ok(Ok(Some(_))))
 }
 
 /// A hash of everything that decides how the host is reached.
@@ -309,6 +315,26 @@ mod tests {
         let banner = "head -c 60000 /dev/zero | tr '\\0' x >&2";
         let (success, said) = ssh(&format!("{banner}; echo denied >&2; exit 255")).unwrap();
         assert!(!success && said.len() == MAX_WORDS && said.ends_with("xdenied\n"));
+    }
+
+    #[test]
+    fn a_master_that_accepts_no_connection_counts_as_dead() {
+        use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, bind, listen, socket};
+        let path = std::env::temp_dir().join(format!("dgl-tools-master-{}", std::process::id()));
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let listener = socket(AddressFamily::Unix, SockType::Stream, flags, None).unwrap();
+        bind(
+            std::os::fd::AsRawFd::as_raw_fd(&listener),
+            &UnixAddr::new(&path).unwrap(),
+        )
+        .unwrap();
+        listen(&listener, Backlog::new(0).unwrap()).unwrap();
+        assert!(is_alive(&path));
+        // the first connection fills the queue
+        assert!(!is_alive(&path));
+        drop(listener);
+        assert!(!is_alive(&path));
+        fs::remove_file(&path).unwrap();
     }
 
     #[test]
