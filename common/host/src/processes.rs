@@ -8,7 +8,8 @@
 use crate::procfs::{self, ProcessEnvironment, Stat};
 use job::{Termination, TerminationStep};
 use nix::sys::signal::Signal;
-use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, kill_process, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -63,16 +64,22 @@ impl ProcessHandle {
     /// Returns whether the process got the signal. No other process can get it: a pidfd that was
     /// opened before the start time was compared refers to this process.
     pub fn signal(&self, signal: Signal) -> bool {
-        let descriptor = rustix::process::Pid::from_raw(self.pid)
-            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let Some(pid) = rustix::process::Pid::from_raw(self.pid) else {
+            return false;
+        };
+        let Some(number) = rustix::process::Signal::from_named_raw(signal as i32) else {
+            return false;
+        };
+        let descriptor = pidfd_open(pid, PidfdFlags::empty());
         if !self.is_alive() {
             return false;
         }
-        let number = rustix::process::Signal::from_named_raw(signal as i32);
-        match (descriptor, number) {
-            (Some(descriptor), Some(number)) => pidfd_send_signal(&descriptor, number).is_ok(),
-            // Linux before 5.3 has no pidfd; the start time was compared just now
-            _ => nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid), signal).is_ok(),
+        match descriptor {
+            Ok(descriptor) => pidfd_send_signal(&descriptor, number).is_ok(),
+            // Linux before 5.3 has no pidfd, and some containers forbid unknown calls; the start
+            // time was compared just now
+            Err(Errno::NOSYS | Errno::PERM) => kill_process(pid, number).is_ok(),
+            Err(_) => false,
         }
     }
 }
