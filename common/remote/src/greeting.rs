@@ -372,7 +372,7 @@ fn joined(command: &str) -> HostFault {
         ),
     };
     let problem = format!("{command} joins the words that follow it into one command line");
-    HostFault::for_all(problem).fix(fix)
+    HostFault::unreachable(problem).fix(fix)
 }
 
 /// The size of the piece after one that was confirmed after `elapsed`: what the same rate carries

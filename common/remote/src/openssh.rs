@@ -37,16 +37,16 @@ enum LoginFailure {
 
 pub const CHECK_SSHD: &str = "check that the host is up and its sshd listens (DGL_TOOLS_SSH_PORT)";
 
-/// ssh's messages that concern this machine only.
-const HERE: [&str; 8] = [
+/// The last line of ssh's messages that concern this machine only.
+const HERE: [&str; 7] = [
     "command-line line 0:",
     "command-line: line 0:",
     "Bad configuration option",
     "terminating, ",
     "Cannot execute ",
     "Bad owner or permissions on ",
-    "unknown option -- ",
-    "usage: ssh ",
+    // the end of what it prints about an unknown option
+    " [command",
 ];
 
 /// The host closes the connection during the login.
@@ -239,8 +239,7 @@ fn failure(stderr: &str) -> LoginFailure {
     if last.starts_with("ssh: connect to host ") || last.contains("timed out") {
         return LoginFailure::Unreachable;
     }
-    // a login that has begun ends in one of the ways above
-    if HERE.iter().any(|sign| stderr.contains(sign)) {
+    if HERE.iter().any(|sign| last.contains(sign)) {
         return LoginFailure::Local;
     }
     LoginFailure::Other
@@ -271,6 +270,16 @@ mod tests {
             ),
             (
                 "Cannot execute command-line and remote command.\n",
+                LoginFailure::Local,
+            ),
+            (
+                "ssh: unknown option -- 8\nusage: ssh [-46AaCfGgKkMN]\n           \
+                 destination [command [argument ...]]\n",
+                LoginFailure::Local,
+            ),
+            (
+                "/home/ann/.ssh/config: line 3: Bad configuration option: x\n\
+                 /home/ann/.ssh/config: terminating, 1 bad configuration options\n",
                 LoginFailure::Local,
             ),
             (
@@ -353,6 +362,10 @@ mod tests {
             (
                 "Connection to 10.0.0.1 timed out\n",
                 LoginFailure::Unreachable,
+            ),
+            (
+                "ssh_dispatch_run_fatal: Connection to 10.0.0.1 port 22: incorrect signature\n",
+                LoginFailure::Other,
             ),
         ];
         let banners = [
