@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 const MAX_GREETING: usize = 1 << 20;
 /// How often a host may ask for the agent; the bootstrap tries five directories.
 const MAX_DELIVERIES: usize = 8;
+/// All deliveries together may take this many times the limit for progress: 5 minutes by default.
+const MOST_LIMITS: u32 = 30;
 /// The size of the first piece of an agent, in bytes. Each piece may be [`PIECE_GROWTH`] times as
 /// large as the previous one, so that a link that only begins fast misleads little.
 const FIRST_PIECE: usize = 64 << 10;
@@ -70,6 +72,7 @@ fn greet(
         deliveries: 0,
         delivery: None,
         instead: None,
+        began: Instant::now(),
         last_progress: Instant::now(),
     };
     match greeting.wait_for_agent(agents, options) {
@@ -98,6 +101,7 @@ struct Greeting {
     delivery: Option<AgentDelivery>,
     /// The shell that has replaced the login shell, and that one.
     instead: Option<(String, String)>,
+    began: Instant,
     /// When the greeting began, or the host last requested the agent or confirmed a piece of it.
     last_progress: Instant,
 }
@@ -130,6 +134,12 @@ impl Greeting {
             }
             if options.is_stopped() {
                 return Err(HostFault::stopped());
+            }
+            if self.began.elapsed() >= limit * MOST_LIMITS {
+                let seconds = (limit * MOST_LIMITS).as_secs_f32();
+                let problem = format!("it has not received host-agent within {seconds} s");
+                let fault = HostFault::unreachable(problem);
+                return Err(fault.fix("allow more time with DGL_TOOLS_CONNECT_TIMEOUT"));
             }
             // what had arrived was read, and may have been progress
             if left.is_zero() && self.last_progress.elapsed() >= limit {
