@@ -533,6 +533,29 @@ fn a_host_that_sends_without_end_before_its_key_is_left_at_once() {
     }
 }
 
+/// Packets of a type that nobody knows, in a connection that is encrypted.
+#[test]
+fn a_host_that_sends_without_end_after_its_key_is_left_at_once() {
+    let folder = scratch();
+    write(&folder, "sshd.py", include_str!("flooding_sshd.py"));
+    let begin = "printf '127.0.0.1\n' | ipconf-check >hosts && ssh-keygen -q -t ed25519 -N '' -f id
+        printf 'UserKnownHostsFile %s/known\n' \"$PWD\" >config";
+    sh(&folder, begin).ends(0);
+    for when in ["userauth", "exec"] {
+        let script = format!(
+            "rm -f known; python3 sshd.py {when} >port & host=$!
+             until [ -s port ]; do kill -0 $host || exit 1; sleep 0.1; done
+             export DGL_TOOLS_SSH_PORT=$(cat port) DGL_TOOLS_SSH_CONFIG=config
+             export DGL_TOOLS_HOST_KEY=accept-new DGL_TOOLS_IDENTITY=id DGL_TOOLS_CONNECT_TIMEOUT=20s
+             (ulimit -v 1000000; timeout -s KILL 40 host-probe --connect ssh2 <hosts)
+             status=$?; kill $host; exit $status"
+        );
+        sh(&folder, &script)
+            .ends(74)
+            .err_has("host 0 (127.0.0.1): it sends too much: 8 MB that are no answer");
+    }
+}
+
 /// Answers like host-agent until a request comes; from then on it misbehaves.
 const AGENT: &str = r#"
 import json, sys, time
