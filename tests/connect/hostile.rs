@@ -521,7 +521,8 @@ fn a_host_that_sends_without_end_before_its_key_is_left_at_once() {
     let late = "no SSH handshake: it did not answer in time";
     for (what, problem) in [("lines", late), ("packets", too_much), ("words", too_much)] {
         let script = format!(
-            "python3 flood.py {what} >port & host=$!; until [ -s port ]; do sleep 0.1; done
+            "rm -f port; python3 flood.py {what} >port & host=$!
+             until [ -s port ]; do sleep 0.1; done
              export DGL_TOOLS_SSH_PORT=$(cat port) DGL_TOOLS_CONNECT_TIMEOUT=5s
              (ulimit -v 1000000; timeout -s KILL 40 host-probe --connect ssh2 <hosts)
              status=$?; kill $host; exit $status"
@@ -543,10 +544,11 @@ fn a_host_that_sends_without_end_after_its_key_is_left_at_once() {
     sh(&folder, begin).ends(0);
     for when in ["userauth", "exec"] {
         let script = format!(
-            "rm -f known; python3 sshd.py {when} >port & host=$!
+            "rm -f known port; python3 sshd.py {when} >port & host=$!
              until [ -s port ]; do kill -0 $host || exit 1; sleep 0.1; done
              export DGL_TOOLS_SSH_PORT=$(cat port) DGL_TOOLS_SSH_CONFIG=config
-             export DGL_TOOLS_HOST_KEY=accept-new DGL_TOOLS_IDENTITY=id DGL_TOOLS_CONNECT_TIMEOUT=20s
+             export DGL_TOOLS_HOST_KEY=accept-new DGL_TOOLS_IDENTITY=id
+             export DGL_TOOLS_CONNECT_TIMEOUT=20s
              (ulimit -v 1000000; timeout -s KILL 40 host-probe --connect ssh2 <hosts)
              status=$?; kill $host; exit $status"
         );
