@@ -651,7 +651,8 @@ mod tests {
         let names = names(&folder);
         assert_eq!(names.kept(2 * GRAIN).list(), []);
         let replaced = File::open(folder.join("dst")).unwrap();
-        let (keep, from) = (Parts::beginning(2 * GRAIN), as_it_is(&replaced));
+        let keep = Parts::beginning(2 * GRAIN);
+        let from = Some((&replaced, sum(&replaced, &keep, 2 * GRAIN)));
         let partial = Partial::begin(names, 2 * GRAIN, keep, from, true, &|_| true).unwrap();
         let opened = Folder::open(&folder).unwrap();
         partial
