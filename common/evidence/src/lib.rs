@@ -570,7 +570,7 @@ impl MarkedReader {
         line: &LogLine,
         read: &mut LineRead,
     ) {
-        let is_quoted = text.starts_with("Original") || syntax::is_quotation(&self.before);
+        let is_quoted = syntax::is_relayed(text) || syntax::is_quotation(&self.before);
         let is_linked = syntax::is_link(&self.before);
         let is_member = has_margin && !text.contains("Exception Group");
         match &mut self.open {
@@ -814,6 +814,18 @@ mod tests {
             (
                 format!("{TRACE}E: Caught F in DataLoader worker process 0.\nOriginal {TRACE}F: 2"),
                 vec![(MAIN, "F: 2", "E: Caught F in DataLoader worker process 0.", "f (a.py:1)")],
+            ),
+            (
+                format!(
+                    "{TRACE}api.CheckpointException: ranks:dict_keys([3])\nTraceback (most recent \
+                     call last): (RANK 3)\n  File \"/w/b.py\", line 2, in g\nE: 1\n"
+                ),
+                vec![(
+                    MAIN,
+                    "E: 1",
+                    "api.CheckpointException: ranks:dict_keys([3])",
+                    "g (b.py:2)",
+                )],
             ),
             (
                 format!(

@@ -213,8 +213,8 @@ impl Writer {
         let rank = after("[rank")
             .or_else(|| after("rank: "))
             .or_else(|| after("rank="));
-        // `[1,3]<stderr>`: the program, then the process
-        let of_mpi = || number(mark.split_once("]<std")?.0.rsplit_once(',')?.1);
+        // `[1,3]<stderr>`: the program, then the process; `[3]<stderr>` of horovodrun
+        let of_mpi = || number(mark.split_once("]<std")?.0.rsplit([',', '[']).next()?);
         // `3: ` of `srun --label`
         let of_task = || mark.strip_suffix(": ")?.parse().ok();
         Writer {
@@ -298,6 +298,7 @@ mod tests {
                 Writer::ranked(3),
             ),
             ("[1,3]<stderr>:E", "[1,3]<stderr>:", "E", Writer::ranked(3)),
+            ("[3]<stderr>:E", "[3]<stderr>:", "E", Writer::ranked(3)),
             (
                 "[prterun-h-7@1,3]<stderr>: E",
                 "[prterun-h-7@1,3]<stderr>: ",

@@ -30,7 +30,7 @@ pub enum LineStart {
 
 /// What native code, the dynamic linker, shells and batch systems write about a death. `ERROR` and
 /// the like are words of loggers.
-const DEATHS: [&str; 47] = [
+const DEATHS: [&str; 49] = [
     "terminate called",
     "what():",
     "free(): invalid",
@@ -59,6 +59,8 @@ const DEATHS: [&str; 47] = [
     "ncclSystemError",
     "ncclUnhandledCudaError",
     "taking the entire process down",
+    "LLVM ERROR: ",
+    "*** MPI_ERR_",
     "Bus error",
     "Segmentation fault",
     "Floating point exception",
@@ -92,7 +94,16 @@ const WARNING: &str = "Warning: ";
 
 /// Searches for all words at once, because every line that a job writes is examined.
 static WORDS: LazyLock<Option<AhoCorasick>> =
-    LazyLock::new(|| AhoCorasick::new(DEATHS.iter().chain(&LEVELS).chain([&WARNING])).ok());
+    LazyLock::new(|| leftmost(DEATHS.iter().chain(&LEVELS).chain([&WARNING])));
+
+/// Finds the word that begins first: `LLVM ERROR: `, not the level within it.
+fn leftmost<'a>(words: impl Iterator<Item = &'a &'a str>) -> Option<AhoCorasick> {
+    let mut builder = AhoCorasick::builder();
+    builder
+        .match_kind(MatchKind::LeftmostFirst)
+        .build(words)
+        .ok()
+}
 
 /// Finds lines that may be evidence in much text that is none.
 pub struct EvidenceFinder(Option<AhoCorasick>);
@@ -147,10 +158,7 @@ const EVIDENCE_WORDS: [&str; 43] = [
 
 impl EvidenceFinder {
     pub fn with(words: &[&str]) -> EvidenceFinder {
-        let finder = AhoCorasick::builder()
-            .match_kind(MatchKind::LeftmostFirst)
-            .build(EVIDENCE_WORDS.iter().chain(words));
-        EvidenceFinder(finder.ok())
+        EvidenceFinder(leftmost(EVIDENCE_WORDS.iter().chain(words)))
     }
 
     pub fn find(&self, text: &[u8]) -> Option<usize> {
@@ -162,7 +170,7 @@ impl LineStart {
     /// Takes a line without its marks.
     pub fn of(line: &str) -> Option<LineStart> {
         let begins = |words: &str| line.starts_with(words);
-        if line.ends_with(TRACEBACK) {
+        if line.ends_with(TRACEBACK) || is_relayed(line) {
             return Some(LineStart::Traceback);
         } else if begins("Fatal Python error: ") || is_thread(line) {
             return Some(LineStart::Stacks);
@@ -170,7 +178,9 @@ impl LineStart {
             return Some(LineStart::Other);
         }
         match glog_level(line) {
-            Some('E' | 'F' | 'C') => return Some(LineStart::Error),
+            // such a line is the last of its program
+            Some('F') => return Some(LineStart::Death),
+            Some('E' | 'C') => return Some(LineStart::Error),
             Some(_) => return Some(LineStart::Other),
             None => {}
         }
@@ -198,18 +208,23 @@ impl LineStart {
     }
 }
 
-/// The level in a line of glog or torch's C++ logger: `[E1126 07:00:00.123 x.cpp:5] …`, `[W
-/// socket.cpp:601] …`, `E1126 07:00:00 …`.
+/// The level in a line of glog, torch's C++ logger or Ray: `[E1126 07:00:00.123 x.cpp:5] …`, `[W
+/// socket.cpp:601] …`, `E1126 07:00:00 …`, `[2026-01-01 07:00:00,123 E 77 80] …`.
 fn glog_level(line: &str) -> Option<char> {
     let (bracket, rest) = match line.strip_prefix('[') {
         Some(rest) => (true, rest),
         None => (false, line),
     };
+    // the level follows a time of 24 bytes
+    let rest = match rest.get(24..) {
+        Some(after) if bracket && rest.as_bytes()[19] == b',' => after,
+        _ => rest,
+    };
     let level = rest.chars().next().filter(|c| "IWEFC".contains(*c))?;
     let rest = &rest[1..];
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     // torch writes the month without a zero: `[E420 15:43:53.566 x.cpp:616]`
-    let is_date = digits == 4 || digits == 6 || bracket && (digits == 0 || digits == 3);
+    let is_date = [4, 6, 8].contains(&digits) || bracket && (digits == 0 || digits == 3);
     let is_log = is_date && rest[digits..].starts_with(' ') && rest.contains("] ");
     is_log.then_some(level)
 }
@@ -238,6 +253,13 @@ fn is_thread(line: &str) -> bool {
     let is_named = ["Current thread ", "Thread 0x", "Stack (", "Timeout (0:"];
     is_named.iter().any(|words| line.starts_with(words))
         && (line.ends_with("(most recent call first):") || line.ends_with(")!"))
+}
+
+/// Whether a line begins a traceback that another process raised, and this one repeats: `Original
+/// Traceback …`, `Traceback (most recent call last): (RANK 3)` of torch.distributed.checkpoint.
+pub fn is_relayed(line: &str) -> bool {
+    let (before, after) = line.split_once(TRACEBACK).unwrap_or_default();
+    before == "Original " || after.starts_with(" (RANK ")
 }
 
 pub fn is_link(line: &str) -> bool {
@@ -388,6 +410,7 @@ fn short(path: &str) -> &str {
 mod tests {
     use super::*;
 
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn what_a_line_begins() {
         let table = [
@@ -395,6 +418,30 @@ mod tests {
                 "Original Traceback (most recent call last):",
                 Some(LineStart::Traceback),
             ),
+            (
+                "Traceback (most recent call last): (RANK 3)",
+                Some(LineStart::Traceback),
+            ),
+            ("a Traceback (most recent call last): follows", None),
+            ("LLVM ERROR: no libdevice", Some(LineStart::Death)),
+            (
+                "[h1:7] *** MPI_ERR_TRUNCATE: message truncated",
+                Some(LineStart::Death),
+            ),
+            ("[h1:7] *** MPI_ERRORS_ARE_FATAL (processes", None),
+            (
+                "F20220801 07:29:34.7  2256 fs.cc:42] no path",
+                Some(LineStart::Death),
+            ),
+            (
+                "[2026-01-01 07:00:00,900 E 869 1530] gcs_rpc_client.h:542: no",
+                Some(LineStart::Error),
+            ),
+            (
+                "[2026-01-01 07:00:00,900 I 869 1530] core_worker.cc:5: yes",
+                Some(LineStart::Other),
+            ),
+            ("[2026-01-01 07:00:00,900] Epoch 3 of 4]", None),
             ("Fatal Python error: Aborted", Some(LineStart::Stacks)),
             (
                 "Thread 0x00007f (most recent call first):",

@@ -117,12 +117,16 @@ const CLASSES: [&str; 5] = [
     "DGLError",
 ];
 
-/// What Python writes when a child has ended.
-const CHILD: [&str; 4] = [
+/// What Python writes when a child has ended, and what frameworks write where the reason is in
+/// another traceback.
+const CHILD: [&str; 7] = [
     "connectfullmesh failed",
     "dataloader worker*exited unexpectedly",
     "worker process died",
     "workers died",
+    "root cause above",
+    "stack trace for*root cause",
+    "exception on one of the ranks",
 ];
 /// Exceptions of Python if the process at the other end of a pipe or socket, perhaps a child, has
 /// ended. Other libraries put the name of their module before such a class.
@@ -199,13 +203,14 @@ pub fn tells_of_term(line: &str) -> bool {
 /// A message in one line, without text that libraries add to all messages, and without the lines of
 /// exit hooks at its end.
 pub fn quoted(lines: &[String]) -> String {
-    const BOILERPLATE: [&str; 10] = [
+    const BOILERPLATE: [&str; 11] = [
         "CUDA kernel errors might be",
         "For debugging consider",
         "Compile with `TORCH_USE_CUDA_DSA`",
         "Device-side assertions were",
         "Exception raised from",
         "frame #",
+        "*** Check failure stack",
         "This error may indicate",
         "====",
         "----",
@@ -244,6 +249,7 @@ pub struct Account<'a> {
 
 impl<'a> Account<'a> {
     fn new(process: &'a ProcessHistory, statement: &'a Statement) -> Account<'a> {
+        let rank = process.process.rank;
         let of_server = || SERVERS.iter().any(|module| statement.is_in(module));
         let echo = match echo(statement.cause().iter().map(String::as_str)) {
             // the script uses another address than the other processes
@@ -251,6 +257,9 @@ impl<'a> Account<'a> {
                 Echo::None
             }
             Echo::None if statement.exchanges && !of_server() => Echo::Child,
+            Echo::None if failed_ranks(statement).is_some_and(|ranks| !ranks.contains(&rank)) => {
+                Echo::Peer
+            }
             echo => echo,
         };
         Account {
@@ -407,6 +416,15 @@ fn is_fatal(statement: &Statement) -> bool {
     statement.head().starts_with("Fatal Python error")
 }
 
+/// The ranks in the exception that torch's checkpoints raise in all ranks if some failed:
+/// `CheckpointException ranks:dict_keys([3])`.
+pub fn failed_ranks(statement: &Statement) -> Option<Vec<u32>> {
+    let mut lines = statement.lines();
+    let rest = lines.find_map(|line| Some(line.split_once("Exception ranks:dict_keys([")?.1))?;
+    let ranks = rest.split_once("])")?.0.split(", ");
+    ranks.map(|rank| rank.parse().ok()).collect()
+}
+
 /// Whether a message has another rendezvous address than the process was given: `trying to connect
 /// to (localhost, 29500)`.
 pub fn names_other_address(process: &Process, text: &str) -> bool {
@@ -547,6 +565,7 @@ mod tests {
     use super::*;
     use crate::advice::near;
 
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn echoes_of_lost_processes() {
         for (message, expected) in [
@@ -559,6 +578,17 @@ mod tests {
                 Echo::Peer,
             ),
             ("RuntimeError: Socket Timeout", Echo::Peer),
+            (
+                "RuntimeError: Engine core initialization failed. See root cause above. Failed core \
+                 proc(s): {'EngineCore_0': 1}",
+                Echo::Child,
+            ),
+            (
+                "horovod.common.exceptions.HorovodInternalError: Horovod has been shut down. This was \
+                 caused by an exception on one of the ranks or an attempt to allreduce",
+                Echo::Child,
+            ),
+            ("RuntimeError: root cause: above the limit", Echo::None),
             (
                 "torch.distributed.DistNetworkError: Connection reset by peer",
                 Echo::Peer,

@@ -559,18 +559,24 @@ fn unreached(cause: &[String]) -> Option<&str> {
     (!is_local && address.contains(['.', ':'])).then_some(address)
 }
 
+const DEVIATES: &str = "does something else than the others";
+
 /// The process that the messages name as deviating from the others.
 fn named_peer(job: &JobHistory, finding: &JobFinding) -> Option<JobFinding> {
     let forms = PEER_FORMS.as_ref()?;
     let (mut late, mut running, mut gave_up) = (None, BTreeMap::new(), BTreeMap::new());
     for history in job.clients() {
         let statements = history.evidence.statements();
+        let mut repeated = statements.iter().copied().filter_map(account::failed_ranks);
+        if let Some(rank) = repeated.next().and_then(|ranks| ranks.first().copied()) {
+            late = late.or(Some((rank, "failed, and the others repeat why")));
+        }
         for line in statements.into_iter().flat_map(Statement::lines) {
             if let Some(missing) = missing_followers(line) {
                 return Some(finding.clone().after(&format!("{missing}: ")));
             }
             let rank = |rank: &str| rank.parse::<u32>().ok();
-            late = late.or_else(|| rank(&forms.late.captures(line)?[1]));
+            late = late.or_else(|| Some((rank(&forms.late.captures(line)?[1])?, DEVIATES)));
             for words in forms.running.captures_iter(line) {
                 running.extend(rank(&words[1]).map(|rank| (rank, words[2].to_owned())));
             }
@@ -599,8 +605,8 @@ fn named_peer(job: &JobHistory, finding: &JobFinding) -> Option<JobFinding> {
         .take(2)
         .collect();
     let (rank, how) = match (late, &odd[..], &silent[..]) {
-        (Some(rank), ..) => (rank, "does something else than the others"),
-        (None, [rank], _) => (*rank, "does something else than the others"),
+        (Some(named), ..) => named,
+        (None, [rank], _) => (*rank, DEVIATES),
         (None, [], [rank]) if running.len() > 2 => (
             *rank,
             "alone does not report the operation that the others gave up",
@@ -1023,7 +1029,8 @@ fn unexplained(job: &JobHistory) -> JobFinding {
         text = logged;
     }
     let raised = |history: &ProcessHistory| {
-        let last = history.evidence.last_statement(Statement::is_raised)?;
+        let is_wanted = |one: &Statement| one.is_raised() || one.kind == StatementKind::Died;
+        let last = history.evidence.last_statement(is_wanted)?;
         Some(account::quoted(last.cause()))
     };
     if let Some(raised) = job.processes.iter().find_map(raised) {

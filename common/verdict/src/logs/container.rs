@@ -22,12 +22,8 @@ pub const FORMS: [Form; 3] = [
     ),
     // of docker compose
     (r"^([^ ]+) exited with code +([0-9]+)", |_, words| {
-        let end = match number(words, 2)? {
-            0 => return None,
-            code @ 129..=160 => ProcessEnd::killed(SignalNumber(code - 128)),
-            code => end_of(code),
-        };
-        Some(LauncherReport::ended(Writer::at(&words[1]), end))
+        let code = number(words, 2).filter(|code| *code != 0)?;
+        Some(LauncherReport::ended(Writer::at(&words[1]), end_of(code)))
     }),
     (
         r"(?:(?:^|\s)pod/(\S+) .*)?The node was low on resource: ([^. ]*)",

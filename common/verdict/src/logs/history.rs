@@ -51,6 +51,7 @@ fn is_of_launcher(statement: &Statement) -> bool {
     let head = statement.head();
     head.starts_with("torch.distributed.elastic.multiprocessing")
         || head.starts_with("ray.train.") && head.contains("TrainingFailedError")
+        || head.starts_with("RuntimeError: Horovod detected that one or more processes exited")
         || head.starts_with("subprocess.CalledProcessError")
             && [
                 "accelerate/commands",
@@ -77,8 +78,7 @@ impl Logs {
                 .retain_last_lines(|line| !is_launcher_line(line));
             if let Some(end) = &mut process.end {
                 let end = &mut end.reported.end;
-                let is_kill = end.signal == Some(SignalNumber::KILL) || end.code == Some(137);
-                end.oom |= self.is_out_of_memory && is_kill;
+                end.oom |= self.is_out_of_memory && end.signal == Some(SignalNumber::KILL);
             }
         }
         self.join_local_ranks();
@@ -208,9 +208,13 @@ impl Logs {
             if is_of_shell {
                 self.processes[source].end = None;
             }
+            let stated = self.processes[source].evidence.statements();
+            // Ray's driver prints the exceptions of its actors
+            let is_driver = stated.iter().any(|one| one.head().starts_with("ray."));
             failed.retain(|index| {
                 let process = &self.processes[*index];
-                let has_lines = process.writer.place.is_some() && process.evidence.count > 0;
+                let is_placed = process.writer.place.is_some() && !is_driver;
+                let has_lines = is_placed && process.evidence.count > 0;
                 !has_lines && process.evidence.statements().is_empty()
             });
             failed.sort_by_cached_key(|index| self.processes[*index].order());

@@ -1,11 +1,11 @@
 //! The words of mpirun: of Open MPI 3 to 5 (whose PRRTE writes almost the same), MPICH and Intel
-//! MPI.
+//! MPI; and of horovodrun.
 
 use super::report::{Form, LauncherReport, ReportedEnd, Stated, end_of, number};
 use evidence::marks::Writer;
 use record::exit::{ProcessEnd, SignalNumber};
 
-pub const FORMS: [Form; 8] = [
+pub const FORMS: [Form; 12] = [
     (
         r" process rank +([0-9]+).*? on node ([^ ]+).* exiting improperly",
         |_, words| {
@@ -52,6 +52,34 @@ pub const FORMS: [Form; 8] = [
     (r"EXIT STRING: .*?\(signal +([0-9]+)", |stated, words| {
         ended(stated, ProcessEnd::killed(SignalNumber(number(words, 1)?)))
     }),
+    // of an MPI call whose error ends the job
+    (
+        r"\*\*\* reported by process \[[0-9]+,([0-9]+)\]",
+        |_, words| {
+            let rank = Writer::ranked(number(words, 1)?);
+            Some(LauncherReport::ended(rank, ProcessEnd::exited(1)))
+        },
+    ),
+    (r"^ssh: .*|.*: Permission denied \(.*", |stated, words| {
+        words[0].clone_into(&mut stated.ssh);
+        None
+    }),
+    (
+        r"unable to reliably start one or more daemons",
+        |stated, _| {
+            let why = Some(&stated.ssh).filter(|why| !why.is_empty());
+            let why = why.map_or(String::new(), |why| format!(": {why}"));
+            let text = format!("mpirun was unable to reliably start one or more daemons{why}");
+            Some(LauncherReport::job(text))
+        },
+    ),
+    (
+        r"^Process ([0-9]+) exit with status code ([0-9]+)\.",
+        |_, words| {
+            let rank = Writer::ranked(number(words, 1)?);
+            Some(LauncherReport::ended(rank, end_of(number(words, 2)?)))
+        },
+    ),
     // of MPICH, which writes the number of a signal here too
     (r"EXIT CODE: +(-?[0-9]+)", |stated, words| {
         let code = number(words, 1)?;
@@ -100,6 +128,30 @@ mod tests {
     use crate::logs::report::read_all;
 
     #[test]
+    fn daemons_that_do_not_start() {
+        let text = "ssh: Could not resolve hostname w-0: Name or service not known\nORTE was unable \
+                    to reliably start one or more daemons.";
+        let reason = match read_all(&[&FORMS], text).pop() {
+            Some(LauncherReport::Job { text, .. }) => text,
+            _ => String::new(),
+        };
+        assert!(
+            reason.ends_with(
+                "daemons: ssh: Could not resolve hostname w-0: Name or service not known"
+            )
+        );
+        // the ssh of something else
+        for line in text
+            .lines()
+            .take(1)
+            .chain(["h1: Permission denied (publickey)."])
+        {
+            assert_eq!(read_all(&[&FORMS], line), []);
+        }
+    }
+
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
+    #[test]
     fn ends_of_processes() {
         let killed = |number| ProcessEnd::killed(SignalNumber(number));
         let table = [
@@ -145,6 +197,20 @@ mod tests {
                  (Killed).",
                 Some((Some(3), Some("h2"), killed(9))),
             ),
+            (
+                "[h1:91098] *** An error occurred in MPI_Recv\n[h1:91098] *** reported by process \
+                 [3691035461,2]\n[h1:91098] *** MPI_ERR_TRUNCATE: message truncated",
+                Some((Some(2), None, ProcessEnd::exited(1))),
+            ),
+            (
+                "Process 2 exit with status code 1.",
+                Some((Some(2), None, ProcessEnd::exited(1))),
+            ),
+            (
+                "Process 0 exit with status code 137.",
+                Some((Some(0), None, killed(9))),
+            ),
+            ("Process 2 exit with status code", None),
             ("rank of a process rank 3 is\nknown.", None),
             ("Exit code: 1", None),
             ("a process that runs at rank 3", None),

@@ -57,10 +57,12 @@ impl LauncherReport {
     }
 }
 
-/// An exit status as Python and torchrun write it: negative for a signal.
+/// An exit status as Python and torchrun write it, negative for a signal, or as shells do, greater
+/// than 128.
 pub fn end_of(code: i32) -> ProcessEnd {
     match code {
         ..0 => ProcessEnd::killed(SignalNumber(-code)),
+        129..=160 => ProcessEnd::killed(SignalNumber(code - 128)),
         _ => ProcessEnd::exited(u8::try_from(code).unwrap_or(1)),
     }
 }
@@ -95,6 +97,8 @@ pub struct Stated {
     pub mpi: ReportedEnd,
     /// A message of mpirun, up to where it was wrapped.
     pub wrapped: String,
+    /// What the ssh of mpirun wrote last.
+    pub ssh: String,
     /// Of Ray's actor.
     pub class: String,
     pub pid: String,

@@ -6,13 +6,22 @@ use record::exit::{ProcessEnd, SignalNumber};
 /// The most tasks of a line that are read: an array may have 10,000 that end alike.
 const MAX_TASKS: usize = 64;
 
-pub const FORMS: [Form; 5] = [
+pub const FORMS: [Form; 6] = [
     (r"^srun: error: Node failure on (.*)", |_, words| {
         Some(LauncherReport::job(format!(
             "Slurm lost node {}: the job ended due to node failure",
             words[1].trim()
         )))
     }),
+    (
+        r"^srun: error: Task launch for .* failed on node ([^ ]+): (.*)",
+        |_, words| {
+            Some(LauncherReport::job(format!(
+                "Slurm could not start tasks on {}: {}",
+                &words[1], &words[2]
+            )))
+        },
+    ),
     // `srun: error: node1: tasks 0-2,5: Exited with exit code 1`
     (
         r"^srun: error: (.*?): tasks? ([-0-9, ]+): (?:Exited with exit code )?(.*)",
@@ -145,6 +154,11 @@ mod tests {
                 "memory ran out",
             ),
             ("srun: error: Node failure on node3", "lost node node3"),
+            (
+                "srun: error: Task launch for StepId=36.0 failed on node cn131: Job credential \
+                 expired",
+                "could not start tasks on cn131: Job credential expired",
+            ),
             (
                 "slurmstepd: error: Failed to send MESSAGE_TASK_EXIT: Connection refused",
                 "",
