@@ -35,6 +35,12 @@ impl LogFile {
         for text in distinct {
             *templates.entry(Stem::template(text)).or_default() += 1;
         }
+        // torchrun's own output beside its directory
+        let place = |path: &Path| {
+            let mut folders = last.keys().filter(|_| last.len() > 1);
+            let folder = folders.find(|folder| folder.parent() == path.parent())?;
+            Some(folder.display().to_string())
+        };
         let writer = |index: usize| {
             let stem = &stems[index];
             let is_varied = templates[&Stem::template(&stem.text)] > 1;
@@ -46,7 +52,7 @@ impl LogFile {
                 None => match (stem.rank, stem.task.filter(|_| is_varied)) {
                     (Some(rank), _) | (None, Some(rank)) => Writer::ranked(rank),
                     _ if is_one => Writer::default(),
-                    _ => Writer::at(&stem.text),
+                    _ => Writer::at(&place(&paths[index]).unwrap_or(stem.text.clone())),
                 },
             }
         };
@@ -135,7 +141,7 @@ mod tests {
             place: place.map(str::to_owned),
             ..Writer::local(local_rank)
         };
-        let table: [(&[&str], Vec<Writer>); 8] = [
+        let table: [(&[&str], Vec<Writer>); 9] = [
             (&["slurm-4711.out"], vec![Writer::default()]),
             (&["j/job.4711.err"], vec![Writer::default()]),
             (
@@ -165,6 +171,18 @@ mod tests {
             (
                 &["a/attempt_0/0/stderr.log", "b/attempt_0/0/stderr.log"],
                 vec![local(0, Some("a")), local(0, Some("b"))],
+            ),
+            (
+                &[
+                    "a/torchrun.log",
+                    "a/r/attempt_0/0/stdout.log",
+                    "b/r/attempt_0/0/stdout.log",
+                ],
+                vec![
+                    Writer::at("a/r"),
+                    local(0, Some("a/r")),
+                    local(0, Some("b/r")),
+                ],
             ),
         ];
         for (names, expected) in table {

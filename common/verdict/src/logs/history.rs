@@ -43,6 +43,7 @@ pub fn is_launcher_line(line: &str) -> bool {
     line.trim().is_empty()
         || LAUNCHER_LINES.iter().any(|begin| line.starts_with(begin))
         || line.ends_with(" FAILED")
+        || line.contains(":sigkill_handler] ")
         || line.contains("%|")
 }
 
@@ -97,6 +98,7 @@ impl Logs {
             end.while_ending |= has_cause && !cause(&end.reported.end);
         }
         self.attribute_unmarked_lines();
+        self.forget_nameless_end();
         self.find_unreported_ends();
         let are_named = self
             .processes
@@ -220,7 +222,12 @@ impl Logs {
             failed.sort_by_cached_key(|index| self.processes[*index].order());
             let evidence = &mut self.processes[source].evidence;
             evidence.limit_count(first.unwrap_or(u64::MAX));
-            let Some(head) = common_head(evidence, failed.len()) else {
+            let mut raised = failed.clone();
+            raised.retain(|index| {
+                let end = self.processes[*index].end_or_unknown();
+                end.signal != Some(SignalNumber::KILL)
+            });
+            let Some(head) = common_head(&self.processes[source].evidence, raised.len()) else {
                 self.attribute_to_one_of(source, &failed);
                 continue;
             };
@@ -228,7 +235,7 @@ impl Logs {
                 source,
                 failed: Vec::new(),
             });
-            group.failed.append(&mut failed);
+            group.failed.append(&mut raised);
         }
         let ranks = self.processes.iter();
         let last = ranks.filter_map(|process| process.writer.rank).max();
@@ -288,6 +295,26 @@ impl Logs {
         for index in &group.failed {
             self.processes[*index].end = None;
             self.processes[*index].evidence = Evidence::default();
+        }
+    }
+
+    /// A launcher that does not name the process which failed means the one that wrote why.
+    fn forget_nameless_end(&mut self) {
+        let is_nameless = |process: &LogProcess| process.writer == Writer::default();
+        let explains = |process: &LogProcess| process.explains();
+        if !self
+            .processes
+            .iter()
+            .any(|one| !is_nameless(one) && explains(one))
+        {
+            return;
+        }
+        for process in self
+            .processes
+            .iter_mut()
+            .filter(|one| is_nameless(one) && !explains(one))
+        {
+            process.end.take_if(|end| end.reported.end.signal.is_none());
         }
     }
 

@@ -74,6 +74,8 @@ static LAUNCHER_FORMS: LazyLock<Option<Forms>> = LazyLock::new(|| {
 });
 /// These lines belong to exceptions too.
 static RAY_FORMS: LazyLock<Option<Forms>> = LazyLock::new(|| Forms::new(&[&ray::FORMS]).ok());
+static LIGHTNING_FORMS: LazyLock<Option<Forms>> =
+    LazyLock::new(|| Forms::new(&[&torchrun::LIGHTNING]).ok());
 static SPAWN_FORMS: LazyLock<Option<Forms>> =
     LazyLock::new(|| Forms::new(&[&torchrun::SPAWNED]).ok());
 
@@ -352,6 +354,9 @@ impl<'a> LogReader<'a> {
         let process = self.latest.1;
         self.report(RAY_FORMS.as_ref(), marked.text, self.unmarked);
         self.report(SPAWN_FORMS.as_ref(), marked.text, process);
+        if self.report(LIGHTNING_FORMS.as_ref(), line, self.unmarked) {
+            return;
+        }
         if self.launcher_line(marked.text, process) {
             return;
         }

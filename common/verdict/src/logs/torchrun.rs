@@ -78,6 +78,15 @@ pub const FORMS: [Form; 9] = [
     ),
 ];
 
+/// Of Lightning, which puts the rank into the mark of the line.
+pub const LIGHTNING: [Form; 1] = [(
+    r"^\[rank: ([0-9]+)\] Child process with PID [0-9]+ terminated with code (-?[0-9]+)",
+    |_, words| {
+        let rank = Writer::ranked(number(words, 1)?);
+        Some(LauncherReport::ended(rank, end_of(number(words, 2)?)))
+    },
+)];
+
 /// A child of torch.multiprocessing.spawn, in its exception.
 pub const SPAWNED: [Form; 1] = [(
     concat!(
@@ -132,6 +141,27 @@ mod tests {
             end(3, "gpu2", ProcessEnd::killed(SignalNumber::KILL), true),
         ];
         assert_eq!(read(table), expected);
+    }
+
+    #[test]
+    fn children_of_lightning() {
+        let killed = ProcessEnd::killed(SignalNumber::KILL);
+        for (line, end) in [
+            (
+                "[rank: 3] Child process with PID 77 terminated with code -9. Forcefully \
+                 terminating all other processes to avoid zombies",
+                Some((3, killed)),
+            ),
+            (
+                "[rank: 1] Child process with PID 77 terminated with code 1. Forcefully",
+                Some((1, ProcessEnd::exited(1))),
+            ),
+            ("[rank: 1] Child process with PID 77 started", None),
+            ("Child process with PID 77 terminated with code 1.", None),
+        ] {
+            let expected = end.map(|(rank, end)| LauncherReport::ended(Writer::ranked(rank), end));
+            assert_eq!(read_all(&[&LIGHTNING], line).pop(), expected, "{line}");
+        }
     }
 
     #[test]
