@@ -179,8 +179,8 @@ impl LineStart {
         }
         match glog_level(line) {
             // such a line is the last of its program
-            Some('F') => return Some(LineStart::Death),
-            Some('E' | 'C') => return Some(LineStart::Error),
+            Some('F' | 'C') => return Some(LineStart::Death),
+            Some('E') => return Some(LineStart::Error),
             Some(_) => return Some(LineStart::Other),
             None => {}
         }
@@ -436,6 +436,10 @@ mod tests {
             (
                 "[2026-01-01 07:00:00,900 E 869 1530] gcs_rpc_client.h:542: no",
                 Some(LineStart::Error),
+            ),
+            (
+                "[2026-01-01 07:00:00,900 C 65 65] (raylet) node_manager.cc:999: no",
+                Some(LineStart::Death),
             ),
             (
                 "[2026-01-01 07:00:00,900 I 869 1530] core_worker.cc:5: yes",

@@ -203,7 +203,7 @@ pub fn tells_of_term(line: &str) -> bool {
 /// A message in one line, without text that libraries add to all messages, and without the lines of
 /// exit hooks at its end.
 pub fn quoted(lines: &[String]) -> String {
-    const BOILERPLATE: [&str; 11] = [
+    const BOILERPLATE: [&str; 12] = [
         "CUDA kernel errors might be",
         "For debugging consider",
         "Compile with `TORCH_USE_CUDA_DSA`",
@@ -211,6 +211,7 @@ pub fn quoted(lines: &[String]) -> String {
         "Exception raised from",
         "frame #",
         "*** Check failure stack",
+        "*** StackTrace",
         "This error may indicate",
         "====",
         "----",
