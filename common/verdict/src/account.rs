@@ -580,13 +580,13 @@ mod tests {
             ),
             ("RuntimeError: Socket Timeout", Echo::Peer),
             (
-                "RuntimeError: Engine core initialization failed. See root cause above. Failed core \
-                 proc(s): {'EngineCore_0': 1}",
+                "RuntimeError: Engine core initialization failed. See root cause above. Failed \
+                 core proc(s): {'EngineCore_0': 1}",
                 Echo::Child,
             ),
             (
-                "horovod.common.exceptions.HorovodInternalError: Horovod has been shut down. This was \
-                 caused by an exception on one of the ranks or an attempt to allreduce",
+                "horovod.common.exceptions.HorovodInternalError: Horovod has been shut down. This \
+                 was caused by an exception on one of the ranks or an attempt to allreduce",
                 Echo::Child,
             ),
             ("RuntimeError: root cause: above the limit", Echo::None),
