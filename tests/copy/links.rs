@@ -238,7 +238,8 @@ fn a_file_of_another_user_is_there_only_where_not_everybody_can_write() {
         ("chown -R 65534:65534 ws; chmod 2775 ws ws/src", "1\n"),
         // who keeps data sets for others, in a place like /scratch
         (
-            "mkdir -m 1777 open; mv ws/src open/data; chown 65534 open/data; ln -s ../open/data ws/src",
+            "mkdir -m 1777 open; mv ws/src open/data; chown 65534 open/data; \
+             ln -s ../open/data ws/src",
             "1\n",
         ),
     ];

@@ -30,9 +30,9 @@ impl std::fmt::Display for Key {
 pub struct WantedFile {
     /// The first path that exists counts.
     pub candidates: Vec<PathBuf>,
-    /// If not empty, the file must be in one of these directories, whatever links lead to it. A config
-    /// from elsewhere could name any file of this user under a key that DGL does not read, where its
-    /// content does not show whether it belongs to the graph.
+    /// If not empty, the file must be in one of these directories, whatever links lead to it. A
+    /// config from elsewhere could name any file of this user under a key that DGL does not read,
+    /// where its content does not show whether it belongs to the graph.
     pub only_in: Vec<PathBuf>,
     pub required: bool,
     pub format: FileFormat,
@@ -61,7 +61,8 @@ impl WantedFile {
         };
         let key = self.item.key.as_ref().map_or(String::new(), Key::to_string);
         let problem = format!(
-            "{} is not in {}, the directory of the config; files under keys that DGL does not use must be",
+            "{} is not in {}, the directory of the config; files under keys that DGL does not use \
+             must be",
             outside.display(),
             folder.display()
         );
@@ -532,29 +533,23 @@ mod tests {
                 .map(|found| found.len())
                 .map_err(|report| report.0[0].to_string())
         };
-        let table: [(&[&str], bool); 9] = [
-            (&["config/a"], true),
-            (&["config/part0/a"], true),
-            (&["config/inner"], true),
-            (&["moved/a"], true),
-            // the directory has moved, and the old one still exists
-            (&["real/a", "config/a"], true),
-            (&["config/../id_ed25519"], false),
-            (&["config-2/a"], false),
-            (&["id_ed25519"], false),
-            (&["config/link"], false),
-        ];
-        for (names, is_taken) in table {
-            match take(&["config"], names) {
-                Ok(count) => assert!(is_taken && count == 1, "{names:?}"),
-                Err(fault) => assert!(
-                    !is_taken
-                        && fault.contains("is not in ")
-                        && fault.contains("remove part-0.plan"),
-                    "{names:?} {fault}"
-                ),
-            }
+        for name in ["config/a", "config/part0/a", "config/inner", "moved/a"] {
+            assert_eq!(take(&["config"], &[name]), Ok(1), "{name}");
         }
+        for name in [
+            "config/../id_ed25519",
+            "config-2/a",
+            "id_ed25519",
+            "config/link",
+        ] {
+            let fault = take(&["config"], &[name]).unwrap_err();
+            assert!(
+                fault.contains("is not in ") && fault.contains("remove part-0.plan"),
+                "{fault}"
+            );
+        }
+        // the directory has moved, and the old one still exists
+        assert_eq!(take(&["config"], &["real/a", "config/a"]), Ok(1));
         assert_eq!(take(&["config"], &["config/none"]), Ok(0));
         assert_eq!(take(&["config", "real"], &["real/a"]), Ok(1));
         assert_eq!(take(&[], &["id_ed25519"]), Ok(1), "a known key");

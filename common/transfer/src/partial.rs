@@ -206,8 +206,8 @@ impl Partial {
         if let Some((replaced, sum)) = replaced {
             let mut parts = keep.list().iter();
             let copied = parts.try_for_each(|range| copy(watch, replaced, &file, *range));
-            // The copy is checked, because the replaced file may have changed since it was compared:
-            // a write through a memory map changes its times later, or never.
+            // the copy is checked, because the file may have changed since it was compared: a write
+            // through a memory map changes its times later, or never
             let sums = copied.and_then(|()| {
                 before(Call::Change)?;
                 file.set_len(end)?;

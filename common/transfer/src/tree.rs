@@ -63,7 +63,7 @@ impl Tree {
         if owner::is_trusted(file.uid(), folder) {
             return Ok(false);
         }
-        // the user's own link leads out of the tree, and has chosen what is below a sticky directory
+        // a link of the user's own leads out, and has chosen what is below a sticky directory there
         let is_inside = self.folder.contains(folder)?;
         let place = |folder: &Folder| folder.metadata().map(|meta| (meta.dev(), meta.ino()));
         let top = place(&self.folder)?;
