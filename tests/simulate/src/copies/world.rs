@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use transfer::simulated::{self, Call};
 use transfer::{GRAIN, SMALL};
+use wire::files::BLOCK;
 
 /// A directory tree with a file system of its own.
 pub struct Disk {
@@ -189,7 +190,7 @@ impl World {
         }
         for disk in &world.disks[1..] {
             fs::create_dir_all(&disk.path).unwrap();
-            for name in LOGS.iter().chain(&["theirs.txt", "a"]) {
+            for name in LOGS.iter().chain(&["theirs.txt", "a", "big"]) {
                 if world.percent(60) {
                     world.change(&disk.workspace().join(name));
                 }
@@ -239,10 +240,17 @@ impl World {
         leaves_out
     }
 
-    /// Before a system call of a copy.
-    fn interfere(&self) {
-        if self.fails(self.interference) {
+    /// Before a system call of a copy; above all a file that grows is changed between two reads.
+    fn interfere(&self, call: Call) {
+        let is_read = call == Call::Read;
+        if self.fails(self.interference * if is_read { 10 } else { 1 }) {
             let touched = self.touched.lock().clone();
+            if is_read && self.percent(50) {
+                if let Some(source) = touched.first().filter(|source| source.exists()) {
+                    self.change_by(source, 9);
+                }
+                return;
+            }
             let index = self.below(touched.len() as u64) as usize;
             if let Some(file) = touched.get(index).filter(|file| file.exists()) {
                 // part-pull leaves the mode of what it has brought earlier to the user
@@ -299,12 +307,13 @@ impl World {
                 file.set_len(self.below(length + 1)).unwrap();
             }
             8 => fs::remove_file(path).unwrap(),
-            // in the middle, perhaps in several places, and it grows
+            // in each of its blocks, and it grows
             9 | 10 => {
                 let file = File::options().write(true).open(path).unwrap();
                 let length = file.metadata().unwrap().len();
-                for _ in 0..=self.below(4) {
-                    file.write_all_at(b"other", self.below(length + 1)).unwrap();
+                for begin in (0..=length).step_by(BLOCK as usize) {
+                    let offset = begin + self.below(BLOCK.min(length - begin) + 1);
+                    file.write_all_at(b"other", offset).unwrap();
                 }
                 file.write_all_at(b"more", length).unwrap();
             }
@@ -332,7 +341,7 @@ impl World {
             .iter()
             .any(|name| path.ends_with(name));
         if self.percent(if is_big { 60 } else { 10 }) {
-            let length = SMALL + self.below(4 * GRAIN);
+            let length = SMALL * (1 + self.below(2)) + self.below(4 * GRAIN);
             file.set_len(length).unwrap();
             for _ in 0..3 {
                 let offset = self.below(length - text.len() as u64);
@@ -657,11 +666,16 @@ impl Process {
 
     fn before(&self, call: Call) -> io::Result<()> {
         self.world.turns.pass(self.actor, 10);
-        self.world.interfere();
+        self.world.interfere(call);
         let disk = &self.world.disks[self.disk];
         if self.left.get() == 0 && !self.is_killed.swap(true, Ordering::Relaxed) {
+            // the inode differs from run to run
+            let stable = match call {
+                Call::Sync(_) => Call::Sync(0),
+                other => other,
+            };
             self.world
-                .note(|| format!("actor {}: killed before {call:?}", self.actor));
+                .note(|| format!("actor {}: killed before {stable:?}", self.actor));
         }
         if self.is_killed() {
             return Err(Errno::EIO.into());
