@@ -18,6 +18,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("Kubernetes", "containers.rs"),
     ("Containers", "containers.rs"),
     ("Memory, processors and GPUs over time", "programs.rs"),
+    ("Where the time goes", "slow_jobs.txt"),
     ("Figures for Prometheus", "report.rs"),
     ("A rehearsal on this machine", "rehearsal.rs"),
     ("A graph in S3", "fetch.rs"),

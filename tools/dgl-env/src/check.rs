@@ -3,10 +3,11 @@
 
 use crate::args::{Args, ServerThreads};
 use crate::command::UserCommand;
+use crate::placeholders::Template;
 use record::error::Fault;
 use record::python::{Version, version};
 use record::term;
-use record::{Facts, Host};
+use record::{ATTEMPT, Facts, Host};
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::ops::RangeBounds;
@@ -232,4 +233,18 @@ pub fn is_within(fact: &Option<String>, versions: impl RangeBounds<Version>) -> 
     fact.as_deref()
         .and_then(version)
         .is_some_and(|version| versions.contains(&version))
+}
+
+/// dgl-spawn could not tell the placeholder from literal text.
+pub fn attempt(is_placeholder: bool, texts: &[&Template]) -> Option<Fault> {
+    let is_mixed = is_placeholder && texts.iter().any(|text| text.has_text(ATTEMPT));
+    is_mixed.then(|| {
+        Fault::usage(
+            ATTEMPT,
+            "is a placeholder in one text and literal in another",
+        )
+        .fix(
+            "use only one of them: a variable of the shell can be written $attempt, without braces",
+        )
+    })
 }

@@ -26,7 +26,7 @@ use record::cpus;
 use record::error::{Fault, Report};
 use record::jsonl::MAX_SET;
 use record::python;
-use record::{ATTEMPT, Host, Process, Role};
+use record::{Host, Process, Role};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -92,20 +92,11 @@ impl<'a> ProgramPlan<'a> {
         let setup = setup.map(|setup| Template::of_word(setup.as_bytes()));
         let words: Vec<Template> = command.templates().collect();
         let texts: Vec<&Template> = words.iter().chain(env.templates()).chain(&setup).collect();
-        let placeholders: BTreeSet<Placeholder> = texts
-            .iter()
-            .flat_map(|text| text.placeholders())
-            .cloned()
-            .collect();
+        let of_texts = texts.iter().copied().flat_map(Template::placeholders);
+        let placeholders: BTreeSet<Placeholder> = of_texts.cloned().collect();
         let has_attempt = placeholders.contains(&Placeholder::Attempt);
         let mut report = Report(check::flags(args));
-        if has_attempt && texts.iter().any(|text| text.has_text(ATTEMPT)) {
-            let problem = "is a placeholder in one text and literal in another";
-            report.push(Fault::usage(ATTEMPT, problem).fix(
-                "use only one of them: a variable of the shell can be written $attempt, without \
-                 braces",
-            ));
-        }
+        report.0.extend(check::attempt(has_attempt, &texts));
         report
             .0
             .extend(check::hosts(&hosts, args.num_servers.into()));

@@ -52,10 +52,10 @@ fn here(fault: &FileFault) -> PullFault {
 }
 
 /// Reports the result of each file.
-pub fn pull<'a>(
+pub fn pull(
     link: &mut HostLink,
     local: &mut Local,
-    files: &[&'a PulledFile],
+    files: &[&PulledFile],
     results: &PullReporter<'_>,
 ) -> Result<(), HostFault> {
     let (folders, files): (Vec<&PulledFile>, Vec<&PulledFile>) =
