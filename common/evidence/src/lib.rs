@@ -77,6 +77,8 @@ pub struct Statement {
     pub child: Option<String>,
     /// The marks before its lines.
     pub mark: String,
+    /// The last line before it that belongs to no statement: its number and time.
+    follows: Option<(u64, u64)>,
 }
 
 impl Statement {
@@ -91,6 +93,7 @@ impl Statement {
             exchanges: false,
             child: None,
             mark: mark.to_owned(),
+            follows: None,
         }
     }
 
@@ -105,6 +108,18 @@ impl Statement {
 
     pub fn head(&self) -> &str {
         self.cause().first().map_or("", String::as_str)
+    }
+
+    /// Whether the process went on between this statement and a later one.
+    pub fn continued_before(&self, later: &Statement) -> bool {
+        self.precedes(later.follows)
+    }
+
+    fn precedes(&self, line: Option<(u64, u64)>) -> bool {
+        let last = &self.last;
+        // text has no times, only an order of lines
+        let is_later = |time_ms| time_ms > last.time_ms || last.time_ms == NO_TIME;
+        line.is_some_and(|(number, time_ms)| number > last.number && is_later(time_ms))
     }
 
     /// Whether one of its frames contains these words.
@@ -340,6 +355,11 @@ impl Evidence {
             self.last = Some(line.clone());
         }
         let number = line.number;
+        if let Some(open) = &mut reader.open
+            && open.first.number == number
+        {
+            open.follows = self.continued;
+        }
         self.last_lines.push_back(line);
         if read.continues && !while_ending && !text.ends_with(LEAVING) {
             self.continued = Some((number, time_ms));
@@ -440,12 +460,19 @@ impl Evidence {
             .count()
     }
 
+    /// How many lines between two statements belong to no other.
+    pub fn lines_between(&self, earlier: &Statement, later: &Statement) -> u64 {
+        let (first, end) = (earlier.last.number + 1, later.first.number);
+        let lines_of = |one: &&Statement| {
+            let (from, to) = (one.first.number.max(first), (one.last.number + 1).min(end));
+            to.saturating_sub(from)
+        };
+        let stated: u64 = self.statements().iter().map(lines_of).sum();
+        end.saturating_sub(first).saturating_sub(stated)
+    }
+
     pub fn continued_after(&self, statement: &Statement) -> bool {
-        let last = &statement.last;
-        // text has no times, only an order of lines
-        let is_later = |time_ms| time_ms > last.time_ms || last.time_ms == NO_TIME;
-        self.continued
-            .is_some_and(|(number, time_ms)| number > last.number && is_later(time_ms))
+        statement.precedes(self.continued)
     }
 }
 

@@ -91,10 +91,20 @@ const LEVELS: [&str; 6] = [
 ];
 
 const WARNING: &str = "Warning: ";
+/// Levels of loggers. What follows them is no reason of a death, although it may have its words;
+/// NCCL writes such reasons as warnings.
+const HARMLESS: [&str; 3] = ["DEBUG", "INFO", "WARN"];
 
 /// Searches for all words at once, because every line that a job writes is examined.
-static WORDS: LazyLock<Option<AhoCorasick>> =
-    LazyLock::new(|| leftmost(DEATHS.iter().chain(&LEVELS).chain([&WARNING])));
+static WORDS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    leftmost(
+        DEATHS
+            .iter()
+            .chain(&LEVELS)
+            .chain([&WARNING])
+            .chain(&HARMLESS),
+    )
+});
 
 /// Finds the word that begins first: `LLVM ERROR: `, not the level within it.
 fn leftmost<'a>(words: impl Iterator<Item = &'a &'a str>) -> Option<AhoCorasick> {
@@ -186,9 +196,12 @@ impl LineStart {
         }
         let found = WORDS.as_ref()?.find_iter(line);
         let is_death = |found: aho_corasick::Match| found.pattern().as_usize() < DEATHS.len();
-        let mut is_error = false;
+        let (mut is_error, mut is_harmless) = (false, false);
         for word in found {
             if is_death(word) {
+                if is_harmless {
+                    continue;
+                }
                 return Some(LineStart::Death);
             }
             if line[word.range()] == *WARNING {
@@ -196,7 +209,14 @@ impl LineStart {
             }
             let is_letter = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
             let (before, after) = (&line[..word.start()], &line[word.end()..]);
-            is_error |= !is_letter(before.chars().next_back()) && !is_letter(after.chars().next());
+            let after = after.strip_prefix("ING").unwrap_or(after);
+            let is_word =
+                !is_letter(before.chars().next_back()) && !is_letter(after.chars().next());
+            if HARMLESS.contains(&&line[word.range()]) {
+                is_harmless |= is_word;
+            } else {
+                is_error |= is_word;
+            }
         }
         // a shell that reports the end of its child writes only this word
         let is_killed = matches!(line.trim_end(), "Killed" | "Aborted" | "Terminated");
@@ -466,6 +486,17 @@ mod tests {
             ),
             ("Killed", Some(LineStart::Death)),
             ("Killed all 5 monsters", None),
+            (
+                "gpu1:1:1 [0] NCCL INFO dlerror=libnccl-net.so: cannot open shared object file",
+                None,
+            ),
+            ("wandb: WARNING No space left on device, continuing", None),
+            ("2026-01-01 [DEBUG] sh: 1: nvidia-smi: not found", None),
+            ("INFORM: No space left on device", Some(LineStart::Death)),
+            (
+                "h:7:8 [0] x.cc:57 NCCL WARN Cuda failure",
+                Some(LineStart::Death),
+            ),
             ("ERROR:root:no", Some(LineStart::Error)),
             (
                 "2026-01-01 00:00:00,1 - x - ERROR - no",

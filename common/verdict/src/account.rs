@@ -4,7 +4,7 @@
 use crate::job::{JobHistory, ProcessHistory};
 use crate::words;
 use evidence::syntax;
-use evidence::{Evidence, LogLine, Raiser, Statement, StatementKind};
+use evidence::{Evidence, LogLine, NO_TIME, Raiser, Statement, StatementKind};
 use record::Process;
 use record::exit::SignalNumber;
 use record::stacks;
@@ -279,9 +279,10 @@ impl<'a> Account<'a> {
             let all = all.iter().copied();
             all.filter(|statement| statement.kind == StatementKind::Died)
         };
-        let native = died()
+        let late = || died().filter(|statement| is_late(&process.evidence, statement));
+        let native = late()
             .rfind(|statement| !is_fatal(statement))
-            .or(died().next_back());
+            .or(late().next_back());
         let mut account = last_raised(&process.evidence, &all)
             .map(|raised| Account::new(process, raised).with_first_cause(&all))
             .filter(|account| {
@@ -311,7 +312,11 @@ impl<'a> Account<'a> {
         account.before = died().find(|earlier| {
             (is_of_shell || !earlier.head().ends_with("not found"))
                 && earlier.last.number < statement.first.number
-                && earlier.first.time_ms.saturating_add(BEFORE_MS) > statement.first.time_ms
+                && if earlier.first.time_ms == NO_TIME {
+                    led_to(&process.evidence, earlier, statement)
+                } else {
+                    earlier.first.time_ms.saturating_add(BEFORE_MS) > statement.first.time_ms
+                }
         });
         Some(account)
     }
@@ -356,7 +361,9 @@ impl<'a> Account<'a> {
             .iter()
             .filter(|statement| {
                 let says_more = statement.is_raised() || statement.kind == StatementKind::Died;
-                says_more && statement.first.number < self.statement.first.number
+                let is_earlier = statement.first.number < self.statement.first.number;
+                let evidence = &self.process.evidence;
+                says_more && is_earlier && led_to(evidence, statement, self.statement)
             })
             .map(|statement| Account::new(self.process, statement));
         match accounts.find(|account| account.echo == Echo::None) {
@@ -455,11 +462,18 @@ pub fn first_raised(
         .min_by_key(|account| (account.echo, account.statement.named.time_ms))
 }
 
-/// The statements before the end of the job, except those of destructors and DGL's exit.
+/// The statements before the end of the job, except those of destructors and DGL's exit, and those
+/// after which the process went on until it raised another exception.
 fn own_statements(evidence: &Evidence) -> Vec<&Statement> {
     let mut all = evidence.statements();
+    let is_late = |one: &&Statement| one.is_raised() && one.first.while_ending;
+    let late = all.iter().copied().find(is_late);
     all.retain(|statement| {
-        !statement.first.while_ending && statement.kind != StatementKind::Raised(Raiser::Nobody)
+        !statement.first.while_ending
+            && statement.kind != StatementKind::Raised(Raiser::Nobody)
+            && late.is_none_or(|late| {
+                statement.first.number > late.first.number || led_to(evidence, statement, late)
+            })
     });
     all
 }
@@ -482,6 +496,22 @@ fn last_raised<'a>(evidence: &Evidence, all: &[&'a Statement]) -> Option<&'a Sta
 /// Whether few lines follow a statement, so that it may explain the process's end.
 pub fn is_late(evidence: &Evidence, statement: &Statement) -> bool {
     evidence.count <= statement.last.number + GOES_ON_LINES
+}
+
+/// Whether a statement may explain a later one: the process wrote nothing else in between. It may
+/// have gone on for a while if a child of it ended.
+fn led_to(evidence: &Evidence, earlier: &Statement, later: &Statement) -> bool {
+    let is_of_child =
+        earlier.mark != later.mark || earlier.kind == StatementKind::Raised(Raiser::Child);
+    let text = later.lines().collect::<Vec<_>>().join("\n").to_lowercase();
+    let tells_of_child = failed_child(later).is_some()
+        || is_of_child && echo([&*text]) == Echo::Child
+        || earlier.kind == StatementKind::Died && words::has_any(&text, &CHILD);
+    if tells_of_child {
+        evidence.lines_between(earlier, later) <= GOES_ON_LINES
+    } else {
+        !earlier.continued_before(later)
+    }
 }
 
 /// Whether a multiprocessing queue's feeder thread raised it, which does not end the process.
