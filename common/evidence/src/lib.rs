@@ -25,7 +25,7 @@ const MAX_MESSAGES: usize = 64;
 const MAX_FRAMES: usize = 100;
 /// For the frames of a statement, and as many for its messages.
 const MAX_STATEMENT_BYTES: usize = MAX_BYTES / 2;
-/// A line that arrives later does not belong to the message before it.
+/// A line that arrives later than this after the beginning of a message does not belong to it.
 const AFTERTHOUGHT_MS: u64 = 2000;
 /// The last lines explain a failure without other evidence.
 pub const LAST_LINES: usize = 20;
@@ -184,8 +184,6 @@ struct MarkedReader {
     message: usize,
     raiser: Raiser,
     is_mixed: bool,
-    /// Whether a logger wrote the line before the traceback, so that the process may go on.
-    is_logged: bool,
     /// Tracebacks that others have cut, so their exceptions are still to come.
     cut: usize,
 }
@@ -495,7 +493,6 @@ impl MarkedReader {
             message: 0,
             raiser: Raiser::Main,
             is_mixed,
-            is_logged: false,
             cut: 0,
         }
     }
@@ -531,7 +528,7 @@ impl MarkedReader {
                 self.state = NextLines::Message;
             }
             (NextLines::Message, None)
-                if (self.is_mixed || self.is_logged && line.time_ms == NO_TIME)
+                if (self.is_mixed || line.time_ms == NO_TIME)
                     && !syntax::continues(&self.before, text) =>
             {
                 self.close(read);
@@ -616,7 +613,6 @@ impl MarkedReader {
                     self.cut += 1;
                 }
                 self.raiser = syntax::raiser_line(&self.before).unwrap_or_default();
-                self.is_logged = LineStart::of(&self.before) == Some(LineStart::Error);
                 self.open_statement(StatementKind::Raised(self.raiser), line, read);
                 if let Some(open) = &mut self.open
                     && self.raiser == Raiser::Child
@@ -703,7 +699,7 @@ impl MarkedReader {
 
     fn is_timely(&self, line: &LogLine) -> bool {
         let is_soon =
-            |open: &Statement| open.last.time_ms.saturating_add(AFTERTHOUGHT_MS) >= line.time_ms;
+            |open: &Statement| open.named.time_ms.saturating_add(AFTERTHOUGHT_MS) >= line.time_ms;
         self.open.as_ref().is_some_and(is_soon)
     }
 
@@ -944,6 +940,49 @@ mod tests {
                 .map(|(kind, cause, result, frame)| (*kind, &**cause, &**result, &**frame))
                 .collect();
             assert_eq!(found, expected, "{text}");
+        }
+    }
+
+    /// How the message of a caught exception ends, and whether the process has gone on.
+    #[test]
+    fn lines_of_a_process_that_goes_on_are_no_message() {
+        let shown = |steps: u64, step_ms: u64, line: &str| {
+            let mut evidence = Evidence::default();
+            for line in format!("{TRACE}E: 1").lines() {
+                evidence.line(true, line, step_ms.min(1), false);
+            }
+            for step in 1..=steps {
+                evidence.line(true, line, 1 + step * step_ms, false);
+            }
+            let statement = evidence.statements()[0].clone();
+            (
+                statement.lines().count(),
+                evidence.continued_after(&statement),
+            )
+        };
+        // a step each 300 ms: each line renews nothing
+        assert_eq!(shown(20, 300, "step"), (7, true));
+        assert_eq!(shown(2, 1, "more of the message"), (3, false));
+    }
+
+    #[test]
+    fn text_without_times_shows_by_its_form_who_goes_on() {
+        let table = [
+            ("[rank1]: ", "skipped a bad sample", true),
+            ("", "100%|###| 10/10", true),
+            ("3: ", "INFO epoch 2", true),
+            ("[rank1]: ", "  and more", false),
+            ("[rank1]: ", "For debugging consider passing", false),
+            ("[rank1]: ", "", false),
+        ];
+        for (mark, line, is_expected) in table {
+            let mut evidence = Evidence::default();
+            for line in format!("{TRACE}E: 1\n{line}").lines() {
+                evidence.line(true, &format!("{mark}{line}"), NO_TIME, false);
+            }
+            let statement = evidence.statements()[0].clone();
+            let goes_on = evidence.continued_after(&statement);
+            assert_eq!(goes_on, is_expected, "{mark}{line}");
         }
     }
 

@@ -1,11 +1,11 @@
-//! The words of torchrun and torch.distributed.launch (torch 1.9 to 2.10), and of DeepSpeed's
-//! launcher and pdsh, which start such processes too.
+//! The words of torchrun and torch.distributed.launch (torch 1.9 to 2.10), and of Lightning,
+//! DeepSpeed's launcher and pdsh, which start such processes too.
 
 use super::report::{Form, LauncherReport, ReportedEnd, end_of, number};
 use evidence::marks::Writer;
 use record::exit::{ProcessEnd, SignalNumber};
 
-pub const FORMS: [Form; 9] = [
+pub const FORMS: [Form; 11] = [
     // the table of failures that torchrun prints last
     (r"^\s*host\s*: (.*)", |stated, words| {
         stated.table.host = Some(words[1].trim().to_owned());
@@ -57,6 +57,17 @@ pub const FORMS: [Form; 9] = [
             ))
         },
     ),
+    // of Lightning, marked with the rank of the child
+    (
+        r"^Child process with PID [0-9]+ terminated with code +(-?[0-9]+)",
+        |_, words| {
+            let end = end_of(number(words, 1)?);
+            Some(LauncherReport::ended(Writer::default(), end))
+        },
+    ),
+    (r" Forcefully terminating all other processes", |_, _| {
+        Some(LauncherReport::Shutdown)
+    }),
     // the command has the last local rank of the host, whichever failed
     (
         r"--local[_-]rank=.*exits with return code = +(-?[0-9]+)",
@@ -221,6 +232,18 @@ mod tests {
                 "WARNING:torch.distributed.elastic.multiprocessing.api:Sending process 8 closing \
                  signal SIGTERM",
                 Some(LauncherReport::Closing),
+            ),
+            (
+                "Child process with PID 77 terminated with code -9. Forcefully terminating all \
+                 other processes to avoid zombies",
+                Some(LauncherReport::Shutdown),
+            ),
+            (
+                "Child process with PID 77 terminated with code 1.",
+                Some(LauncherReport::ended(
+                    Writer::default(),
+                    ProcessEnd::exited(1),
+                )),
             ),
             ("the rank: 3 of a matrix", None),
             ("host: gpu1", None),
