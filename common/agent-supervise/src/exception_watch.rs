@@ -86,8 +86,10 @@ impl ExceptionWatch {
         if stream == ProcessStream::Stdout {
             return;
         }
-        for (raiser, exception) in watched.lines(bytes) {
-            watched.pending = (raiser != Raiser::Nobody).then(|| Pending {
+        // exit hooks whose exceptions are ignored follow one that is not
+        let named = watched.lines(bytes).into_iter();
+        for (raiser, exception) in named.filter(|(raiser, _)| *raiser != Raiser::Nobody) {
+            watched.pending = Some(Pending {
                 exception,
                 raiser,
                 raised: now,
@@ -325,6 +327,30 @@ mod tests {
         let mut nameless = stack(EXIT);
         nameless.record.threads[0].name = None;
         assert!(main_frames(&nameless).is_some_and(has_left_script));
+    }
+
+    #[test]
+    fn an_exception_of_an_exit_hook_is_not_reported() {
+        const FINALIZERS: &[u8] = b"Traceback (most recent call last):\n  File \"/usr/lib/python3.10/\
+            multiprocessing/util.py\", line 300, in _run_finalizers\n    finalizer()\nOSError: no\n";
+        let header = |words: &[u8]| [words, TRACE, b"ValueError: hook\n"].concat();
+        for text in [
+            header(b"Error in atexit._run_exitfuncs:\n"),
+            header(b"--- Logging error ---\n"),
+            header(b"Task exception was never retrieved\nfuture: <Task finished>\n"),
+            FINALIZERS.to_vec(),
+        ] {
+            let mut trainer = Trainer::new(true);
+            trainer.writes(0, ProcessStream::Stderr, &text);
+            assert_eq!(trainer.steps(70, 70, EXIT), []);
+            // after the script's own exception, it changes nothing
+            trainer.raises(71);
+            trainer.writes(72, ProcessStream::Stderr, &text);
+            assert_eq!(
+                trainer.steps(75, 0, EXIT),
+                steps_after_reading(Some(true), 3, EXIT)
+            );
+        }
     }
 
     #[test]

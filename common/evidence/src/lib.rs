@@ -673,6 +673,11 @@ impl MarkedReader {
         }
         // an exception class with an unusual name is known only by its position
         open.named = line.clone();
+        let outermost = open.frames.last();
+        if outermost.is_some_and(|frame| frame.starts_with("_run_finalizers (multiprocessing/")) {
+            self.raiser = Raiser::Nobody;
+            open.kind = StatementKind::Raised(Raiser::Nobody);
+        }
         if self.cut > 0 {
             open.frames.clear();
         }
@@ -811,6 +816,7 @@ mod tests {
     #[test]
     fn statements_are_whole() {
         const MAIN: StatementKind = StatementKind::Raised(Raiser::Main);
+        const NOBODY: StatementKind = StatementKind::Raised(Raiser::Nobody);
         let thread = StatementKind::Raised(Raiser::Thread);
         let child = StatementKind::Raised(Raiser::Child);
         let marked = format!("{TRACE}E: 1\nmore").replace('\n', "\n[rank1]: ");
@@ -876,11 +882,31 @@ mod tests {
             (
                 format!("Exception ignored in: <function A.__del__ at 0x7f>\n{TRACE}E: 1\nbye"),
                 vec![(
-                    StatementKind::Raised(Raiser::Nobody),
+                    NOBODY,
                     "E: 1 / bye",
                     "E: 1 / bye",
                     "f (a.py:1)",
                 )],
+            ),
+            (
+                format!("--- Logging error ---\n{TRACE}E: 1\nCall stack:\n  File \"x\"\nMessage: 'a'\n"),
+                vec![(NOBODY, "E: 1 / Call stack: /   File \"x\" / Message: 'a'", "E: 1 / Call stack: /   File \"x\" / Message: 'a'", "f (a.py:1)")],
+            ),
+            (
+                format!("{TRACE}E: 1\nError in atexit._run_exitfuncs:\n{TRACE}F: 2\n"),
+                vec![(MAIN, "E: 1", "E: 1", "f (a.py:1)"), (NOBODY, "F: 2", "F: 2", "f (a.py:1)")],
+            ),
+            (
+                format!("Error in sys.excepthook:\n{TRACE}E: 1\n\nOriginal exception was:\n{TRACE}F: 2\n"),
+                vec![(NOBODY, "E: 1 / Original exception was:", "E: 1 / Original exception was:", "f (a.py:1)"), (MAIN, "F: 2", "F: 2", "f (a.py:1)")],
+            ),
+            (
+                format!("ERROR:asyncio:Task exception was never retrieved\nfuture: <Task finished>\n{TRACE}E: 1\n"),
+                vec![(NOBODY, "E: 1", "E: 1", "f (a.py:1)")],
+            ),
+            (
+                "Traceback (most recent call last):\n  File \"/usr/lib/python3.10/multiprocessing/util.py\", line 300, in _run_finalizers\n    finalizer()\n  File \"/w/a.py\", line 1, in f\nOSError: 1\n".to_owned(),
+                vec![(NOBODY, "OSError: 1", "OSError: 1", "f (a.py:1)")],
             ),
             (
                 format!("[rank1]: {marked}\n"),

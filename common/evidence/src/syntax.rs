@@ -302,7 +302,7 @@ pub enum Raiser {
     Thread,
     /// A child of multiprocessing that the exception ended.
     Child,
-    /// Python ignores these exceptions, for instance of a destructor.
+    /// Python ignores these exceptions, for instance of a destructor or an exit hook.
     Nobody,
 }
 
@@ -321,11 +321,25 @@ pub fn exchanges(text: &str) -> bool {
         })
 }
 
+/// How lines begin that Python, its logging and asyncio write before exceptions that end nothing.
+const IGNORED: [&str; 8] = [
+    "Exception ignored ",
+    "Error in atexit._run_exitfuncs:",
+    "Error in sys.excepthook:",
+    "--- Logging error ---",
+    "Exception in callback ",
+    "future: <",
+    "task: <",
+    "handle: <",
+];
+
 pub fn raiser_line(line: &str) -> Option<Raiser> {
     let begins = |words: &str| line.starts_with(words);
     if begins("Exception in thread ") {
         Some(Raiser::Thread)
-    } else if begins("Exception ignored ") {
+    } else if IGNORED.iter().any(|words| begins(words))
+        || line.ends_with("exception was never retrieved")
+    {
         Some(Raiser::Nobody)
     } else if begins("Process ") && line.ends_with(':') {
         Some(Raiser::Child)
@@ -337,7 +351,7 @@ pub fn raiser_line(line: &str) -> Option<Raiser> {
 /// Whether a line belongs to the exception before it where several processes write: the message is
 /// incomplete, or the line has a form of torch's and CUDA's further lines.
 pub fn continues(before: &str, line: &str) -> bool {
-    const FURTHER: [&str; 13] = [
+    const FURTHER: [&str; 16] = [
         "CUDA kernel errors",
         "For debugging",
         "Compile with",
@@ -351,6 +365,10 @@ pub fn continues(before: &str, line: &str) -> bool {
         "If you already have done",
         "-- Process ",
         "The actor is dead",
+        // of logging, after its own exception
+        "Call stack:",
+        "Message: ",
+        "Arguments: ",
     ];
     line.is_empty()
         || line == "\"\"\""

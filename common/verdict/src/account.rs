@@ -515,7 +515,7 @@ fn led_to(evidence: &Evidence, earlier: &Statement, later: &Statement) -> bool {
 }
 
 /// Whether a multiprocessing queue's feeder thread raised it, which does not end the process.
-fn is_feeder(statement: &Statement) -> bool {
+pub fn is_feeder(statement: &Statement) -> bool {
     let mut frames = statement.frames.iter();
     frames.any(|frame| frame.starts_with("_feed ("))
 }

@@ -395,7 +395,9 @@ fn is_last_word(evidence: &Evidence, has_failed: bool) -> bool {
     let last = evidence
         .last_statement(|statement| statement.is_raised() || statement.kind == StatementKind::Died);
     last.is_some_and(|last| {
-        if has_failed {
+        if account::is_feeder(last) {
+            false
+        } else if has_failed {
             account::is_late(evidence, last)
         } else {
             !evidence.continued_after(last)
