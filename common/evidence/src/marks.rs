@@ -213,8 +213,15 @@ impl Writer {
         let rank = after("[rank")
             .or_else(|| after("rank: "))
             .or_else(|| after("rank="));
-        // `[1,3]<stderr>`: the program, then the process; `[3]<stderr>` of horovodrun
-        let of_mpi = || number(mark.split_once("]<std")?.0.rsplit([',', '[']).next()?);
+        // `[1,3]<stderr>`: the program, then the process; `[3]<stderr>` of horovodrun;
+        // `[1,mpirank:3,algo-2]<stderr>` of SageMaker
+        let of_mpi = || {
+            let (tag, _) = mark.split_once("]<std")?;
+            let of_sagemaker = tag
+                .split_once("mpirank:")
+                .and_then(|(_, rank)| number(rank));
+            of_sagemaker.or_else(|| number(tag.rsplit([',', '[']).next()?))
+        };
         // `3: ` of `srun --label`
         let of_task = || mark.strip_suffix(": ")?.parse().ok();
         Writer {
@@ -299,6 +306,12 @@ mod tests {
             ),
             ("[1,3]<stderr>:E", "[1,3]<stderr>:", "E", Writer::ranked(3)),
             ("[3]<stderr>:E", "[3]<stderr>:", "E", Writer::ranked(3)),
+            (
+                "[1,mpirank:3,algo-2]<stderr>:E",
+                "[1,mpirank:3,algo-2]<stderr>:",
+                "E",
+                Writer::ranked(3),
+            ),
             (
                 "[prterun-h-7@1,3]<stderr>: E",
                 "[prterun-h-7@1,3]<stderr>: ",

@@ -200,6 +200,16 @@ pub fn tells_of_term(line: &str) -> bool {
     words::has_any(&line.to_lowercase(), &["sigterm", "signal 15"])
 }
 
+/// The signal whose handler of Python or Lightning raised an exception.
+pub fn request(statement: &Statement) -> Option<&'static str> {
+    let class = statement.head().split(':').next().unwrap_or_default();
+    match class.rsplit('.').next()? {
+        "KeyboardInterrupt" => Some("SIGINT, as Ctrl-C sends it"),
+        "SIGTERMException" => Some("SIGTERM"),
+        _ => None,
+    }
+}
+
 /// A message in one line, without text that libraries add to all messages, and without the lines of
 /// exit hooks at its end.
 pub fn quoted(lines: &[String]) -> String {

@@ -171,9 +171,10 @@ fn asked_to_end<'a>(
 ) -> Option<JobFinding> {
     let is_request = |line: &&LogLine| {
         let got = ["received", "receiving", "caught", "got"];
-        // what a script will do if one comes
+        // what a script will do if one comes, or that none came
         let announced = [
-            "when", "whenever", "if", "once", "until", "upon", "unless", "will",
+            "when", "whenever", "if", "once", "until", "upon", "unless", "will", "no", "not",
+            "never", "nobody", "ignored", "ignoring",
         ];
         let text = line.text.to_lowercase();
         !line.while_ending

@@ -69,20 +69,13 @@ impl Logs {
             self.rename_tasks();
         }
         let cause = |end: &ProcessEnd| end.signal != Some(SignalNumber::TERM);
-        for process in &mut self.processes {
-            process.evidence.retain(|statement| {
-                // of a traceback that others have cut, the exception may be missing
-                statement.lines().next().is_some() && !is_of_launcher(statement)
-            });
-            process
-                .evidence
-                .retain_last_lines(|line| !is_launcher_line(line));
-            if let Some(end) = &mut process.end {
-                let end = &mut end.reported.end;
-                end.oom |= self.is_out_of_memory && end.signal == Some(SignalNumber::KILL);
-            }
-        }
+        let asked = self.processes.iter().find_map(LogProcess::asked_to_end);
+        self.keep_own_words();
         self.join_local_ranks();
+        self.forget_explained_launchers();
+        if let Some(signal) = asked {
+            self.end_by_request(signal);
+        }
         let has_cause = self
             .failed()
             .any(|process| cause(&process.end_or_unknown()))
@@ -100,10 +93,11 @@ impl Logs {
         self.attribute_unmarked_lines();
         self.forget_nameless_end();
         self.find_unreported_ends();
-        let are_named = self
-            .processes
-            .iter()
-            .any(|process| process.writer != Writer::default());
+        let is_named = |process: &LogProcess| {
+            let has_written = process.end.is_some() || process.evidence.count > 0;
+            has_written && process.writer != Writer::default()
+        };
+        let are_named = self.processes.iter().any(is_named);
         self.processes.retain(|process| {
             let is_known = process.end.is_some() || !process.evidence.statements().is_empty();
             let has_lines = process.evidence.count > 0;
@@ -125,6 +119,25 @@ impl Logs {
             .map(|(process, id)| process.history(id, count, &files))
             .collect();
         job
+    }
+
+    /// Forgets what launchers wrote, and exceptions that only follow from a signal.
+    fn keep_own_words(&mut self) {
+        for process in &mut self.processes {
+            process.evidence.retain(|statement| {
+                // of a traceback that others have cut, the exception may be missing
+                statement.lines().next().is_some()
+                    && !is_of_launcher(statement)
+                    && account::request(statement).is_none()
+            });
+            process
+                .evidence
+                .retain_last_lines(|line| !is_launcher_line(line));
+            if let Some(end) = &mut process.end {
+                let end = &mut end.reported.end;
+                end.oom |= self.is_out_of_memory && end.signal == Some(SignalNumber::KILL);
+            }
+        }
     }
 
     /// Without torchrun's table, its line about a local rank is about the rank of that number. On
@@ -163,16 +176,57 @@ impl Logs {
         }
     }
 
-    /// What srun reports about a task is about a launcher, not about the rank of that number.
+    /// What srun reports about a task is about a launcher, not about the rank of that number. The
+    /// end of a rank on that host explains it.
     fn rename_tasks(&mut self) {
+        let short = |host: &str| host.split('.').next().unwrap_or_default().to_owned();
+        let has_own_end = |process: &&LogProcess| {
+            let end = process.end.as_ref();
+            end.is_some_and(|end| !end.reported.is_task)
+        };
+        let of_ranks = self.processes.iter().filter(has_own_end);
+        let hosts = of_ranks.filter_map(|process| process.host.as_deref());
+        let explained: BTreeSet<String> = hosts.map(short).collect();
         for index in 0..self.processes.len() {
             let process = &mut self.processes[index];
             if let Some(mut end) = process.end.take_if(|end| end.reported.is_task) {
                 let host = end.reported.host.take().unwrap_or_default();
                 process.host = None;
+                if explained.contains(&short(&host)) {
+                    continue;
+                }
                 let process = self.process(Writer::at(&format!("a process on {host}")), None);
                 self.processes[process].end.get_or_insert(end);
             }
+        }
+    }
+
+    /// The exceptions of the processes only follow from a signal, unless one failed by itself.
+    fn end_by_request(&mut self, signal: &str) {
+        let is_own = |one: &LogProcess| one.end_or_unknown().signal.is_some() || one.explains();
+        if self.job_end.is_some() || self.processes.iter().any(is_own) {
+            return;
+        }
+        self.job_end = Some((format!("its processes got {signal}"), true));
+        self.processes.iter_mut().for_each(|one| one.end = None);
+    }
+
+    /// A launcher's status, such as that of DeepSpeed's or of pdsh, follows from the exception of
+    /// a rank, if one explains itself.
+    fn forget_explained_launchers(&mut self) {
+        let is_rank = |one: &&LogProcess| one.writer.rank.or(one.writer.local_rank).is_some();
+        if !self
+            .processes
+            .iter()
+            .filter(is_rank)
+            .any(LogProcess::explains)
+        {
+            return;
+        }
+        for process in self.processes.iter_mut().filter(|one| !is_rank(&&**one)) {
+            let explains = process.explains();
+            let follows = |end: &mut LogEnd| end.reported.end.signal.is_none() && !explains;
+            process.end.take_if(follows);
         }
     }
 
@@ -411,6 +465,13 @@ impl LogProcess {
             .as_ref()
             .map(|end| end.reported.end)
             .unwrap_or_default()
+    }
+
+    /// The signal that led to its last exception, if it did nothing since.
+    fn asked_to_end(&self) -> Option<&'static str> {
+        let last = self.evidence.last_statement(Statement::is_raised)?;
+        let has_ended = !self.evidence.continued_after(last);
+        account::request(last).filter(|_| has_ended)
     }
 
     /// Whether it raised an exception that does not only follow from the end of another process.

@@ -13,6 +13,7 @@ mod torchrun;
 
 pub use files::LogFile;
 
+use crate::account;
 use evidence::marks::{self, LineMarks, Writer};
 use evidence::syntax::{self, EvidenceFinder, LineStart};
 use evidence::{Evidence, LAST_LINES, without_escapes};
@@ -92,7 +93,7 @@ pub struct Logs {
     /// What ended the whole job, and whether somebody asked for it.
     job_end: Option<(String, bool)>,
     is_out_of_memory: bool,
-    /// Whether the tasks of srun are launchers, which start the ranks.
+    /// Whether torchrun wrote a line: then tasks of srun are launchers, which start the ranks.
     has_agents: bool,
     /// How many ends launchers have reported.
     ends: usize,
@@ -265,6 +266,8 @@ struct LogReader<'a> {
     has_gone_on: bool,
     /// Whether the launcher ends the processes.
     is_shutdown: bool,
+    /// Whether Slurm ended the job, and its tasks have ended since.
+    is_over: bool,
     /// How many lines are read without a search.
     lines_left: usize,
 }
@@ -284,6 +287,7 @@ impl<'a> LogReader<'a> {
             failed_at: None,
             has_gone_on: false,
             is_shutdown: false,
+            is_over: false,
             lines_left: 0,
         }
     }
@@ -364,7 +368,11 @@ impl<'a> LogReader<'a> {
             self.failed_at = None;
         }
         let is_ordinary = !history::is_launcher_line(marked.text);
-        self.has_gone_on |= is_ordinary && LineStart::of(marked.text).is_none();
+        let is_work = is_ordinary && LineStart::of(marked.text).is_none();
+        self.has_gone_on |= is_work;
+        if is_work && self.is_over && !account::tells_of_term(marked.text) {
+            self.forget_run();
+        }
         let while_ending = self.logs.job_end.is_some();
         let evidence = self.logs.evidence(process);
         if marked.in_traceback {
@@ -378,12 +386,25 @@ impl<'a> LogReader<'a> {
         let joined = mpi::joined(&mut self.stated, line);
         let line = joined.as_deref().unwrap_or(line);
         let is_launcher = self.report(LAUNCHER_FORMS.as_ref(), line, process);
+        self.logs.has_agents |= marks::is_of_agent(line) || torchrun::is_agent_line(line);
         if line.contains("failed (exitcode: ") {
             self.logs.failures += 1;
             self.failed_at = Some(self.logs.processes.len());
             self.has_gone_on = false;
         }
         is_launcher
+    }
+
+    /// Slurm has started the job again, and appends to the same log.
+    fn forget_run(&mut self) {
+        (self.is_over, self.is_shutdown) = (false, false);
+        (self.logs.job_end, self.logs.is_out_of_memory) = (None, false);
+        let file = self.logs.files.len();
+        let processes = self.logs.processes.iter_mut();
+        for process in processes.filter(|process| process.file == file) {
+            process.end = None;
+            process.evidence.retain(|_| false);
+        }
     }
 
     /// Forgets what processes wrote before torchrun started them again.
@@ -412,6 +433,12 @@ impl<'a> LogReader<'a> {
             match report {
                 LauncherReport::Process(end) => self.ended(end, process),
                 LauncherReport::Tasks { node, tasks, end } => {
+                    // a step may be cancelled while the batch script goes on
+                    let of_job = ["Slurm cancelled job ", "Slurm lost node "];
+                    let job_end = self.logs.job_end.as_ref();
+                    self.is_over = job_end.is_some_and(|(text, _)| {
+                        of_job.iter().any(|words| text.starts_with(words))
+                    });
                     for task in tasks {
                         let end = ReportedEnd {
                             writer: Writer::ranked(task),

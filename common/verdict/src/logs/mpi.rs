@@ -5,7 +5,7 @@ use super::report::{Form, LauncherReport, ReportedEnd, Stated, end_of, number};
 use evidence::marks::Writer;
 use record::exit::{ProcessEnd, SignalNumber};
 
-pub const FORMS: [Form; 12] = [
+pub const FORMS: [Form; 13] = [
     (
         r" process rank +([0-9]+).*? on node ([^ ]+).* exiting improperly",
         |_, words| {
@@ -50,6 +50,10 @@ pub const FORMS: [Form; 12] = [
         },
     ),
     (r"EXIT STRING: .*?\(signal +([0-9]+)", |stated, words| {
+        ended(stated, ProcessEnd::killed(SignalNumber(number(words, 1)?)))
+    }),
+    // of Intel MPI
+    (r"^= +KILLED BY SIGNAL: +([0-9]+)", |stated, words| {
         ended(stated, ProcessEnd::killed(SignalNumber(number(words, 1)?)))
     }),
     // of an MPI call whose error ends the job
@@ -175,6 +179,10 @@ mod tests {
                 Some((None, Some("h2"), killed(9))),
             ),
             ("=   RANK 3 PID 77 RUNNING AT h2\n=   EXIT STATUS: 9", None),
+            (
+                "=   RANK 3 PID 77 RUNNING AT h2\n=   KILLED BY SIGNAL: 9 (Killed)",
+                Some((Some(3), Some("h2"), killed(9))),
+            ),
             (
                 "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)",
                 { Some((None, None, killed(9))) },

@@ -5,7 +5,7 @@ use super::report::{Form, LauncherReport, ReportedEnd, end_of, number};
 use evidence::marks::Writer;
 use record::exit::{ProcessEnd, SignalNumber};
 
-pub const FORMS: [Form; 11] = [
+pub const FORMS: [Form; 9] = [
     // the table of failures that torchrun prints last
     (r"^\s*host\s*: (.*)", |stated, words| {
         stated.table.host = Some(words[1].trim().to_owned());
@@ -41,13 +41,21 @@ pub const FORMS: [Form; 11] = [
         },
     ),
     (r" closing signal SIG", |_, _| Some(LauncherReport::Closing)),
-    (r" death signal, shutting down workers", |_, _| {
-        let text = "torchrun was asked to end, by SIGTERM, and ended its processes".to_owned();
-        Some(LauncherReport::Job {
-            text,
-            is_request: true,
-        })
-    }),
+    // torch 1.9 to 2.10 write the number or the name: `Received Signals.SIGINT death signal`
+    (
+        r"(?:Received (?:Signals\.)?([A-Z]+|[0-9]+))? death signal, shutting down workers",
+        |_, words| {
+            let signal = words.get(1).map_or("SIGTERM", |signal| signal.as_str());
+            let signal = match signal.parse() {
+                Ok(number) => format!("SIG{}", SignalNumber(number)),
+                Err(_) => signal.to_owned(),
+            };
+            Some(LauncherReport::Job {
+                text: format!("torchrun was asked to end, by {signal}, and ended its processes"),
+                is_request: true,
+            })
+        },
+    ),
     (
         r"failed \(exitcode: +(-?[0-9]+).*?local_rank: +([0-9]+)",
         |_, words| {
@@ -57,17 +65,6 @@ pub const FORMS: [Form; 11] = [
             ))
         },
     ),
-    // of Lightning, marked with the rank of the child
-    (
-        r"^Child process with PID [0-9]+ terminated with code +(-?[0-9]+)",
-        |_, words| {
-            let end = end_of(number(words, 1)?);
-            Some(LauncherReport::ended(Writer::default(), end))
-        },
-    ),
-    (r" Forcefully terminating all other processes", |_, _| {
-        Some(LauncherReport::Shutdown)
-    }),
     // the command has the last local rank of the host, whichever failed
     (
         r"--local[_-]rank=.*exits with return code = +(-?[0-9]+)",
@@ -97,6 +94,16 @@ pub const LIGHTNING: [Form; 1] = [(
         Some(LauncherReport::ended(rank, end_of(number(words, 2)?)))
     },
 )];
+
+/// Whether torchrun wrote a line after it had started the ranks.
+pub fn is_agent_line(line: &str) -> bool {
+    let words = [
+        "failed (exitcode: ",
+        " closing signal SIG",
+        "Root Cause (first observed",
+    ];
+    words.iter().any(|words| line.contains(words))
+}
 
 /// A child of torch.multiprocessing.spawn, in its exception.
 pub const SPAWNED: [Form; 1] = [(
@@ -232,18 +239,6 @@ mod tests {
                 "WARNING:torch.distributed.elastic.multiprocessing.api:Sending process 8 closing \
                  signal SIGTERM",
                 Some(LauncherReport::Closing),
-            ),
-            (
-                "Child process with PID 77 terminated with code -9. Forcefully terminating all \
-                 other processes to avoid zombies",
-                Some(LauncherReport::Shutdown),
-            ),
-            (
-                "Child process with PID 77 terminated with code 1.",
-                Some(LauncherReport::ended(
-                    Writer::default(),
-                    ProcessEnd::exited(1),
-                )),
             ),
             ("the rank: 3 of a matrix", None),
             ("host: gpu1", None),
