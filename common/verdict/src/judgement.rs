@@ -173,8 +173,21 @@ fn asked_to_end<'a>(
         let got = ["received", "receiving", "caught", "got"];
         // what a script will do if one comes, or that none came
         let announced = [
-            "when", "whenever", "if", "once", "until", "upon", "unless", "will", "no", "not",
-            "never", "nobody", "ignored", "ignoring",
+            "when",
+            "whenever",
+            "if",
+            "once",
+            "until",
+            "upon",
+            "unless",
+            "will",
+            "no",
+            "not",
+            "never",
+            "nobody",
+            "registered",
+            "ignored",
+            "ignoring",
         ];
         let text = line.text.to_lowercase();
         !line.while_ending

@@ -18,10 +18,15 @@ const DUMP_FILE: [&str; 2] = ["TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_
 
 /// The processes in which NCCL gave up an operation, and how to find the rank that caused it.
 pub fn gave_up(job: &JobHistory) -> Option<JobFinding> {
-    let gave_up: Vec<(&ProcessHistory, Quote)> = job
+    let mut gave_up: Vec<(&ProcessHistory, Quote)> = job
         .clients()
         .filter_map(|history| Some((history, sign(history)?)))
         .collect();
+    // lines without a mark are of the ranks that have others with one
+    let is_mixed = |history: &ProcessHistory| history.evidence.is_mixed();
+    if gave_up.iter().any(|(history, _)| !is_mixed(history)) {
+        gave_up.retain(|(history, _)| !is_mixed(history));
+    }
     let (first, line) = gave_up.iter().min_by_key(|(_, line)| line.output.time_ms)?;
     let others = match gave_up.len() {
         1 => String::new(),

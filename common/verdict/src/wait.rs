@@ -2,7 +2,7 @@
 
 use crate::account;
 use crate::findings::{JobFinding, Shown as _, evidence};
-use crate::job::{JobHistory, ProcessHistory};
+use crate::job::{JobHistory, ProcessHistory, UNKNOWN_RANK};
 use crate::silence::{Awaited, Silence};
 use evidence::StatementKind;
 use record::stacks::{self, Child, Comparison, LONG_CALL, Member, Wait};
@@ -73,11 +73,24 @@ fn exception(job: &JobHistory) -> Option<JobFinding> {
 }
 
 pub fn names(processes: &[&ProcessHistory]) -> String {
+    let is_unranked =
+        |history: &ProcessHistory| history.logs.is_some() && history.process.rank >= UNKNOWN_RANK;
+    if processes.iter().any(|history| is_unranked(history)) {
+        let names = processes.iter().filter_map(|history| history.name.clone());
+        return names.collect::<Vec<_>>().join(", ");
+    }
     let members: Vec<Member> = processes
         .iter()
         .map(|history| history.process.member())
         .collect();
-    stacks::names(&members)
+    let names = stacks::names(&members);
+    // logs know no roles
+    let is_of_logs = processes.iter().any(|history| history.logs.is_some());
+    if is_of_logs {
+        names.replace("worker", "rank")
+    } else {
+        names
+    }
 }
 
 fn others<'a>(job: &'a JobHistory, history: &ProcessHistory) -> Vec<&'a ProcessHistory> {

@@ -1,0 +1,2 @@
+plan --num-workers 1 -- python3 train.py
+launch

@@ -1,0 +1,3 @@
+print("INFO SIGTERM handler got registered")
+print("INFO signal 15 was caught by nobody; going on")
+print("training finished")
