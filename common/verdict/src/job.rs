@@ -77,6 +77,8 @@ pub struct ProcessHistory {
     /// The names of the job's logs, if it has no records; `LogLine::file` is an index into them.
     pub logs: Option<Arc<[String]>>,
     pub life: Life,
+    /// What its launcher wrote about its end, in a log.
+    pub report: Option<LogLine>,
     pub evidence: Evidence,
     /// The latest stacks of the process and each of its children.
     pub stacks: BTreeMap<u32, Stack>,
@@ -89,6 +91,7 @@ impl ProcessHistory {
             name: None,
             logs: None,
             life: Life::default(),
+            report: None,
             evidence: Evidence::default(),
             stacks: BTreeMap::new(),
         }
@@ -147,6 +150,14 @@ impl ProcessHistory {
     /// The last line before the end of the job.
     pub fn last_line(&self) -> Option<Quote> {
         self.evidence.last().map(|line| self.output(line))
+    }
+
+    /// What its launcher wrote about its end, or else the last line before.
+    pub fn end_line(&self) -> Option<Quote> {
+        let report = self.report.as_ref().filter(|line| !line.text.is_empty());
+        report
+            .map(|line| self.output(line))
+            .or_else(|| self.last_line())
     }
 
     /// The last lines that may explain its end.

@@ -26,6 +26,9 @@ pub fn verdict(job: &JobHistory) -> Conclusion {
         None => unfinished(job),
     };
     advice::add(job, &mut cause);
+    if job.is_from_logs() && outcome == RunOutcome::Unknown && cause.fix.is_none() {
+        cause = cause.fix(IF_IT_RUNS);
+    }
     let mut others = other_findings(job, &cause);
     others.extend(skew::slow(job));
     others.extend(skew::findings(job));
@@ -160,6 +163,10 @@ fn hidden_failure(job: &JobHistory) -> Option<JobFinding> {
         .filter(|history| history.has_finished())
         .find_map(hidden)
 }
+
+/// For logs that do not show the end.
+const IF_IT_RUNS: &str =
+    "if it still runs, this shows where it waits: ipconf-check hosts | dgl-stacks --any";
 
 const WHO_SENT_IT: &str =
     "find out who sent it: scancel, a batch system at its time limit, a terminal that closed";
@@ -823,7 +830,7 @@ fn killed(history: &ProcessHistory, name: &str) -> JobFinding {
     }
     let text = format!("{name} was ended by SIGKILL");
     if history.life.started.is_none() || history.kill_sent() == Some(true) {
-        return JobFinding::new(text).shown_by(&history.last_line());
+        return JobFinding::new(text).shown_by(&history.end_line());
     }
     JobFinding::new(
         text + "; dgl-spawn did not send it, and the kernel counted no kill for lack of memory",

@@ -39,7 +39,8 @@ pub fn first_raiser(job: &JobHistory, ids: &BTreeSet<u32>) -> Option<u32> {
 fn exception(job: &JobHistory) -> Option<JobFinding> {
     let raised = account::first_raised(job, ProcessHistory::has_stayed)?;
     let (history, words) = (raised.process, raised.words());
-    let others = others(job, history);
+    let mut others = others(job, history);
+    others.retain(|other| other.raised().is_none());
     let mut text = format!("{}{words} and did not end", job.process_name(history));
     let stack = stack_of(history);
     if let Some(wait) = stack.as_ref().and_then(|stack| stacks::wait(&stack.frames)) {

@@ -3,8 +3,8 @@
 use super::{LogEnd, LogProcess, Logs};
 use crate::account;
 use crate::job::{JobEnd, JobHistory, ProcessHistory, UNKNOWN_RANK};
-use evidence::marks::Writer;
-use evidence::{Evidence, Statement, StatementKind};
+use evidence::marks::{self, Writer};
+use evidence::{Evidence, LogLine, Statement, StatementKind};
 use record::exit::{ProcessEnd, SignalNumber};
 use record::{Exited, IpAddr, Process, Role};
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +44,7 @@ pub fn is_launcher_line(line: &str) -> bool {
         || LAUNCHER_LINES.iter().any(|begin| line.starts_with(begin))
         || line.ends_with(" FAILED")
         || line.contains(":sigkill_handler] ")
+        || marks::is_of_agent(line)
         || line.contains("%|")
 }
 
@@ -143,10 +144,8 @@ impl Logs {
     /// Without torchrun's table, its line about a local rank is about the rank of that number. On
     /// a node that is not the first, it would be about a greater rank.
     fn join_local_ranks(&mut self) {
-        let is_elsewhere = |(local, rank): (&Writer, &u32)| {
-            local
-                .local_rank
-                .is_some_and(|local_rank| local_rank != *rank)
+        let is_elsewhere = |(local, rank): (&Writer, &Option<u32>)| {
+            local.local_rank.is_some() && local.local_rank != *rank
         };
         let failed = self.failed().map(|process| &process.writer);
         let failed: BTreeSet<&Writer> = failed.filter(|one| one.local_rank.is_some()).collect();
@@ -273,6 +272,12 @@ impl Logs {
                 let has_lines = is_placed && process.evidence.count > 0;
                 !has_lines && process.evidence.statements().is_empty()
             });
+            // a Python that raised an exception exits with 1
+            let exits_with_1 =
+                |index: &usize| self.processes[*index].end_or_unknown().code == Some(1);
+            if failed.iter().any(exits_with_1) {
+                failed.retain(|index| !self.processes[*index].left_silently());
+            }
             failed.sort_by_cached_key(|index| self.processes[*index].order());
             let evidence = &mut self.processes[source].evidence;
             evidence.limit_count(first.unwrap_or(u64::MAX));
@@ -479,19 +484,48 @@ impl LogProcess {
         self.evidence.statements().into_iter().any(explains)
     }
 
+    /// Whether it exited with a status to which no exception of Python leads.
+    fn has_chosen_status(&self) -> bool {
+        let is_chosen = |code| !matches!(code, 0 | 1);
+        self.end_or_unknown().code.is_some_and(is_chosen)
+    }
+
+    fn left_silently(&self) -> bool {
+        self.has_chosen_status() && self.evidence.statements().is_empty()
+    }
+
+    /// Whether it wrote why, and then left with such a status.
+    fn left_with_a_word(&self) -> bool {
+        let mut stated = self.evidence.statements().into_iter();
+        let is_death = |one: &Statement| one.kind == StatementKind::Died && account::is_own(one);
+        self.has_chosen_status() && stated.any(is_death)
+    }
+
+    /// Whether all that it wrote is about another process.
+    fn only_echoes(&self) -> bool {
+        let stated = self.evidence.statements();
+        !stated.is_empty() && !stated.into_iter().any(account::is_own)
+    }
+
     /// First the processes that a signal ended, because that is a cause by itself, except SIGABRT,
-    /// by which libraries give up when a peer is lost; then lines without a known writer; then the
-    /// processes that wrote why, and of them those that the launcher saw first.
-    fn order(&self) -> (u8, bool, bool, usize) {
-        let is_unmarked = self.writer == Writer::default();
+    /// by which libraries give up when a peer is lost; then lines without a known writer, unless
+    /// they are only about others; then the processes that wrote why, and those that left without a
+    /// word; and of them those that the launcher saw first.
+    fn order(&self) -> impl Ord + use<> {
         let is_own = |end: ProcessEnd| end.signal.is_some_and(|one| one != SignalNumber::ABRT);
-        match &self.end {
-            None => (4, false, false, 0),
-            Some(end) if end.while_ending => (3, false, false, end.order),
-            Some(end) if is_own(end.reported.end) => (0, false, !end.reported.is_first, end.order),
-            Some(_) if is_unmarked => (1, false, false, 0),
-            Some(end) => (2, !self.explains(), !end.reported.is_first, end.order),
-        }
+        let group = match &self.end {
+            None => 7,
+            Some(end) if end.while_ending => 6,
+            Some(end) if is_own(end.reported.end) => 0,
+            Some(_) if self.writer == Writer::default() && !self.only_echoes() => 1,
+            Some(_) if self.explains() || self.left_with_a_word() => 2,
+            Some(_) if self.left_silently() => 3,
+            Some(_) if self.writer == Writer::default() => 4,
+            Some(_) => 5,
+        };
+        let end = self.end.as_ref().filter(|_| group != 1);
+        let reported = end.map(|end| (!end.reported.is_first, end.reported.time.clone()));
+        (group, reported, end.map(|end| end.order))
     }
 
     fn name(&self, count: usize) -> String {
@@ -517,6 +551,11 @@ impl LogProcess {
         let name = self.name(count);
         let process = Process::new(id, 0, IpAddr::default(), Role::Worker, rank);
         let mut history = ProcessHistory::new(process);
+        history.report = self.end.as_ref().map(|end| LogLine {
+            file: end.file.saturating_sub(1) as u32,
+            text: end.reported.line.clone(),
+            ..LogLine::default()
+        });
         history.life.exited = self.end.map(|end| Exited {
             id,
             host: 0,

@@ -18,7 +18,7 @@ use evidence::marks::{self, LineMarks, Writer};
 use evidence::syntax::{self, EvidenceFinder, LineStart};
 use evidence::{Evidence, LAST_LINES, without_escapes};
 use report::{Forms, LauncherReport, ReportedEnd, Stated};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Read};
 use std::sync::LazyLock;
 
@@ -88,8 +88,9 @@ pub struct Logs {
     files: Vec<String>,
     processes: Vec<LogProcess>,
     by_writer: HashMap<Writer, usize>,
-    /// The rank of a local rank at a place, or of an actor.
-    ranks: HashMap<Writer, u32>,
+    /// The rank of a local rank at a place, or of an actor; none if several torchruns write there,
+    /// of which each has this local rank.
+    ranks: HashMap<Writer, Option<u32>>,
     /// What ended the whole job, and whether somebody asked for it.
     job_end: Option<(String, bool)>,
     is_out_of_memory: bool,
@@ -99,6 +100,9 @@ pub struct Logs {
     ends: usize,
     /// How often torchrun has seen processes fail.
     failures: u64,
+    /// How many ends were known when another torchrun began in the same log: a rank that had ended
+    /// before was started again.
+    begun: usize,
 }
 
 struct LogProcess {
@@ -125,6 +129,8 @@ struct LogEnd {
     /// Its place among all ends.
     order: usize,
     while_ending: bool,
+    /// How many files had been begun.
+    file: usize,
 }
 
 impl Logs {
@@ -146,7 +152,7 @@ impl Logs {
         }
         reader.lines_left = usize::MAX;
         reader.block(&text);
-        reader.forget_restarted();
+        reader.finish_torchruns();
         Ok(())
     }
 
@@ -159,8 +165,8 @@ impl Logs {
         });
         let rank = writer
             .rank
-            .or_else(|| self.ranks.get(local.as_ref()?).copied())
-            .or_else(|| self.ranks.get(&Writer::at(place.as_ref()?)).copied());
+            .or_else(|| *self.ranks.get(local.as_ref()?)?)
+            .or_else(|| *self.ranks.get(&Writer::at(place.as_ref()?))?);
         let key = match (rank, local) {
             (Some(rank), local) => {
                 if let Some(local) = local {
@@ -196,6 +202,11 @@ impl Logs {
 
     /// Records that a local rank has this rank, and gives the rank what is known of it.
     fn is_ranked(&mut self, local: Writer, rank: u32) {
+        let known = self.ranks.entry(local.clone()).or_insert(Some(rank));
+        if *known != Some(rank) {
+            *known = None;
+            return;
+        }
         let writer = Writer::ranked(rank);
         if let Some(index) = self.by_writer.remove(&local) {
             match self.by_writer.get(&writer) {
@@ -204,13 +215,52 @@ impl Logs {
                     self.by_writer.insert(writer, index);
                 }
                 Some(own) => {
-                    let end = self.processes[index].end.take();
-                    let own = &mut self.processes[*own].end;
-                    *own = own.take().or(end);
+                    let (own, known) = (*own, self.processes[index].end.take());
+                    let LogProcess { evidence, .. } = &mut self.processes[index];
+                    let evidence = std::mem::take(evidence);
+                    let own = &mut self.processes[own];
+                    own.end = match (own.end.take(), known) {
+                        (Some(table), Some(line)) if line.order < table.order => Some(LogEnd {
+                            reported: table.reported,
+                            ..line
+                        }),
+                        (table, line) => table.or(line),
+                    };
+                    if own.evidence.count == 0 || self.begun > 0 {
+                        own.evidence = evidence;
+                    } else {
+                        self.processes[index].evidence = evidence;
+                    }
                 }
             }
         }
-        self.ranks.insert(local, rank);
+    }
+
+    /// The local ranks at a place are those of several torchruns, whose lines cannot be told apart.
+    /// What their tables report of such ranks is about one of those that wrote.
+    fn are_shared(&mut self, place: Option<&str>, torchruns: &Torchruns) {
+        for index in 0..self.processes.len() {
+            let writer = &self.processes[index].writer;
+            let local = writer.local_rank.filter(|_| writer.rank.is_none());
+            let Some(local) = local.filter(|_| writer.place.as_deref() == place) else {
+                continue;
+            };
+            let count = torchruns.count();
+            let name = format!("local rank {local} of one of {count} torchruns");
+            self.processes[index].group = Some(name);
+            let same = torchruns.ranks.iter().filter(|(_, other)| *other == local);
+            for (rank, _) in same {
+                let Some(own) = self.by_writer.get(&Writer::ranked(*rank)) else {
+                    continue;
+                };
+                let own = &mut self.processes[*own];
+                let has_lines = own.evidence.count > 0;
+                let is_python = |end: &mut LogEnd| !has_lines && end.reported.end.code == Some(1);
+                let end = own.end.take_if(is_python);
+                let known = &mut self.processes[index].end;
+                *known = known.take().or(end);
+            }
+        }
     }
 
     /// The evidence of a process that has written another line, into the latest file.
@@ -227,12 +277,21 @@ impl Logs {
     fn ended(&mut self, index: usize, reported: ReportedEnd, source: usize, while_ending: bool) {
         let (order, line) = (self.ends, self.processes[source].evidence.count);
         self.ends += 1;
+        let earlier = self.processes[index]
+            .end
+            .take_if(|end| end.order < self.begun);
+        if let Some(earlier) = earlier.and_then(|end| end.source) {
+            self.processes[earlier].evidence.retain(|_| false);
+        }
         let process = &mut self.processes[index];
         process.file = self.files.len();
         process.host = reported.host.clone().or(process.host.take());
         match &mut process.end {
             // a table repeats the line before it
-            Some(end) => end.reported.is_first |= reported.is_first,
+            Some(end) => {
+                end.reported.is_first |= reported.is_first;
+                end.reported.time = reported.time.or(end.reported.time.take());
+            }
             None => {
                 process.end = Some(LogEnd {
                     reported,
@@ -240,6 +299,7 @@ impl Logs {
                     line,
                     order,
                     while_ending,
+                    file: self.files.len(),
                 });
             }
         }
@@ -250,10 +310,38 @@ fn is_line_end(byte: &u8) -> bool {
     matches!(byte, b'\n' | b'\r')
 }
 
+/// What a log shows of the torchruns that wrote it at the same time.
+#[derive(Default)]
+struct Torchruns {
+    /// How many have begun, as far as they wrote it.
+    begun: usize,
+    /// Another one that begins now was started after them.
+    have_run: bool,
+    /// How many others were read before, in the same log.
+    before: usize,
+    /// The ranks and local ranks in their tables.
+    ranks: BTreeSet<(u32, u32)>,
+}
+
+impl Torchruns {
+    /// How many there are at least.
+    fn count(&self) -> usize {
+        let locals = self.ranks.iter().map(|(_, local)| local);
+        let same = |local: &u32| {
+            self.ranks
+                .iter()
+                .filter(|(_, other)| other == local)
+                .count()
+        };
+        locals.map(same).max().unwrap_or(1).max(self.begun)
+    }
+}
+
 struct LogReader<'a> {
     logs: &'a mut Logs,
+    name: &'a str,
     /// The place whose log it is.
-    place: Option<&'a str>,
+    place: Option<String>,
     /// The process whose lines have no mark.
     unmarked: usize,
     /// The process of the last mark.
@@ -268,6 +356,9 @@ struct LogReader<'a> {
     is_shutdown: bool,
     /// Whether Slurm ended the job, and its tasks have ended since.
     is_over: bool,
+    /// Whether a line reported what ended the job.
+    is_job_over: bool,
+    torchruns: Torchruns,
     /// How many lines are read without a search.
     lines_left: usize,
 }
@@ -275,10 +366,12 @@ struct LogReader<'a> {
 impl<'a> LogReader<'a> {
     fn new(logs: &'a mut Logs, file: &'a LogFile) -> LogReader<'a> {
         logs.files.push(file.name.clone());
-        let place = file.writer.place.as_deref();
-        let unmarked = logs.process(file.writer.clone(), place);
+        logs.begun = 0;
+        let place = file.writer.place.clone();
+        let unmarked = logs.process(file.writer.clone(), place.as_deref());
         LogReader {
             logs,
+            name: &file.name,
             place,
             unmarked,
             latest: (String::new(), unmarked),
@@ -288,6 +381,8 @@ impl<'a> LogReader<'a> {
             has_gone_on: false,
             is_shutdown: false,
             is_over: false,
+            is_job_over: false,
+            torchruns: Torchruns::default(),
             lines_left: 0,
         }
     }
@@ -351,7 +446,8 @@ impl<'a> LogReader<'a> {
             let process = if writer == Writer::default() {
                 self.unmarked
             } else {
-                self.logs.process(writer, self.place)
+                self.torchruns.have_run |= writer.local_rank.is_some();
+                self.logs.process(writer, self.place.as_deref())
             };
             self.latest = (marked.mark.into_owned(), process);
         }
@@ -367,13 +463,14 @@ impl<'a> LogReader<'a> {
         if marked.text.contains("ChildFailedError") {
             self.failed_at = None;
         }
+        self.torchruns.have_run |= marked.text.starts_with("torch.distributed.elastic.");
         let is_ordinary = !history::is_launcher_line(marked.text);
         let is_work = is_ordinary && LineStart::of(marked.text).is_none();
         self.has_gone_on |= is_work;
         if is_work && self.is_over && !account::tells_of_term(marked.text) {
             self.forget_run();
         }
-        let while_ending = self.logs.job_end.is_some();
+        let while_ending = self.is_job_over && self.logs.job_end.is_some();
         let evidence = self.logs.evidence(process);
         if marked.in_traceback {
             evidence.line(true, syntax::TRACEBACK, 0, while_ending);
@@ -397,7 +494,7 @@ impl<'a> LogReader<'a> {
 
     /// Slurm has started the job again, and appends to the same log.
     fn forget_run(&mut self) {
-        (self.is_over, self.is_shutdown) = (false, false);
+        (self.is_over, self.is_shutdown, self.is_job_over) = (false, false, false);
         (self.logs.job_end, self.logs.is_out_of_memory) = (None, false);
         let file = self.logs.files.len();
         let processes = self.logs.processes.iter_mut();
@@ -405,6 +502,43 @@ impl<'a> LogReader<'a> {
             process.end = None;
             process.evidence.retain(|_| false);
         }
+    }
+
+    /// If others have run before, what follows is as the log of another place.
+    fn torchrun_begins(&mut self) {
+        if self.torchruns.have_run {
+            self.finish_torchruns();
+            let before = self.torchruns.before + self.torchruns.count();
+            let place = format!("torchrun {} of {}", before + 1, self.name);
+            self.torchruns = Torchruns {
+                before,
+                ..Torchruns::default()
+            };
+            self.logs.begun = self.logs.ends;
+            self.unmarked = self.logs.process(Writer::at(&place), None);
+            self.latest = (String::new(), self.unmarked);
+            (self.place, self.stated) = (Some(place), Stated::default());
+            (self.is_shutdown, self.is_job_over) = (false, false);
+        }
+        self.torchruns.begun += 1;
+    }
+
+    /// Gives the lines of local ranks to the ranks in torchrun's table. With several torchruns at
+    /// once, it is unknown which of them wrote a line.
+    fn finish_torchruns(&mut self) {
+        let place = self.place.as_deref();
+        if self.torchruns.count() > 1 {
+            self.logs.are_shared(place, &self.torchruns);
+        } else {
+            for (rank, local_rank) in std::mem::take(&mut self.torchruns.ranks) {
+                let local = Writer {
+                    place: place.map(str::to_owned),
+                    ..Writer::local(local_rank)
+                };
+                self.logs.is_ranked(local, rank);
+            }
+        }
+        self.forget_restarted();
     }
 
     /// Forgets what processes wrote before torchrun started them again.
@@ -431,7 +565,10 @@ impl<'a> LogReader<'a> {
         let has_reports = !reports.is_empty();
         for report in reports {
             match report {
-                LauncherReport::Process(end) => self.ended(end, process),
+                LauncherReport::Process(mut end) => {
+                    line.clone_into(&mut end.line);
+                    self.ended(end, process);
+                }
                 LauncherReport::Tasks { node, tasks, end } => {
                     // a step may be cancelled while the batch script goes on
                     let of_job = ["Slurm cancelled job ", "Slurm lost node "];
@@ -444,18 +581,15 @@ impl<'a> LogReader<'a> {
                             writer: Writer::ranked(task),
                             host: Some(node.clone()),
                             end,
-                            is_first: false,
                             is_task: true,
+                            line: line.to_owned(),
+                            ..ReportedEnd::default()
                         };
                         self.ended(end, process);
                     }
                 }
                 LauncherReport::Rank { rank, local_rank } => {
-                    let both = Writer {
-                        local_rank: Some(local_rank),
-                        ..Writer::ranked(rank)
-                    };
-                    self.logs.process(both, self.place);
+                    self.torchruns.ranks.insert((rank, local_rank));
                 }
                 LauncherReport::Actor { name, rank } => {
                     self.logs.is_ranked(Writer::at(&name), rank);
@@ -467,8 +601,9 @@ impl<'a> LogReader<'a> {
                     if !is_request || !has_failed && !self.is_shutdown {
                         self.logs.job_end.get_or_insert((text, is_request));
                     }
-                    self.is_shutdown = true;
+                    (self.is_shutdown, self.is_job_over) = (true, true);
                 }
+                LauncherReport::Begins => self.torchrun_begins(),
                 LauncherReport::Closing => {}
                 LauncherReport::Shutdown => self.is_shutdown = true,
             }
@@ -481,7 +616,7 @@ impl<'a> LogReader<'a> {
         let index = if end.writer == Writer::default() {
             source
         } else {
-            self.logs.process(end.writer.clone(), self.place)
+            self.logs.process(end.writer.clone(), self.place.as_deref())
         };
         self.logs.ended(index, end, source, self.is_shutdown);
     }

@@ -17,6 +17,8 @@ pub enum LauncherReport {
     },
     /// The local rank of a rank on the host of this log.
     Rank { rank: u32, local_rank: u32 },
+    /// torchrun begins.
+    Begins,
     /// The rank of an actor.
     Actor { name: String, rank: u32 },
     /// What ended the whole job, as a sentence without its full stop.
@@ -36,6 +38,10 @@ pub struct ReportedEnd {
     pub end: ProcessEnd,
     /// Whether the launcher says that it was the first.
     pub is_first: bool,
+    /// When the launcher saw it, as text that can be compared.
+    pub time: Option<String>,
+    /// The launcher's line.
+    pub line: String,
     /// Whether the rank is that of a task of srun, which may itself be a launcher.
     pub is_task: bool,
 }

@@ -5,8 +5,16 @@ use super::report::{Form, LauncherReport, ReportedEnd, end_of, number};
 use evidence::marks::Writer;
 use record::exit::{ProcessEnd, SignalNumber};
 
-pub const FORMS: [Form; 9] = [
+pub const FORMS: [Form; 11] = [
+    (
+        "Setting OMP_NUM_THREADS environment variable for each process to be",
+        |_, _| Some(LauncherReport::Begins),
+    ),
     // the table of failures that torchrun prints last
+    (r"^\s*time\s*: ([0-9]{4}-[0-9_:-]+)", |stated, words| {
+        stated.table.time = Some(words[1].to_owned());
+        None
+    }),
     (r"^\s*host\s*: (.*)", |stated, words| {
         stated.table.host = Some(words[1].trim().to_owned());
         None
@@ -148,7 +156,9 @@ mod tests {
                 host: Some(host.to_owned()),
                 end,
                 is_first,
+                time: (rank == 5).then(|| "2026-11-26_07:32:12".to_owned()),
                 is_task: false,
+                line: String::new(),
             })
         };
         let rank = |rank, local_rank| LauncherReport::Rank { rank, local_rank };
