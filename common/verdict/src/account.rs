@@ -407,7 +407,9 @@ impl<'a> Account<'a> {
         }
         if let Some(before) = self.before {
             let text = quoted(before.cause()) + &place(before);
-            words += &format!("; before that it wrote: {text}");
+            if !words.contains(&text) {
+                words += &format!("; before that it wrote: {text}");
+            }
         }
         match &self.child {
             Some(child) => format!(", in {child}, {words}"),

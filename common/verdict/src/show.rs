@@ -19,7 +19,12 @@ pub fn text(verdict: &Conclusion, has_records: bool) -> String {
 }
 
 fn show(text: &mut String, finding: &JobFinding, began_ms: Option<u64>, has_records: bool) {
-    *text += &format!("{}.\n", term::plain(&finding.text));
+    let stop = if finding.text.ends_with(['?', '!']) {
+        ""
+    } else {
+        "."
+    };
+    *text += &format!("{}{stop}\n", term::plain(&finding.text));
     if let Some(since) = since(finding, began_ms) {
         *text += &format!("  since: {since}\n");
     }

@@ -357,7 +357,8 @@ impl Logs {
         }
     }
 
-    /// A launcher that does not name the process which failed means the one that wrote why.
+    /// A launcher that does not name the process which failed means the one that wrote why, and
+    /// torchrun the one that did so in its --log-dir, if the ranks have no other lines.
     fn forget_nameless_end(&mut self) {
         let is_nameless = |process: &LogProcess| process.writer == Writer::default();
         let explains = |process: &LogProcess| process.explains();
@@ -368,10 +369,19 @@ impl Logs {
         {
             return;
         }
-        for process in self
-            .processes
-            .iter_mut()
-            .filter(|one| is_nameless(one) && !explains(one))
+        let is_in_log_dir = |one: &LogProcess| {
+            let is_local = one.writer.local_rank.is_some() && one.writer.place.is_some();
+            is_local && one.group.is_none() && one.end.is_none() && explains(one)
+        };
+        let has_log_dir = self.processes.iter().any(is_in_log_dir);
+        let is_without_lines = |one: &LogProcess| {
+            let has_raised = one.end_or_unknown().code == Some(1);
+            let is_silent = one.evidence.statements().is_empty();
+            has_log_dir && has_raised && one.writer.rank.is_some() && is_silent
+        };
+        let processes = self.processes.iter_mut();
+        for process in
+            processes.filter(|one| is_nameless(one) && !explains(one) || is_without_lines(one))
         {
             process.end.take_if(|end| end.reported.end.signal.is_none());
         }
