@@ -34,7 +34,8 @@ fuzz_target!(|data: &[u8]| {
             .iter()
             .map(|item| (item.dst.clone(), item.key.clone()))
             .collect();
-        let Ok(plan) = plan::plan(Some(&config), None, &[], &layout, Present::default(), items) else {
+        let plan = plan::plan(Some(&config), None, &[], &layout, Present::default(), items);
+        let Ok(plan) = plan else {
             continue;
         };
         let part_config = plan

@@ -331,8 +331,9 @@ mod tests {
 
     #[test]
     fn an_exception_of_an_exit_hook_is_not_reported() {
-        const FINALIZERS: &[u8] = b"Traceback (most recent call last):\n  File \"/usr/lib/python3.10/\
-            multiprocessing/util.py\", line 300, in _run_finalizers\n    finalizer()\nOSError: no\n";
+        const FINALIZERS: &[u8] = b"Traceback (most recent call last):\n  File \
+            \"/usr/lib/python3.10/multiprocessing/util.py\", line 300, in _run_finalizers\n    \
+            finalizer()\nOSError: no\n";
         let header = |words: &[u8]| [words, TRACE, b"ValueError: hook\n"].concat();
         for text in [
             header(b"Error in atexit._run_exitfuncs:\n"),

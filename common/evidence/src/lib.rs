@@ -889,23 +889,45 @@ mod tests {
                 )],
             ),
             (
-                format!("--- Logging error ---\n{TRACE}E: 1\nCall stack:\n  File \"x\"\nMessage: 'a'\n"),
-                vec![(NOBODY, "E: 1 / Call stack: /   File \"x\" / Message: 'a'", "E: 1 / Call stack: /   File \"x\" / Message: 'a'", "f (a.py:1)")],
+                format!("--- Logging error ---\n{TRACE}E: 1\nCall stack:\n  File \"x\"\n"),
+                vec![(
+                    NOBODY,
+                    "E: 1 / Call stack: /   File \"x\"",
+                    "E: 1 / Call stack: /   File \"x\"",
+                    "f (a.py:1)",
+                )],
             ),
             (
                 format!("{TRACE}E: 1\nError in atexit._run_exitfuncs:\n{TRACE}F: 2\n"),
                 vec![(MAIN, "E: 1", "E: 1", "f (a.py:1)"), (NOBODY, "F: 2", "F: 2", "f (a.py:1)")],
             ),
             (
-                format!("Error in sys.excepthook:\n{TRACE}E: 1\n\nOriginal exception was:\n{TRACE}F: 2\n"),
-                vec![(NOBODY, "E: 1 / Original exception was:", "E: 1 / Original exception was:", "f (a.py:1)"), (MAIN, "F: 2", "F: 2", "f (a.py:1)")],
+                format!(
+                    "Error in sys.excepthook:\n{TRACE}E: 1\n\nOriginal exception was:\n\
+                     {TRACE}F: 2\n"
+                ),
+                vec![
+                    (
+                        NOBODY,
+                        "E: 1 / Original exception was:",
+                        "E: 1 / Original exception was:",
+                        "f (a.py:1)",
+                    ),
+                    (MAIN, "F: 2", "F: 2", "f (a.py:1)"),
+                ],
             ),
             (
-                format!("ERROR:asyncio:Task exception was never retrieved\nfuture: <Task finished>\n{TRACE}E: 1\n"),
+                format!(
+                    "ERROR:asyncio:Task exception was never retrieved\nfuture: <Task>\n\
+                     {TRACE}E: 1\n"
+                ),
                 vec![(NOBODY, "E: 1", "E: 1", "f (a.py:1)")],
             ),
             (
-                "Traceback (most recent call last):\n  File \"/usr/lib/python3.10/multiprocessing/util.py\", line 300, in _run_finalizers\n    finalizer()\n  File \"/w/a.py\", line 1, in f\nOSError: 1\n".to_owned(),
+                "Traceback (most recent call last):\n  File \
+                 \"/usr/lib/python3.10/multiprocessing/util.py\", line 300, in _run_finalizers\n    \
+                 finalizer()\n  File \"/w/a.py\", line 1, in f\nOSError: 1\n"
+                    .to_owned(),
                 vec![(NOBODY, "OSError: 1", "OSError: 1", "f (a.py:1)")],
             ),
             (

@@ -17,8 +17,8 @@ pub fn read(tool: &str, file: Option<&Path>, take: impl FnMut(&Head, &[u8])) -> 
     read_input(tool, &name_of(file), open(file, RECORDS)?, take)
 }
 
-/// Like [`read`], of a file that may be empty; returns whether it has records. `fix` is for one that
-/// cannot be opened.
+/// Like [`read`], of a file that may be empty; returns whether it has records. `fix` is for one
+/// that cannot be opened.
 pub fn read_if_any(
     tool: &str,
     file: &Path,

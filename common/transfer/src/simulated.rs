@@ -23,8 +23,8 @@ pub enum Call {
 
 /// Has a network file system write back the content and report errors, such as a full quota, which
 /// it may do only when a descriptor is closed (close(2), "Dealing with error returns"; nfs(5),
-/// "Close-to-open cache consistency"). Local file systems do nothing. A client of NFS 4 with a write
-/// delegation may report such errors only to fsync.
+/// "Close-to-open cache consistency"). Local file systems do nothing. A client of NFS 4 with a
+/// write delegation may report such errors only to fsync.
 pub(crate) fn flush(file: &File) -> io::Result<()> {
     before(Call::Close)?;
     Ok(close(file.try_clone()?)?)

@@ -110,8 +110,8 @@ impl Standstill {
 pub fn moved(silence: &Silence) -> Option<String> {
     let ago = term::seconds(silence.still.filter(|time| *time < STILL)?);
     Some(format!(
-        "the job goes on: a process sent data to another one {ago} ago. If it hangs, ask again in a \
-         moment.\n"
+        "the job goes on: a process sent data to another one {ago} ago. If it hangs, ask again in \
+         a moment.\n"
     ))
 }
 

@@ -2,8 +2,8 @@
 
 use wire::preflight::{Holder, Module, Subject};
 
-const OTHER_PORT: &str = "leave out --master-port, so that dgl-env takes a port that host-probe found \
-                          free; the ports of graph servers are in ip_config.txt";
+const OTHER_PORT: &str = "leave out --master-port, so that dgl-env takes a port that host-probe \
+                          found free; the ports of graph servers are in ip_config.txt";
 const OVERWRITE: &str = "jobs of DGL on one host overwrite each other's features without a warning";
 const REAP: &str = "ipconf-check ip_config.txt | dgl-reap";
 
