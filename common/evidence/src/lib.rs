@@ -925,7 +925,7 @@ mod tests {
             ),
             (
                 "Traceback (most recent call last):\n  File \
-                 \"/usr/lib/python3.10/multiprocessing/util.py\", line 300, in _run_finalizers\n    \
+                 \"/usr/lib/python3/multiprocessing/util.py\", line 300, in _run_finalizers\n    \
                  finalizer()\n  File \"/w/a.py\", line 1, in f\nOSError: 1\n"
                     .to_owned(),
                 vec![(NOBODY, "OSError: 1", "OSError: 1", "f (a.py:1)")],

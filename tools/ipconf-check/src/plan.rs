@@ -135,8 +135,8 @@ fn listed_twice(line: &HostLine, ip: Ipv4Addr, earlier: u64) -> Fault {
     }
     let problem = format!("{ip} is already listed in line {earlier}");
     Fault::data(&line.location, problem).fix(
-        "list each host once: dgl-env --num-workers starts several processes on it, and a graph has \
-         as many partitions as there are hosts",
+        "list each host once: dgl-env --num-workers starts several processes on it, and a graph \
+         has as many partitions as there are hosts",
     )
 }
 
