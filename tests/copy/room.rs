@@ -140,8 +140,7 @@ fn pull_with_sizes(folder: &Path, size: &str) -> Ran {
     )
 }
 
-/// A host may announce any size, or any part of it that is no hole. Nothing is reserved for it, and
-/// the other hosts are served.
+/// A host may announce any size, or any part of it that is no hole. The other hosts are served.
 #[test]
 fn a_host_whose_files_do_not_fit_here_is_refused() {
     let folder = plan(&[("a", noise(1, 1000)), ("b", noise(2, 1000))]);

@@ -356,7 +356,6 @@ impl Outlet<&GivenFile<'_>> for ToolOutlet<'_> {
             keep: kept.list().to_vec(),
             keep_sum: Some(Box::new(sum)),
             chained: None,
-            sparse: source::has_holes(source),
         });
         self.step(open, &[])?;
         Ok(kept)

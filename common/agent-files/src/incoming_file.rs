@@ -215,7 +215,7 @@ mod tests {
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir(&folder).unwrap();
         let names = PartialNames::new(Folder::open(&folder).unwrap(), "part");
-        let partial = Partial::begin(names, SIZE, Parts::default(), None, true, &|_| true).unwrap();
+        let partial = Partial::begin(names, SIZE, Parts::default(), None, &|_| true).unwrap();
         std::fs::remove_dir_all(folder).unwrap();
         let request = Open {
             file: FileAttributes {
@@ -229,7 +229,6 @@ mod tests {
             keep: Vec::new(),
             keep_sum: None,
             chained: Some(upstream),
-            sparse: true,
         };
         let events = Arc::<EventOutput>::default();
         IncomingFile::new(request, Arc::new(partial), events)

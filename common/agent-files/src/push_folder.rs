@@ -220,10 +220,8 @@ impl PushFolder {
     pub fn claim(&self, part: &PartialNames, key: &str) {
         if part.folder.stat(&part.file).is_err()
             && let Some(kept) = kept(&self.base)
-            && PartialNames::new(kept, key).rename(part).is_ok()
         {
-            // an older version has kept what it had reserved, too
-            let _ = part.release();
+            let _ = PartialNames::new(kept, key).rename(part);
         }
     }
 
@@ -333,7 +331,6 @@ fn keep(base: &Folder, push_folder: &Folder, key: &str) {
     if part.kept(u64::MAX).bytes() < WORTH_KEEPING {
         return;
     }
-    let _ = part.release();
     if kept(base).is_none() {
         let _ = make_kept(base, push_folder);
     }

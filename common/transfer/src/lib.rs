@@ -1,7 +1,7 @@
 //! The transfer of files between this machine and a host: what both ends do, in either direction.
 //!
-//! A [`sender`] reads ([`source`]); a [`receiver`] has a [`lock`] on a [directory](tree), takes
-//! [`room`] there and writes ([`partial`]), in a directory that only it can change
+//! A [`sender`] reads ([`source`]); a [`receiver`] has a [`lock`] on a [directory](tree) with
+//! enough [`room`] and writes ([`partial`]), in a directory that only it can change
 //! ([`own_folder`]). [`owner`] decides which owners count as root. Between them go blocks, each
 //! with its checksum ([`content`]). [`parts`] are the parts of a file that are present; [`sums`]
 //! compares them with the other end. [`fates`] has the state of each delivery, [`run_folder`] the

@@ -64,7 +64,7 @@ impl FileLock {
     }
 }
 
-pub(crate) fn flock(file: File, how: FlockArg) -> Result<Flock<File>, (File, Errno)> {
+fn flock(file: File, how: FlockArg) -> Result<Flock<File>, (File, Errno)> {
     match before(Call::Lock) {
         Ok(()) => Flock::lock(file, how),
         Err(error) => Err((file, Errno::from_raw(error.raw_os_error().unwrap_or(0)))),

@@ -7,14 +7,11 @@
 use crate::GRAIN;
 use crate::content;
 use crate::folder::Folder;
-use crate::lock::flock;
 use crate::parts::Parts;
-use crate::room::Room;
 use crate::simulated::{Call, before, flush, sync};
 use crate::source;
 use crate::sums::{self, Watch};
-use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, Flock, FlockArg, OFlag, fallocate};
+use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use nix::sys::stat::futimens;
 use nix::sys::time::TimeSpec;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -46,8 +43,6 @@ pub struct Partial {
     names: PartialNames,
     /// The size of the whole file.
     bytes: u64,
-    /// `None` for a sparse file.
-    room: Option<Room>,
     state: Mutex<PartialState>,
     /// Whether nothing more may be written. Writers hold the lock.
     closed: RwLock<bool>,
@@ -56,8 +51,6 @@ pub struct Partial {
 #[derive(Debug)]
 struct PartialState {
     parts: Parts,
-    /// Shows that this process writes the file, if the file system has locks.
-    writes: Option<Flock<File>>,
     /// Open while parts come in any order.
     noted: Option<Notes>,
 }
@@ -119,22 +112,6 @@ impl PartialNames {
         Ok(text)
     }
 
-    /// Gives back the space reserved behind the end of a partial file that is no longer written; it
-    /// would be missing when the rest is sent.
-    pub fn release(&self) -> io::Result<()> {
-        let file = self.folder.open_file(&self.file, OFlag::O_WRONLY)?;
-        match flock(file.try_clone()?, FlockArg::LockExclusiveNonblock) {
-            // what another process has just written would be cut off
-            Err((_, Errno::EWOULDBLOCK)) => Ok(()),
-            // on a file system without locks too
-            _lock => {
-                let length = file.metadata()?.len();
-                before(Call::Change)?;
-                file.set_len(length)
-            }
-        }
-    }
-
     /// The notes move first: without them all bytes of the file would count.
     pub fn rename(&self, new: &PartialNames) -> io::Result<()> {
         new.folder.remove(&new.notes)?;
@@ -184,14 +161,12 @@ impl KeptPartial {
 
 impl Partial {
     /// Begins a file, or resumes one with the parts that are kept; `keep` is copied from the
-    /// `replaced` file, and must have this sum. Reserves space for the rest, which fails if there
-    /// is not enough; a sparse file does not need all of it, so nothing is reserved.
+    /// `replaced` file, and must have this sum.
     pub fn begin(
         names: PartialNames,
         bytes: u64,
         keep: Parts,
         replaced: Option<(&File, Sum)>,
-        is_sparse: bool,
         watch: Watch<'_>,
     ) -> Result<Partial, FileFault> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT;
@@ -223,36 +198,22 @@ impl Partial {
                 return Err(FileFault::EarlierChanged);
             }
         }
-        // last, because setting a length gives back the room behind it
-        let room = if is_sparse {
-            None
-        } else {
-            Some(Room::take(&file, &keep, bytes)?)
-        };
-        let mut partial = Partial::new(file, names, bytes, keep);
-        partial.room = room;
-        if !partial.state.lock().parts.is_beginning() {
-            partial.scatter()?;
-        }
-        Ok(partial)
-    }
-
-    fn new(file: File, names: PartialNames, bytes: u64, parts: Parts) -> Partial {
-        let clone = file.try_clone().ok();
-        let lock = |file| flock(file, FlockArg::LockSharedNonblock).ok();
+        let is_beginning = keep.is_beginning();
         let state = PartialState {
-            parts,
-            writes: clone.and_then(lock),
+            parts: keep,
             noted: None,
         };
-        Partial {
+        let partial = Partial {
             file,
             names,
             bytes,
-            room: None,
             state: Mutex::new(state),
             closed: RwLock::new(false),
+        };
+        if !is_beginning {
+            partial.scatter()?;
         }
+        Ok(partial)
     }
 
     /// Begins the notes, because parts may arrive in any order from here on.
@@ -323,7 +284,6 @@ impl Partial {
         if offset == end {
             return Ok(());
         }
-        self.fill(offset, end)?;
         self.make_hole(offset, end)?;
         Ok(self.note(offset, end)?)
     }
@@ -349,17 +309,9 @@ impl Partial {
         Ok(())
     }
 
-    /// A part is about to be written to the room that was taken.
-    fn fill(&self, offset: u64, end: u64) -> io::Result<()> {
-        self.room
-            .as_ref()
-            .map_or(Ok(()), |room| room.fill(offset, end))
-    }
-
     fn write(&self, offset: u64, content: &[u8]) -> Result<(), FileFault> {
         let _writing = self.writing()?;
         let end = self.end_of(offset, content.len() as u64)?;
-        self.fill(offset, end)?;
         before(Call::Write)?;
         self.file.write_all_at(content, offset)?;
         Ok(self.note(offset, end)?)
@@ -394,9 +346,6 @@ impl Partial {
 
     pub fn close(&self) -> io::Result<()> {
         *self.closed.write() = true;
-        if let Some(room) = &self.room {
-            room.stop();
-        }
         self.flush()
     }
 
@@ -422,14 +371,12 @@ impl Partial {
         Ok(self.names.folder.remove(&self.names.notes)?)
     }
 
-    /// Keeps what has arrived, without the space reserved for the rest.
+    /// Keeps what has arrived.
     pub fn keep(&self) {
         if self.parts().list().is_empty() {
             self.discard();
         } else {
-            let closed = self.close();
-            self.state.lock().writes = None;
-            let _ = closed.and_then(|()| self.names.release());
+            let _ = self.close();
         }
     }
 
@@ -576,7 +523,7 @@ mod tests {
         let from = File::open(folder.join("dst")).unwrap();
         let begin_with = |keep| {
             let from = Some((&from, sum(&from, &keep, 3 * GRAIN)));
-            Partial::begin(names(&folder), 3 * GRAIN, keep, from, false, &|_| true).unwrap()
+            Partial::begin(names(&folder), 3 * GRAIN, keep, from, &|_| true).unwrap()
         };
         let partial = begin_with(keep);
         assert_eq!(partial.finish(dst, FINISH), Err(FileFault::NotWhole));
@@ -622,7 +569,7 @@ mod tests {
         let compared = sum(&file, &keep, 3 * GRAIN);
         let begin = || {
             let (names, replaced) = (names(&folder), Some((&file, compared)));
-            Partial::begin(names, 3 * GRAIN, keep.clone(), replaced, false, &|_| true).err()
+            Partial::begin(names, 3 * GRAIN, keep.clone(), replaced, &|_| true).err()
         };
         write(between, 2);
         assert_eq!(begin(), None);
@@ -653,7 +600,7 @@ mod tests {
         let replaced = File::open(folder.join("dst")).unwrap();
         let keep = Parts::beginning(2 * GRAIN);
         let from = Some((&replaced, sum(&replaced, &keep, 2 * GRAIN)));
-        let partial = Partial::begin(names, 2 * GRAIN, keep, from, true, &|_| true).unwrap();
+        let partial = Partial::begin(names, 2 * GRAIN, keep, from, &|_| true).unwrap();
         let opened = Folder::open(&folder).unwrap();
         partial
             .finish((&opened, OsStr::new("new")), FINISH)
@@ -667,61 +614,11 @@ mod tests {
     fn nothing_is_written_once_it_is_closed() {
         let folder = folder("closed");
         let partial =
-            Partial::begin(names(&folder), 10, Parts::default(), None, false, &|_| true).unwrap();
+            Partial::begin(names(&folder), 10, Parts::default(), None, &|_| true).unwrap();
         partial.write(0, b"01234").unwrap();
         partial.close().unwrap();
         assert_eq!(partial.write(5, b"56789"), Err(FileFault::OutOfOrder));
         assert_eq!(partial.write_zeros(5, 5), Err(FileFault::OutOfOrder));
-        fs::remove_dir_all(folder).unwrap();
-    }
-
-    #[test]
-    fn room_is_taken_before_anything_comes() {
-        use std::os::unix::fs::MetadataExt;
-        let folder = folder("room");
-        let grain = vec![1; usize::try_from(GRAIN).unwrap()];
-        let replaced = folder.join("dst");
-        fs::write(&replaced, &grain).unwrap();
-        let replaced = File::open(replaced).unwrap();
-        // a file system that cannot take room, or counts it, leaves it at what is written
-        let mut reserves = None;
-        let sum = sum(&replaced, &Parts::beginning(GRAIN), 16 * GRAIN);
-        for replaced in [None, Some((&replaced, sum))] {
-            let keep = replaced.map_or_else(Parts::default, |_| Parts::beginning(GRAIN));
-            let length = keep.bytes();
-            let partial =
-                Partial::begin(names(&folder), 16 * GRAIN, keep, replaced, false, &|_| true)
-                    .unwrap();
-            let meta = fs::metadata(folder.join("part")).unwrap();
-            let occupied = meta.blocks() * 512;
-            let reserves = *reserves.get_or_insert(occupied > 0);
-            let room = if reserves { 16 * GRAIN } else { length };
-            assert_eq!(meta.len(), length);
-            assert!(occupied >= room, "{occupied} of {room}");
-            partial.write(length, b"01234").unwrap();
-            // another process gives back nothing of what this one writes
-            names(&folder).release().unwrap();
-            let now = fs::metadata(folder.join("part")).unwrap();
-            assert!(now.blocks() * 512 >= room, "{now:?}");
-            partial.keep();
-            let meta = fs::metadata(folder.join("part")).unwrap();
-            let occupied = meta.blocks() * 512;
-            assert!(
-                meta.len() == length + 5 && occupied < 16 * GRAIN,
-                "{occupied}"
-            );
-            names(&folder).remove().unwrap();
-        }
-        let error = Partial::begin(
-            names(&folder),
-            1 << 60,
-            Parts::default(),
-            None,
-            false,
-            &|_| true,
-        )
-        .unwrap_err();
-        assert_eq!(error, FileFault::System(nix::libc::ENOSPC));
         fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -149,7 +149,7 @@ impl<D: Destination> Receiver<D> {
         let replaced = replaced.as_ref().map(|(file, sum)| (file, *sum));
         let watch = |bytes| self.destination.has_read(bytes);
         let bytes = open.file.bytes;
-        let partial = Partial::begin(names, bytes, keep, replaced, open.sparse, &watch)?;
+        let partial = Partial::begin(names, bytes, keep, replaced, &watch)?;
         let partial = Arc::new(partial);
         self.files
             .insert(open.file.id, (open, Arc::clone(&partial)));
@@ -274,7 +274,6 @@ mod tests {
                 keep: Vec::new(),
                 keep_sum: None,
                 chained: None,
-                sparse: true,
             };
             let block = Block {
                 id: 1,

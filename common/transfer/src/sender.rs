@@ -4,7 +4,7 @@
 //! | step | the sender | the receiver |
 //! |---|---|---|
 //! | `batch` | reads small files, many for one message | writes and renames each |
-//! | `open` | says which parts the receiver may keep | reserves the space, copies those parts |
+//! | `open` | says which parts the receiver may keep | copies those parts |
 //! | `write` | reads what is missing in blocks; announces zeros | writes it |
 //! | `commit` | has read what was listed | gives it its mode, time and name |
 //! | `abandon` | could not read it, or it has changed | keeps what has arrived, or removes it |

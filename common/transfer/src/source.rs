@@ -56,11 +56,6 @@ pub fn is_sparse(meta: &Metadata) -> bool {
     room(meta) < meta.len()
 }
 
-/// Whether holes of an open file are not sent; `false` if that is unknown.
-pub fn has_holes(file: &File) -> bool {
-    sent_bytes(file).is_some()
-}
-
 /// How many bytes of an open file are sent, unless these are all.
 pub fn sent_bytes(file: &File) -> Option<u64> {
     let meta = file.metadata().ok().filter(is_sparse)?;
@@ -292,7 +287,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         file.write_all_at(&vec![0; 1 << 20], 0).unwrap();
         assert_eq!(room_needed(&file, 0, 1 << 20), 1 << 20);
-        assert!(!has_holes(&file));
+        assert_eq!(sent_bytes(&file), None);
         let write = |offset, bytes: usize| file.write_all_at(&vec![7; bytes], offset).unwrap();
         file.set_len(8 << 20).unwrap();
         write(3 << 20, 1 << 20);
@@ -321,7 +316,8 @@ mod tests {
         for block in 0..8 {
             write(block << 20, 1);
         }
-        assert!(is_sparse(&file.metadata().unwrap()) && !has_holes(&file));
+        assert!(is_sparse(&file.metadata().unwrap()));
+        assert_eq!(sent_bytes(&file), None);
     }
 
     #[test]

@@ -241,9 +241,6 @@ pub struct Open {
     /// Who sends a file that hosts pass on. It arrives in order from its first byte, nothing is
     /// kept, and [`FileEvent::Arrived`] reports the progress.
     pub chained: Option<Upstream>,
-    /// Whether the file occupies less space than its size, so that no space is reserved.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub sparse: bool,
 }
 
 /// Who sends a file that hosts pass on.
@@ -785,7 +782,6 @@ mod tests {
             keep: Vec::new(),
             keep_sum: None,
             chained: None,
-            sparse: false,
         };
         let steps = [
             FileRequest::Step(FileStep::Open(open)),

@@ -147,7 +147,6 @@ fn half_a_file(dst: &Path, key: &str) -> Vec<u8> {
         keep: Vec::new(),
         keep_sum: None,
         chained: None,
-        sparse: false,
     });
     let content = vec![7; 1 << 20];
     let block = FileStep::Write(Block {

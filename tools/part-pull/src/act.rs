@@ -571,7 +571,6 @@ impl<'a> PullTask<'a> {
             }
         }
         let lacking = self.fates.with(&Fate::Lacks, &all);
-        self.local.release_left(&lacking);
         if let Ok(link) = &mut self.link
             && let Err(broken) = pull_by_wire(link, &mut self.local, &all, wire, &results)
         {

@@ -179,18 +179,6 @@ impl Local {
         left
     }
 
-    /// Gives back the space that killed runs had reserved for the rest of files. No other part-pull
-    /// may be at work there.
-    pub fn release_left(&mut self, items: &[&PulledFile]) {
-        for (_, folder, name) in self.left(items) {
-            let own = own_folder::open(&folder, &name, MADE_HERE);
-            for part in own.iter().flat_map(parts_in) {
-                // a partial file that cannot be released remains
-                let _ = part.release();
-            }
-        }
-    }
-
     /// Removes partial files of other versions of the complete files, and what killed runs have
     /// left. No other part-pull may be at work there.
     pub fn remove_left(&mut self, items: &[&PulledFile]) {

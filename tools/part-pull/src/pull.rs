@@ -162,14 +162,10 @@ impl<'a> Pull<'_, 'a> {
         Ok(())
     }
 
-    fn step(&mut self, mut step: FileStep, body: Vec<u8>) -> Result<(), HostFault> {
-        let (ids, ends) = match &mut step {
+    fn step(&mut self, step: FileStep, body: Vec<u8>) -> Result<(), HostFault> {
+        let (ids, ends) = match &step {
             FileStep::Batch(batch) => (batch.files.iter().map(|file| file.id).collect(), true),
-            FileStep::Open(open) => {
-                // a host that announces much must not have it reserved
-                open.sparse = true;
-                (vec![open.file.id], false)
-            }
+            FileStep::Open(open) => (vec![open.file.id], false),
             FileStep::Write(block) => (vec![block.id], false),
             FileStep::Commit { id, .. } | FileStep::Abandon { id, .. } => (vec![*id], true),
         };

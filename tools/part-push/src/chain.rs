@@ -10,7 +10,7 @@ use std::time::Duration;
 /// A host is left out if it receives nothing for this long although there is something for it. A
 /// limit here adds the time for which a block waits.
 const STALL: Duration = Duration::from_secs(10);
-/// How long a host may take to begin the file, for which it reserves the space.
+/// How long a host may take to begin the file, however busy its disk is.
 const BEGIN: Duration = Duration::from_secs(30);
 /// A host this many bytes behind the one before it is slow.
 const BEHIND: u64 = 64 << 20;

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use transfer::content::FileSum;
 use transfer::parts::Parts;
 use transfer::sender::{self, Outlet, SourceFile};
-use transfer::source::{self, SourcePiece};
+use transfer::source::SourcePiece;
 use wire::files::{
     BLOCK, FileEvent, FileFault, FileRequest, FileStep, HandOn, Open, PublicKey, Upstream,
 };
@@ -416,7 +416,7 @@ impl<'a> Outlet<&'a Delivery> for Relay<'_, '_, 'a> {
         Ok(())
     }
 
-    fn open(&mut self, _: &'a Delivery, source: &File) -> Result<Parts, Infallible> {
+    fn open(&mut self, _: &'a Delivery, _: &File) -> Result<Parts, Infallible> {
         let mut upstream = Upstream::Tool;
         for member in &mut *self.members {
             member.target.begun.get_or_init(|| self.begun);
@@ -427,7 +427,6 @@ impl<'a> Outlet<&'a Delivery> for Relay<'_, '_, 'a> {
                 keep: Vec::new(),
                 keep_sum: None,
                 chained: Some(upstream),
-                sparse: source::has_holes(source),
             })));
             member.joins = link.sync();
             upstream = Upstream::Host(member.listens.1);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use transfer::content;
 use transfer::parts::Parts;
 use transfer::sender::{self, Outlet, SmallFiles, SourceFile};
-use transfer::source::{self, SourcePiece};
+use transfer::source::SourcePiece;
 use wire::files::{Batch, FileEvent, FileFault, FileRequest, FileStep, Open};
 
 /// Reports each delivery as soon as the host has confirmed it. Measuring decides if `compress` is
@@ -222,7 +222,6 @@ impl<'d> Outlet<&'d Delivery> for Sending<'_, 'd> {
             keep: kept.parts.list().to_vec(),
             keep_sum: kept.keep_sum.map(Box::new),
             chained: None,
-            sparse: source::has_holes(source),
         });
         self.step(open, &[])?;
         let counted = self.connection.counted(file);

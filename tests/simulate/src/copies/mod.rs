@@ -11,8 +11,7 @@
 //! that a copy reads or replaces before each of its system calls, and a sender may leave out a
 //! block. What lies between is written again in [`push`] and [`pull`], because it
 //! waits for real connections: in which order a tool asks, what it asks again, and what it counts
-//! as copied. Hosts that hand files on to each other are not simulated, nor is the room that is
-//! reserved for files without holes.
+//! as copied. Hosts that hand files on to each other are not simulated.
 //!
 //! What must be true:
 //! - A file is whole, or what it was before: at some disturbances, at each report, and at the end.

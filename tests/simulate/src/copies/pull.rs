@@ -96,10 +96,7 @@ fn fetch<'a>(
     let (here, lacking): (Vec<&PulledFile>, Vec<_>) =
         items.iter().partition(|item| local.has(item));
     copied.extend(here.into_iter().map(|item| (item, begun)));
-    let tree = tool.run(|| {
-        local.release_left(&lacking);
-        local.make()
-    });
+    let tree = tool.run(|| local.make());
     let receiver = Receiver::new(tree.map_err(|_| Lost)?, PullDestination::default());
     let mut pull = Pull {
         world,

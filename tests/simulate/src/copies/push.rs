@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use transfer::parts::Parts;
 use transfer::sender::{self, Outlet, SourceFile};
-use transfer::{content, source, sums};
+use transfer::{content, sums};
 use wire::files::{FileEvent, FileRequest, FileStep, Meta, Open, Receive, Sum};
 
 /// How often a push asks again for directories that another push has.
@@ -346,7 +346,6 @@ impl<'a> Outlet<&'a Delivery> for Sending<'a> {
             keep: kept.list().to_vec(),
             keep_sum: (of_replaced && !kept.list().is_empty()).then(|| Box::new(sum)),
             chained: None,
-            sparse: source::has_holes(source),
         });
         self.ask(open, &[])?;
         Ok(kept)
