@@ -12,6 +12,7 @@ pub mod ranks;
 pub mod reader;
 pub mod recorder;
 mod system_call;
+mod torchrun;
 
 use agent::output::EventOutput;
 use agent::supervisors::{self, NoAnswer};

@@ -1,7 +1,8 @@
 //! Finds the processes that a launcher has numbered, whatever it is: torchrun, mpirun, srun. They
-//! are known by the variables with which they were started.
+//! are known by the variables with which they were started. A torchrun is found, too: it may wait
+//! for other hosts and have no rank.
 
-use crate::reader;
+use crate::{reader, torchrun};
 use host::job_processes;
 use host::processes::ProcessHandle;
 use host::procfs;
@@ -27,13 +28,15 @@ pub fn find() -> Vec<RankProcess> {
 
 fn rank_process(pid: i32) -> Option<RankProcess> {
     let environment = procfs::environment(pid)?;
-    let variable = |name: &&str| Some(((*name).to_owned(), environment.text(name)?));
-    let mut variables: BTreeMap<_, _> = RANK_VARIABLES.iter().filter_map(variable).collect();
-    if variables.is_empty() {
+    let named = |name: &&str| Some(((*name).to_owned(), environment.text(name)?));
+    let mut variables: BTreeMap<_, _> = RANK_VARIABLES.iter().filter_map(named).collect();
+    let variable = |name: &str| environment.text(name);
+    let torchrun = torchrun::of_words(&procfs::words(pid)?, variable);
+    if variables.is_empty() && torchrun.is_none() {
         return None;
     }
     let handle = ProcessHandle::of(pid).filter(ProcessHandle::is_alive)?;
-    variables.extend(JOB_VARIABLES.iter().filter_map(variable));
+    variables.extend(JOB_VARIABLES.iter().filter_map(named));
     let (role, rank) = job_processes::role_of(&environment);
     let process = RankProcess {
         pid,
@@ -44,6 +47,7 @@ fn rank_process(pid: i32) -> Option<RankProcess> {
         rank,
         command: procfs::command_line(pid)?,
         variables,
+        torchrun,
     };
     Some(process.in_bounds())
 }

@@ -14,7 +14,7 @@ pub use host::network_bytes;
 pub use process::{
     IoCounts, Mapping, ProcessEnvironment, Stat, command_line, environment, io, is_own,
     kernel_function, mappings, network_namespace, parent, pids, socket_inodes, stat, stats, status,
-    working_directory,
+    words, working_directory,
 };
 pub use tcp::{TcpSocket, tcp_sockets};
 pub use thread::{of_thread, threads};

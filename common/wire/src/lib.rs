@@ -51,8 +51,8 @@ pub enum Request {
     AwaitServersEnd,
     /// Lists this user's processes of all jobs: one [`Event::Found`] each.
     ListJobs,
-    /// Lists the processes of this user, for root of all users, that a launcher has numbered: one
-    /// [`Event::Rank`] each.
+    /// Lists the processes of this user, for root of all users, that a launcher has numbered, and
+    /// the torchruns: one [`Event::Rank`] each.
     FindRanks,
     /// Asks for the stacks of the Python processes of a job: one [`Event::Stack`] each.
     TakeStacks(stacks::TakeStacks),

@@ -38,7 +38,7 @@ pub const JOB_VARIABLES: [&str; 15] = [
     "SLURM_STEP_NUM_TASKS",
 ];
 
-/// A process that has one of [`RANK_VARIABLES`], its own or inherited.
+/// A process that has one of [`RANK_VARIABLES`], its own or inherited, or is a [`Torchrun`].
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankProcess {
@@ -51,6 +51,21 @@ pub struct RankProcess {
     pub rank: Option<u32>,
     pub command: String,
     pub variables: BTreeMap<String, String>,
+    pub torchrun: Option<Torchrun>,
+}
+
+/// How a torchrun of several nodes meets the others, by its arguments or its variables `PET_…`.
+/// Nothing else of them leaves the host, except the beginning of the command.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Torchrun {
+    pub min_nodes: u32,
+    pub max_nodes: u32,
+    /// `None` if the rendezvous gives each node its rank.
+    pub node_rank: Option<u32>,
+    /// Where the nodes meet, such as `10.0.0.1:29500`.
+    pub endpoint: String,
+    pub id: String,
 }
 
 impl RankProcess {
@@ -63,6 +78,11 @@ impl RankProcess {
         RankProcess {
             command: text(&self.command),
             variables: known.map(|(name, value)| (name, text(&value))).collect(),
+            torchrun: self.torchrun.map(|torchrun| Torchrun {
+                endpoint: cut(&torchrun.endpoint, NAME),
+                id: cut(&torchrun.id, NAME),
+                ..torchrun
+            }),
             ..self
         }
     }
@@ -298,9 +318,16 @@ mod tests {
             variables: variables
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .into(),
+            torchrun: Some(Torchrun {
+                endpoint: "x".repeat(1000),
+                id: "x".repeat(1000),
+                ..Torchrun::default()
+            }),
             ..RankProcess::default()
         };
         let process = process.in_bounds();
+        let torchrun = process.torchrun.unwrap();
+        assert_eq!((torchrun.endpoint.len(), torchrun.id.len()), (NAME, NAME));
         let names: Vec<&String> = process.variables.keys().collect();
         assert_eq!(names, ["MASTER_ADDR", "RANK"]);
         assert_eq!(process.command.len(), COMMAND);

@@ -4,6 +4,7 @@ use crate::args::Args;
 use crate::plan::{self, StackAnswer};
 use crate::ranks::{self, FoundJob};
 use crate::standstill::{self, Standstill};
+use crate::torchrun::Torchruns;
 use crate::{groups, profile};
 use record::error::{Fault, Report};
 use record::exit::Exit;
@@ -12,6 +13,10 @@ use record::stacks::Comparison;
 use record::{Host, Process, Profile, Stack, Summary, stderr, term};
 use remote::conversation::{self, HostAnswers, ReadAnswer};
 use remote::{Remote, Session};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt as _;
 use std::time::{Duration, Instant};
 use verdict::silence::Silence;
 use wire::reap::Pick;
@@ -64,14 +69,12 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Res
     }
     let (sessions, report) = remote.open_reachable(hosts);
     let mut asked = Asked { sessions, report };
-    let found = args.any.then(|| find_job(args, &mut asked)).transpose();
-    if let (Err(report), false) = (&found, human) {
-        // dgl-why tells why
-        let faults = report.recorded();
-        let summary = summary(begun, report.exit(), args.job.clone());
-        out.record(&Summary { faults, ..summary });
-    }
-    let found = found?;
+    let found = args
+        .any
+        .then(|| find_job(args, hosts.len(), &mut asked))
+        .transpose();
+    let mut recorded = |report| recorded(report, begun, args, &mut out);
+    let found = found.map_err(|report| if human { report } else { recorded(report) })?;
     let found = found.as_ref();
     let mut processes = found.map_or_else(|| stream.all(), |job| Ok(job.processes(hosts)))?;
     let time = args.record.unwrap_or_default();
@@ -114,6 +117,26 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Res
     }
     report.0.extend(out.fault());
     report.check().map(|()| Exit::Done)
+}
+
+/// Records the faults for dgl-why, which prints the fix of the first one. If dgl-why may be the
+/// next tool of the pipeline, stderr leaves this fix to it.
+fn recorded(mut report: Report, begun: Instant, args: &Args, out: &mut Out) -> Report {
+    let faults = report.recorded();
+    let first_fix = faults.first().and_then(|fault| fault.fix.clone());
+    let summary = summary(begun, report.exit(), args.job.clone());
+    out.record(&Summary { faults, ..summary });
+    if is_pipe(io::stdout()) {
+        let same = report.0.iter_mut().filter(|fault| fault.fix == first_fix);
+        same.for_each(|fault| fault.fix = None);
+    }
+    report
+}
+
+fn is_pipe(stream: impl AsFd) -> bool {
+    let file = stream.as_fd().try_clone_to_owned().map(File::from);
+    let data = file.and_then(|file| file.metadata());
+    data.is_ok_and(|data| data.file_type().is_fifo())
 }
 
 /// What was seen of the chosen hosts' processes.
@@ -165,53 +188,74 @@ fn notice_of_recording(time: Duration) {
     stderr::write_line(format_args!("dgl-stacks: recording for {time}"));
 }
 
-/// The job that `--job` and `--match` choose among those that run on these hosts.
-fn find_job(args: &Args, asked: &mut Asked<'_>) -> Result<FoundJob, Report> {
+/// The job that `--job` and `--match` choose among those that run on these hosts, of `given` ones
+/// in the input.
+fn find_job(args: &Args, given: usize, asked: &mut Asked<'_>) -> Result<FoundJob, Report> {
     let read = |host, event| match event {
         Event::Rank(process) => Some((host, *process)),
         _ => None,
     };
-    let ranks = asked.ask(|_| vec![Request::FindRanks], &read, LIMIT)?;
+    let found = asked.ask(|_| vec![Request::FindRanks], &read, LIMIT)?;
     let hosts: Vec<&Host> = asked.sessions.iter().map(|(host, _)| *host).collect();
-    let mut jobs = ranks::jobs(ranks);
+    let torchruns = Torchruns::of(&found);
+    let mut jobs = ranks::jobs(found);
     jobs.retain(|job| {
         let is_matched = |text: &String| job.is_matched(text);
         args.job.as_ref().is_none_or(|name| *name == job.name)
             && args.containing.as_ref().is_none_or(is_matched)
     });
-    let nothing_found = if asked.report.0.is_empty() {
-        "no rank of such a job of this user on any host"
-    } else {
-        "no rank of such a job of this user on any host that answered"
-    };
-    let fault = match jobs.len() {
+    let faults = match jobs.len() {
         1 => {
             let mut job = jobs.remove(0);
-            job.find_missing(&hosts);
+            job.find_missing(&hosts, given);
             stderr::write_line(format_args!("dgl-stacks: job {}", job.words()));
-            let unknown = [&job.missing, &job.disagreement].into_iter();
-            for words in unknown.filter(|words| !words.is_empty()) {
+            let late = torchruns.late(&job).unwrap_or_default();
+            let notices = [&job.missing, &job.disagreement, &late].into_iter();
+            for words in notices.filter(|words| !words.is_empty()) {
                 stderr::write_line(format_args!("dgl-stacks: {words}"));
             }
             return Ok(job);
         }
-        0 => Fault::item("--any", nothing_found).fix(
-            "without --job and --match it names all; a rank has RANK and WORLD_SIZE in its \
-             environment, or the like of MPI, Slurm or DGL; root sees those of all users: \
-             DGL_TOOLS_SSH_USERNAME=root",
-        ),
+        0 => {
+            let waiting = torchruns.faults(args.containing.as_deref(), &hosts);
+            if waiting.is_empty() {
+                vec![no_job(args, asked.report.0.is_empty())]
+            } else {
+                waiting
+            }
+        }
         _ => {
             let mut fault = Fault::item(
                 "--any",
                 "several jobs run on these hosts, and none was chosen",
             );
             fault.details = jobs.iter().map(FoundJob::words).collect();
-            fault.fix("choose one by --job NAME, or by --match TEXT of its command")
+            vec![fault.fix("choose one by --job NAME, or by --match TEXT of its command")]
         }
     };
     let mut report = std::mem::take(&mut asked.report);
-    report.push(fault);
+    report.0.extend(faults);
     Err(report)
+}
+
+fn no_job(args: &Args, have_all_answered: bool) -> Fault {
+    let is_chosen = args.job.is_some() || args.containing.is_some();
+    let such = if is_chosen { "such a job" } else { "a job" };
+    let answered = if have_all_answered {
+        ""
+    } else {
+        " that answered"
+    };
+    let problem = format!("no rank of {such} of this user on any host{answered}");
+    let all = if is_chosen {
+        "without --job and --match it names all; "
+    } else {
+        ""
+    };
+    Fault::item("--any", problem).fix(format!(
+        "{all}a rank has RANK and WORLD_SIZE in its environment, or the like of MPI, Slurm or DGL; \
+         root sees those of all users: DGL_TOOLS_SSH_USERNAME=root"
+    ))
 }
 
 /// If the stacks of a job can be read, a recording has to confirm that it stands still.

@@ -1,5 +1,6 @@
 //! Shows the stacks of the Python processes of a job, on all hosts. [`plan`], [`ranks`],
-//! [`standstill`], [`groups`] and [`profile`] map values to values; `act` reaches the hosts.
+//! [`torchrun`], [`standstill`], [`groups`] and [`profile`] map values to values; `act` reaches the
+//! hosts.
 
 mod act;
 mod args;
@@ -8,6 +9,7 @@ pub mod plan;
 pub mod profile;
 pub mod ranks;
 pub mod standstill;
+pub mod torchrun;
 
 pub use args::Args;
 

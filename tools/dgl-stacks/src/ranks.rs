@@ -105,7 +105,7 @@ impl Identity {
     }
 }
 
-fn is_loopback(address: &str) -> bool {
+pub fn is_loopback(address: &str) -> bool {
     address == "localhost" || address == "::1" || address.starts_with("127.")
 }
 
@@ -123,8 +123,8 @@ pub struct FoundJob {
     ranks: BTreeMap<(Member, u32), Vec<RankProcess>>,
     /// The hosts that claim each size.
     sizes: BTreeMap<Role, BTreeMap<u32, BTreeSet<u32>>>,
-    /// The ranks that no host has, although the job's size includes them, and the hosts without a
-    /// process of the job, in words; empty if no rank is missing. `find_missing` fills it in.
+    /// The ranks that no host has, although the job's size includes them, and where they may be, in
+    /// words; empty if no rank is missing. `find_missing` fills it in.
     pub missing: String,
     /// As many hosts claim one size as another, in words; empty if most hosts agree.
     pub disagreement: String,
@@ -222,6 +222,18 @@ impl FoundJob {
         processes.any(|process| process.command.contains(text))
     }
 
+    pub fn has_process(&self, host: u32, pid: i32) -> bool {
+        let mut ranks = self.ranks.iter();
+        ranks.any(|((_, on), processes)| {
+            *on == host && processes.iter().any(|process| process.pid == pid)
+        })
+    }
+
+    pub fn has_variable(&self, name: &str, value: &str) -> bool {
+        let mut processes = self.ranks.values().flatten();
+        processes.any(|process| process.variables.get(name).is_some_and(|own| own == value))
+    }
+
     /// `torch-10.0.0.1-29500: 8 processes on 4 hosts (python3 train.py)`
     pub fn words(&self) -> String {
         let hosts: BTreeSet<u32> = self.ranks.keys().map(|(_, host)| *host).collect();
@@ -240,9 +252,10 @@ impl FoundJob {
         )
     }
 
-    /// The hosts must be those that were asked for the job's processes.
-    pub fn find_missing(&mut self, hosts: &[&Host]) {
-        self.missing = self.missing_words(hosts);
+    /// The hosts must be those that were asked for the job's processes and answered, of `given`
+    /// ones in the input.
+    pub fn find_missing(&mut self, hosts: &[&Host], given: usize) {
+        self.missing = self.missing_words(hosts, given);
         let disagree = |role: &Role| {
             let sizes: Vec<String> = self.sizes(*role).iter().map(u32::to_string).collect();
             let names = role.names();
@@ -279,8 +292,25 @@ impl FoundJob {
         missing.take(MAX_MISSING).collect()
     }
 
+    /// How many hosts the job needs at least; `None` if its ranks do not tell how many of them run
+    /// on a host.
+    fn needed_hosts(&self, role: Role) -> Option<usize> {
+        let of_node = |process: &RankProcess| {
+            let number = process.variables.get("LOCAL_WORLD_SIZE")?;
+            number.parse::<usize>().ok().filter(|number| *number > 0)
+        };
+        let of_node = self.ranks.values().flatten().filter_map(of_node).max()?;
+        let mut on_host: BTreeMap<u32, usize> = BTreeMap::new();
+        for (_, host) in self.ranks.keys() {
+            *on_host.entry(*host).or_default() += 1;
+        }
+        // a host may have several nodes of torchrun
+        let on_host = on_host.into_values().fold(of_node, usize::max);
+        Some((self.size(role) as usize).div_ceil(on_host))
+    }
+
     /// `worker 5 of 8 was not found, and host 2 (10.0.0.3) has no process of the job`
-    fn missing_words(&self, hosts: &[&Host]) -> String {
+    fn missing_words(&self, hosts: &[&Host], given: usize) -> String {
         let missing = self.missing_ranks();
         let Some((role, _)) = missing.first() else {
             return String::new();
@@ -299,6 +329,17 @@ impl FoundJob {
             words += &format!(
                 ", and {} {verb} no process of the job",
                 term::first_few(empty, 4)
+            );
+        }
+        let needed = self.needed_hosts(*role);
+        if let Some(needed) = needed.filter(|needed| *needed > given) {
+            let (they, run) = if missing.len() == 1 {
+                ("it", "runs")
+            } else {
+                ("they", "run")
+            };
+            words += &format!(
+                "; {they} {run} on hosts that are not in the input ({given} of {needed} hosts given)"
             );
         }
         words
@@ -587,14 +628,40 @@ mod tests {
                 .map(|number| (number % 2, python(10 + *number as i32, 1, &rank(*number))))
                 .collect();
             let mut job = jobs(processes).remove(0);
-            job.find_missing(&hosts);
+            job.find_missing(&hosts, 3);
             assert_eq!(job.missing, expected, "{ranks:?}");
         }
         // servers have no number of theirs
         let server = python(1, 0, "DGL_ROLE=server WORLD_SIZE=9");
         let mut servers = found(&[(0, role(server, Role::Server, 3))]);
-        servers[0].find_missing(&hosts);
+        servers[0].find_missing(&hosts, 3);
         assert_eq!(servers[0].missing, "");
+    }
+
+    #[test]
+    fn ranks_on_hosts_that_were_not_given_are_not_said_to_be_lost() {
+        // two ranks for each node, of eight
+        let of_node = |host, first: u32| {
+            let of = |rank| {
+                let variables =
+                    format!("MASTER_ADDR=a WORLD_SIZE=8 LOCAL_WORLD_SIZE=2 RANK={rank}");
+                (host, python(10 + rank as i32, 1, &variables))
+            };
+            [of(first), of(first + 1)]
+        };
+        let missing = |nodes: &[[(u32, RankProcess); 2]], given| {
+            let mut job = jobs(nodes.concat()).remove(0);
+            job.find_missing(&[], given);
+            job.missing
+        };
+        let lost = "workers 4, 5, 6 and 7 of 8 were not found".to_owned();
+        let half = [of_node(0, 0), of_node(1, 2)];
+        let elsewhere = "; they run on hosts that are not in the input (2 of 4 hosts given)";
+        assert_eq!(missing(&half, 2), lost.clone() + elsewhere);
+        assert_eq!(missing(&half, 4), lost);
+        // two nodes on one host
+        let one = [of_node(0, 0), of_node(0, 2)];
+        assert_eq!(missing(&one, 2), lost);
     }
 
     #[test]
@@ -613,7 +680,7 @@ mod tests {
         let mut jobs = found(processes).into_iter();
         let job = jobs.find(|job| job.name == "torch-10.0.0.1-29500");
         let mut job = job.unwrap_or_else(|| panic!("it is hidden: {processes:?}"));
-        job.find_missing(&[]);
+        job.find_missing(&[], 0);
         job
     }
 

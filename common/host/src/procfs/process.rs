@@ -184,16 +184,22 @@ pub fn kernel_function(pid: i32) -> Option<String> {
     (!matches!(text.as_str(), "" | "0")).then_some(text)
 }
 
-/// The words, joined by blanks; only the beginning of a long command line.
-pub fn command_line(pid: i32) -> Option<String> {
+/// The words of a command line; only the beginning of a long one.
+pub fn words(pid: i32) -> Option<Vec<String>> {
     let mut bytes = Vec::new();
     fs::File::open(path(pid, "cmdline"))
         .ok()?
         .take(COMMAND_LINE_READ)
         .read_to_end(&mut bytes)
         .ok()?;
-    let words = String::from_utf8_lossy(&bytes).replace(['\0', '\n'], " ");
-    Some(words.trim_end().to_owned())
+    let text = String::from_utf8_lossy(&bytes);
+    Some(text.split_terminator('\0').map(str::to_owned).collect())
+}
+
+/// As [`words`], joined by blanks.
+pub fn command_line(pid: i32) -> Option<String> {
+    let text = words(pid)?.join(" ").replace('\n', " ");
+    Some(text.trim_end().to_owned())
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
