@@ -3,7 +3,7 @@
 use crate::stacks::FORBIDDEN_PY;
 use serde_json::Value;
 use std::path::Path;
-use support::{executable, scratch, sh, write};
+use support::{Cluster, executable, ip_config, python_with_dgl, scratch, sh, write};
 
 /// A rank among three, in a directory of its job. Each sends to its right neighbour and receives
 /// from its left one, again and again, until rank 1 does something else. Rank 0 has a data loader.
@@ -240,4 +240,56 @@ fn slow_a_job_in_containers_is_seen_from_their_host() {
     assert_eq!(found.len(), 1, "{}{}", ran.out, ran.err);
     assert_eq!(found[0]["culprit"]["rank"], 1);
     ran.out_has("\"system_call\":\"clock_nanosleep\"");
+}
+
+/// Waits for all others, and then until the test ends.
+const MEET_PY: &str = "import sys, time
+import torch.distributed as dist
+dist.init_process_group('gloo')
+open(sys.argv[1], 'w')
+time.sleep(600)
+";
+
+#[test]
+fn torchruns_that_wait_for_a_node_are_found_on_real_hosts() {
+    let Some(python) = python_with_dgl() else {
+        return;
+    };
+    let folder = scratch();
+    ip_config(&folder, 3);
+    write(&folder, "meet.py", MEET_PY);
+    let cluster = Cluster::up(3);
+    // --redirects and --tee are for torch 1.13 under Python 3.11
+    let start = |host: u32, node_rank: u32| {
+        let script = format!(
+            "cd '{}'; setsid {python} -m torch.distributed.run --redirects=1 --tee=1 --nnodes 3 \
+             --node_rank={node_rank} --master_addr=10.77.0.1 --master_port=29511 meet.py up{host} \
+             >torchrun{host}.log 2>&1 & \
+             until grep -q torch.distributed.run /proc/$!/cmdline; do sleep 0.1; done",
+            folder.display()
+        );
+        cluster.on(host, &script).ends(0);
+    };
+    let asks = "ipconf-check ip.txt | dgl-stacks --any --format jsonl | dgl-why";
+    start(1, 0);
+    start(2, 1);
+    let waiting = cluster.sh(&folder, asks);
+    let problem = "torchrun waits on hosts 0, 1 for 3 nodes and has no rank; host 2 (10.77.0.3) \
+                   has no torchrun";
+    waiting
+        .out_has(&format!("The job was not found: {problem}."))
+        .out_has("fix: start torchrun there, too")
+        .err_has(problem);
+    assert!(!waiting.err.contains("fix:"), "{}", waiting.err);
+
+    start(3, 2);
+    let all_up = "until [ -e up1 ] && [ -e up2 ] && [ -e up3 ]; do sleep 0.2; done";
+    let met = cluster.sh(&folder, &format!("timeout 120 sh -c '{all_up}'; {asks}"));
+    met.ends(0).err_has("3 processes on 3 hosts");
+    assert!(!met.err.contains("torchrun has no rank"), "{}", met.err);
+
+    let few = "head -n 1 ip.txt | ipconf-check | dgl-stacks --any --format jsonl >few.jsonl";
+    cluster
+        .sh(&folder, few)
+        .err_has("they run on hosts that are not in the input (1 of 3 hosts given)");
 }
