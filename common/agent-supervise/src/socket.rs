@@ -234,16 +234,15 @@ pub struct JobSocket {
 }
 
 impl JobSocket {
-    /// `None` if the socket cannot be opened, because the job can run without it.
-    pub fn open(answers: &Arc<JobAnswers>) -> Option<JobSocket> {
+    /// Without it, dgl-reap could not keep the job from starting again.
+    pub fn open(answers: &Arc<JobAnswers>) -> io::Result<JobSocket> {
         let name = SupervisorSocket::own(&answers.job).name();
-        let address = SocketAddr::from_abstract_name(name).ok()?;
-        let listener = UnixListener::bind_addr(&address).ok()?;
-        listener.set_nonblocking(true).ok()?;
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+        listener.set_nonblocking(true)?;
         let answers = Arc::clone(answers);
         let accept = move |stopped: &PipeReader| accept(&listener, &answers, stopped);
-        let thread = SideThread::begin("socket", accept).ok()?;
-        Some(JobSocket { _thread: thread })
+        let thread = SideThread::begin("socket", accept)?;
+        Ok(JobSocket { _thread: thread })
     }
 }
 

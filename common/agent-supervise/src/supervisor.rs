@@ -100,7 +100,7 @@ fn begin(description: &str, notes: &str) -> Result<Supervision<ThisHost>, Failur
         }
     }
     let host = ThisHost::begin(job.clone(), &start, watcher, notes, signals);
-    let host = host.map_err(fault("a pipe"))?;
+    let host = host.map_err(fault("the supervisor's socket"))?;
     Ok(Supervision::begin(
         job,
         &processes,

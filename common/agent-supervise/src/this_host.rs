@@ -75,7 +75,7 @@ pub struct ThisHost {
     stays: bool,
     /// What agents on this host are answered over the socket.
     answers: Arc<JobAnswers>,
-    _socket: Option<JobSocket>,
+    _socket: JobSocket,
     /// What those agents ask of this thread; the pipe has a byte for each order.
     orders: Receiver<Order>,
     ordered: PipeReader,
@@ -109,7 +109,7 @@ impl ThisHost {
         let (answers, orders, ordered) = JobAnswers::new(&job, served)?;
         let answers = Arc::new(answers);
         Ok(ThisHost {
-            _socket: JobSocket::open(&answers),
+            _socket: JobSocket::open(&answers)?,
             answers,
             orders,
             ordered,

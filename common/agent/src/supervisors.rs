@@ -5,7 +5,7 @@ use host::job_processes::{JobProcess, job_processes};
 use host::{abstract_socket, procfs};
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{UnixAddr, UnixCredentials, getsockopt};
-use nix::unistd::geteuid;
+use nix::unistd::{Uid, geteuid};
 use record::{Role, is_job_name};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Write;
@@ -54,18 +54,22 @@ impl SupervisorSocket {
     /// Its abstract name. With the process id, a supervisor that is ending does not block the name
     /// of the next one.
     pub fn name(&self) -> String {
+        self.name_for(geteuid())
+    }
+
+    /// At most 105 bytes, of which 64 are the job: the kernel takes 107. Hence the address in hex.
+    fn name_for(&self, user: Uid) -> String {
         let SupervisorSocket { job, address, pid } = self;
-        format!("dgl-tools/supervisor/{}/{address}/{job}/{pid}", geteuid())
+        format!("dgl-tools/{user}/{:08x}/{job}/{pid}", address.to_bits())
     }
 
     fn parse(name: &str) -> Option<SupervisorSocket> {
-        let rest = name.strip_prefix("dgl-tools/supervisor/")?;
-        let rest = rest.strip_prefix(&format!("{}/", geteuid()))?;
+        let rest = name.strip_prefix(&format!("dgl-tools/{}/", geteuid()))?;
         let mut parts = rest.split('/');
         let (address, job, pid) = (parts.next()?, parts.next()?, parts.next()?);
         let socket = SupervisorSocket {
             job: job.to_owned(),
-            address: address.parse().ok()?,
+            address: Ipv4Addr::from_bits(u32::from_str_radix(address, 16).ok()?),
             pid: pid.parse().ok()?,
         };
         (is_job_name(job) && parts.next().is_none()).then_some(socket)
@@ -238,6 +242,19 @@ mod tests {
         ] {
             assert_eq!(SupervisorSocket::parse(&wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn the_longest_name_fits_into_the_address_of_a_socket() {
+        let longest = SupervisorSocket {
+            job: "x".repeat(64),
+            address: Ipv4Addr::BROADCAST,
+            pid: i32::MAX,
+        };
+        assert!(is_job_name(&longest.job));
+        let name = longest.name_for(Uid::from_raw(u32::MAX));
+        SocketAddr::from_abstract_name(&name).expect(&name);
+        assert_eq!(SupervisorSocket::parse(&longest.name()), Some(longest));
     }
 
     #[test]
