@@ -5,6 +5,7 @@ pub mod buffered_channel;
 pub mod channel;
 mod fault;
 pub mod reasons;
+mod running_clock;
 mod session;
 pub mod signal;
 mod tls_channel;
@@ -12,6 +13,7 @@ mod token;
 
 pub use buffered_channel::{Body, Waker};
 pub use fault::{HostFault, UnknownKey, report};
+pub use running_clock::RunningClock;
 pub use session::{Session, SessionEvent};
 pub use tls_channel::TlsChannel;
 pub use token::{random_token, session_token};

@@ -3,6 +3,7 @@
 use super::buffered_channel::{Body, BufferedChannel, Waker};
 use super::channel::Channel;
 use super::fault::HostFault;
+use super::running_clock::RunningClock;
 use std::io;
 use std::time::{Duration, Instant};
 use wire::codec::{self, Decoder, Message};
@@ -161,14 +162,14 @@ impl Session {
         let wrong = |why: String| {
             HostFault::unreachable(why).fix("check that the host is up, then run this again")
         };
-        let until = Instant::now() + limit;
+        let mut clock = RunningClock::begin();
         let most = self.received.saturating_add(MAX_ANSWER_BYTES);
         loop {
             // the loss was reported before
             if self.is_over {
                 return Err(wrong(self.transport.why_lost("the connection has ended")));
             }
-            let left = until.saturating_duration_since(Instant::now());
+            let left = clock.turn(limit);
             let mut events = self.step(None, left).into_iter();
             while let Some(event) = events.next() {
                 match event {

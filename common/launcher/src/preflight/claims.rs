@@ -9,7 +9,7 @@ use super::conversation::Conversation;
 use super::diagnosis::Diagnosis;
 use crate::run::outcome::Stopped;
 use session::SessionEvent;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use wire::preflight::Taken;
 use wire::{Event, Request};
 
@@ -44,7 +44,7 @@ fn claim_in_order(
 ) -> Result<(), Stopped> {
     let mut order: Vec<usize> = conversation.host_indices().collect();
     order.sort_by_key(|index| (conversation.hosts.sessions[*index].host.ip.0, *index));
-    let until = Instant::now() + WAIT_LIMIT;
+    let until = conversation.now() + WAIT_LIMIT;
     for index in order {
         loop {
             let conflicts = claim(conversation, &[index], diagnosis)?;
@@ -52,7 +52,7 @@ fn claim_in_order(
                 break;
             }
             let is_decided = conflicts.iter().any(|(_, taken)| taken.confirmed);
-            if is_decided || Instant::now() >= until {
+            if is_decided || conversation.now() >= until {
                 release(conversation)?;
                 let conflicts = conflicts.into_iter();
                 conflicts.for_each(|(index, taken)| diagnosis.note(index, taken.problem));

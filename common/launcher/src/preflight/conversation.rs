@@ -5,10 +5,9 @@ use crate::run::events::RunEvent;
 use crate::run::executor::ConnectedHosts;
 use crate::run::outcome::Stopped;
 use record::error::{Fault, Report};
-use session::ANSWER_LIMIT;
-use session::SessionEvent;
+use session::{ANSWER_LIMIT, RunningClock, SessionEvent};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use wire::{Event, Request};
 
 /// What to do if a host cannot carry out a request.
@@ -22,6 +21,7 @@ pub struct Conversation<'a, 'h> {
     pub hosts: &'a ConnectedHosts<'h>,
     /// For each host; `None` if it is lost.
     unanswered: Vec<Option<usize>>,
+    clock: RunningClock,
 }
 
 impl<'a, 'h> Conversation<'a, 'h> {
@@ -31,7 +31,16 @@ impl<'a, 'h> Conversation<'a, 'h> {
         let unanswered = sessions
             .map(|session| Some(1 + session.members.len()))
             .collect();
-        Conversation { hosts, unanswered }
+        Conversation {
+            hosts,
+            unanswered,
+            clock: RunningClock::begin(),
+        }
+    }
+
+    /// The time since the beginning, in which the launcher ran.
+    pub fn now(&mut self) -> Duration {
+        self.clock.now()
     }
 
     pub fn host_indices(&self) -> std::ops::Range<usize> {
@@ -57,7 +66,7 @@ impl<'a, 'h> Conversation<'a, 'h> {
         &mut self,
         mut received: impl FnMut(usize, SessionEvent),
     ) -> Result<Vec<usize>, Stopped> {
-        let mut until = vec![Instant::now() + ANSWER_LIMIT; self.unanswered.len()];
+        let mut until = vec![self.now() + ANSWER_LIMIT; self.unanswered.len()];
         let mut findings = vec![0; self.unanswered.len()];
         let is_late = |count: &Option<usize>| count.is_some_and(|count| count > 0);
         loop {
@@ -66,7 +75,7 @@ impl<'a, 'h> Conversation<'a, 'h> {
             let Some(last) = late.map(|(_, until)| *until).max() else {
                 break;
             };
-            let left = last.saturating_duration_since(Instant::now());
+            let left = self.clock.turn(last);
             match self.hosts.next_event(left) {
                 Some(RunEvent::Signal(number)) => return Err(Stopped::Signal(number)),
                 Some(RunEvent::StatusAsked | RunEvent::Paused(_)) => {}
@@ -84,7 +93,7 @@ impl<'a, 'h> Conversation<'a, 'h> {
                     match &event {
                         SessionEvent::Event(Event::Done | Event::Failed(_), _) => {
                             *count = count.map(|count| count.saturating_sub(1));
-                            until[index] = Instant::now() + ANSWER_LIMIT;
+                            until[index] = self.clock.now() + ANSWER_LIMIT;
                         }
                         SessionEvent::Event(..) => {}
                         SessionEvent::Lost(_) => *count = None,
@@ -130,9 +139,9 @@ impl<'a, 'h> Conversation<'a, 'h> {
 
     /// Waits this long; a signal is a fault.
     pub fn pause(&mut self, time: Duration) -> Result<(), Stopped> {
-        let until = Instant::now() + time;
+        let until = self.now() + time;
         loop {
-            let left = until.saturating_duration_since(Instant::now());
+            let left = self.clock.turn(until);
             match self.hosts.next_event(left) {
                 Some(RunEvent::Signal(number)) => return Err(Stopped::Signal(number)),
                 Some(RunEvent::Host(index, SessionEvent::Lost(why))) => {

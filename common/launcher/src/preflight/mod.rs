@@ -139,13 +139,13 @@ fn wait_for_lingering(
             .any(|index| subject.processes[*index].role.is_dgl())
     };
     let mut lingering = diagnosis.take_lingering();
-    let until = Instant::now() + LINGER_LIMIT;
+    let until = conversation.now() + LINGER_LIMIT;
     let mut is_noticed = false;
     // it is unknown how a plain process uses its port, and waiting is pointless if the job cannot
     // start anyway
     while !lingering.is_empty()
         && diagnosis.is_clean()
-        && Instant::now() < until
+        && conversation.now() < until
         && lingering.iter().all(|(index, _)| runs_dgl(*index))
     {
         let mut hosts: Vec<usize> = lingering.iter().map(|(index, _)| *index).collect();
