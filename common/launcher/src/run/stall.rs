@@ -13,7 +13,7 @@ use record::term::{self, now_ms};
 use record::{Culprit, Process, Resumed, Sign, Stack, Stalled};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use verdict::silence::Silence;
 use wire::supervise::{Computing, Raised};
 
@@ -260,11 +260,23 @@ pub struct StallReporter<'a> {
     /// Its budget limits the reports about stalls, which any host may cause.
     first_host: u32,
     pub reports: StallReports,
-    /// While the job stalls: when the last activity was, and why it stalls.
-    stalls: Option<(u64, String)>,
+    /// While the job stalls.
+    stalls: Option<ReportedStall>,
     /// Processes that raised an exception and do not end.
     raised: BTreeMap<usize, Raised>,
     notices: usize,
+}
+
+#[derive(Debug)]
+struct ReportedStall {
+    /// The last activity, in milliseconds since 1970.
+    since_ms: u64,
+    /// How long ago that was when the stall was found.
+    silent: Duration,
+    /// The clock of `since_ms` may be set meanwhile.
+    found: Instant,
+    /// Why the job stalls; empty if unknown.
+    brief: String,
 }
 
 impl<'a> StallReporter<'a> {
@@ -295,7 +307,7 @@ impl<'a> StallReporter<'a> {
 
     /// Why the job stalls, if it does; empty if unknown.
     pub fn brief(&self) -> Option<&str> {
-        Some(&self.stalls.as_ref()?.1)
+        Some(&self.stalls.as_ref()?.brief)
     }
 
     /// Handles a process's stacks. While the job ends, they are recorded at once.
@@ -314,9 +326,14 @@ impl<'a> StallReporter<'a> {
         for stack in &stall.stacks {
             self.write_stack(stack.clone(), false, sink);
         }
-        let since_ms = stall.since_ms();
+        self.stalls = Some(ReportedStall {
+            since_ms: stall.since_ms(),
+            silent: stalled.silent,
+            found: Instant::now(),
+            brief: why.brief.clone(),
+        });
         let stalled = Stalled {
-            since_ms,
+            since_ms: stall.since_ms(),
             silent_s: stalled.silent.as_secs_f64(),
             computing: stalled.computing.is_some(),
             reason: why.reason.clone(),
@@ -328,7 +345,6 @@ impl<'a> StallReporter<'a> {
         for line in lines(self.job, &stall, &why) {
             self.notice(sink, &line);
         }
-        self.stalls = Some((since_ms, why.brief));
     }
 
     /// The process that raised an exception first. The verdict has the same order.
@@ -354,7 +370,7 @@ impl<'a> StallReporter<'a> {
     /// Reports renewed activity, with the process if known.
     pub fn resumed(&mut self, moved: Option<(usize, Sign)>, sink: &mut OutputSink) {
         let time_ms = now_ms();
-        let Some((since_ms, _)) = self.stalls.take() else {
+        let Some(stall) = self.stalls.take() else {
             return;
         };
         let (process, sign) = moved.unzip();
@@ -366,18 +382,17 @@ impl<'a> StallReporter<'a> {
             _ => String::new(),
         };
         let resumed = Resumed {
-            since_ms,
+            since_ms: stall.since_ms,
             time_ms,
             process: process.map(Culprit::of),
             sign,
         };
         sink.report(self.first_host, &resumed);
         sink.keep_stall(None);
-        let time = Duration::from_millis(time_ms.saturating_sub(since_ms));
         let line = format!(
             "job {} moves again, after {}{activity}",
             self.job,
-            term::seconds(time)
+            term::seconds(stall.silent + stall.found.elapsed())
         );
         self.notice(sink, &line);
     }
@@ -439,7 +454,7 @@ impl<'a> StallReporter<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::queue::OutputLines;
+    use crate::output::queue::{OutputLines, Queue, QueueItem};
     use record::{Role, Thread};
     use std::sync::Arc;
 
@@ -602,6 +617,23 @@ mod tests {
             let first = reporter.first_raised(&sink).map(|(index, _)| index);
             assert_eq!(first, Some(expected), "{errors:?}");
         }
+    }
+
+    #[test]
+    fn the_length_of_a_stall_does_not_depend_on_the_time_of_day() {
+        let queue = Arc::<Queue>::default();
+        let mut sink = OutputSink::queued(Arc::clone(&queue));
+        let processes = processes();
+        let mut reporter = StallReporter::new("try7", &processes, &[]);
+        reporter.stalled(STALLED, &mut sink);
+        // the clock is set forward by an hour
+        reporter.stalls.as_mut().unwrap().since_ms -= 3_600_000;
+        reporter.resumed(None, &mut sink);
+        let items = queue.next(usize::MAX).unwrap().items;
+        let text: Vec<_> = items.iter().flat_map(QueueItem::text).copied().collect();
+        let text = String::from_utf8(text).unwrap();
+        let expected = "dgl-spawn: job try7 moves again, after 10 min 0 s\n";
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]
