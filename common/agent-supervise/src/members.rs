@@ -36,10 +36,7 @@ pub fn of_job(token: &str) -> BTreeSet<ProcessHandle> {
     if others.is_empty() {
         return found;
     }
-    let own_start = procfs::stat(own_pid).map(|stat| stat.start_ticks);
-    let is_oldest = others
-        .iter()
-        .all(|other| own_start < Some(other.start_ticks));
+    let is_oldest = ProcessHandle::of(own_pid).is_none_or(|own| is_oldest(own, &others));
     let stats = procfs::stats();
     found.retain(|process| {
         let is_supervisor =
@@ -48,6 +45,13 @@ pub fn of_job(token: &str) -> BTreeSet<ProcessHandle> {
         nearest.map_or(is_oldest, |pid| pid == own_pid)
     });
     found
+}
+
+/// Of several that started in the same clock tick, the one with the lowest process id counts as the
+/// oldest.
+fn is_oldest(own: ProcessHandle, others: &[ProcessHandle]) -> bool {
+    let age = |process: &ProcessHandle| (process.start_ticks, process.pid);
+    others.iter().all(|other| age(&own) < age(other))
 }
 
 pub fn known(token: &str, pick: &Pick) -> Vec<Known> {
@@ -113,6 +117,19 @@ pub fn own_pid() -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn exactly_one_supervisor_is_the_oldest() {
+        let process = |(pid, start_ticks)| ProcessHandle { pid, start_ticks };
+        for ages in [[(70, 5), (71, 5), (72, 5)], [(70, 6), (71, 5), (72, 5)]] {
+            let all = ages.map(process);
+            let oldest = all.iter().filter(|own| {
+                let others: Vec<_> = all.iter().filter(|other| other != own).copied().collect();
+                is_oldest(**own, &others)
+            });
+            assert_eq!(oldest.count(), 1, "{ages:?}");
+        }
+    }
 
     #[test]
     fn children_count_with_who_was_started() {
