@@ -29,6 +29,8 @@ const WHY_SHOWN: usize = 300;
 pub struct PythonFacts {
     pub version: Option<String>,
     pub executable: Option<String>,
+    /// Whether it has told which modules it finds. One older than 3.4 cannot.
+    pub knows_modules: bool,
     pub dgl: Option<String>,
     pub torch: Option<String>,
     /// What the script imports whenever it runs, if known.
@@ -95,6 +97,7 @@ fn parse(answer: &str) -> Result<PythonFacts, String> {
     Ok(PythonFacts {
         version: fact("python"),
         executable: fact("executable"),
+        knows_modules: facts.contains_key("modules"),
         dgl: fact("dgl"),
         torch: fact("torch"),
         imports: facts.get("imports").map(modules),
@@ -133,6 +136,38 @@ mod tests {
             assert_eq!(facts.dgl.is_some(), script.is_some(), "{facts:?}");
         }
         assert!(!folder.join("was-run").exists());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// The versions of this machine, from 2.7 on.
+    #[test]
+    fn a_python_of_any_version_runs() {
+        let home = std::env::var_os("HOME").unwrap_or_default();
+        let root = std::env::var_os("PYENV_ROOT");
+        let root = root.map_or(Path::new(&home).join(".pyenv"), Into::into);
+        let versions = std::fs::read_dir(root.join("versions"));
+        let versions = versions.into_iter().flatten().flatten();
+        let mut pythons: Vec<_> = versions
+            .map(|version| version.path().join("bin/python").into_os_string())
+            .collect();
+        pythons.push("python3".into());
+        let folder = std::env::temp_dir().join(format!("dgl-tools-pythons-{}", std::process::id()));
+        // a folder of that name is no module
+        std::fs::create_dir_all(folder.join("torch")).unwrap();
+        std::fs::write(folder.join("dgl.py"), "").unwrap();
+        for python in pythons {
+            let invocation = Invocation {
+                words: vec![python.clone(), "-c".into(), ASK.into()],
+                env: Vec::new(),
+            };
+            let until = Instant::now() + ASK_LIMIT;
+            let facts = ask(invocation, &folder, Some(&Text::from("")), until).unwrap();
+            let is_old = facts.version.as_ref().unwrap().starts_with("2.");
+            assert!(facts.executable.is_some(), "{python:?}: {facts:?}");
+            assert_eq!(facts.knows_modules, !is_old, "{python:?}: {facts:?}");
+            assert_eq!(facts.dgl.is_some(), !is_old, "{python:?}: {facts:?}");
+            assert_eq!(facts.torch, None, "{python:?}: {facts:?}");
+        }
         std::fs::remove_dir_all(folder).unwrap();
     }
 

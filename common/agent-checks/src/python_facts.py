@@ -1,5 +1,5 @@
-# Asked of the job's interpreter on a host, 3.5 or later. Neither dgl nor torch is imported: that takes seconds and may fail.
-import ast, importlib.machinery, importlib.util, os, platform, sys
+# Asked of the job's interpreter on a host, of any version. Neither dgl nor torch is imported: that takes seconds and may fail.
+import os, sys
 
 os.environ.pop("DGL_TOOLS_QUESTION", None)
 # set for a job that is about to start: the script that will run, empty if that is not known
@@ -10,8 +10,19 @@ PATH = list(sys.path)
 
 def say(*words):
     line = " ".join(("dgl-tools-fact",) + words) + "\n"
-    os.write(1, line.encode("utf-8", "backslashreplace"))
+    # Python 2 has bytes already
+    os.write(1, line if isinstance(line, bytes) else line.encode("utf-8", "backslashreplace"))
 
+
+say("python", sys.version.split()[0])
+if sys.executable:
+    say("executable", sys.executable)
+try:
+    import ast, importlib.machinery
+    from importlib.util import find_spec
+except ImportError:
+    # older than 3.4, or without a part of its library: which modules it finds stays unknown
+    sys.exit()
 
 NAMES = ("dgl", "torch")
 
@@ -50,9 +61,9 @@ if script is not None:
 
 def version(name):
     # the second asks other finders, too, such as those of editable packages
-    specs = importlib.machinery.PathFinder.find_spec(name, PATH), importlib.util.find_spec(name)
-    # a mere folder of that name has no origin
-    if not any(spec and spec.origin for spec in specs):
+    specs = importlib.machinery.PathFinder.find_spec(name, PATH), find_spec(name)
+    # a mere folder of that name has no file; up to 3.6 its origin is a word
+    if not any(spec and spec.has_location for spec in specs):
         return None
     try:
         from importlib import metadata
@@ -67,9 +78,7 @@ def version(name):
     return "unknown"
 
 
-say("python", platform.python_version())
-if sys.executable:
-    say("executable", sys.executable)
+say("modules")
 for name in NAMES:
     try:
         found = version(name)

@@ -253,9 +253,12 @@ fn missing_modules(facts: &PythonFacts, modules: &[Module]) -> impl Iterator<Ite
     let needs = |module: &Module| {
         modules.contains(module) || facts.imports.iter().flatten().any(|other| other == module)
     };
-    let is_missing = |module: &Module| match module {
-        Module::Dgl => facts.dgl.is_none(),
-        Module::Torch => facts.torch.is_none(),
+    let is_missing = |module: &Module| {
+        let found = match module {
+            Module::Dgl => &facts.dgl,
+            Module::Torch => &facts.torch,
+        };
+        facts.knows_modules && found.is_none()
     };
     let missing = Module::ALL.into_iter();
     let missing = missing.filter(move |module| needs(module) && is_missing(module));
@@ -273,6 +276,18 @@ fn missing_modules(facts: &PythonFacts, modules: &[Module]) -> impl Iterator<Ite
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_module_is_missing_only_if_the_python_knows() {
+        for knows_modules in [false, true] {
+            let facts = PythonFacts {
+                knows_modules,
+                ..PythonFacts::default()
+            };
+            let missing = missing_modules(&facts, &Module::ALL).count();
+            assert_eq!(missing > 0, knows_modules);
+        }
+    }
 
     fn process(command: Command, setup: Option<&str>, env: &[(&str, &str)]) -> HostProcess {
         let ip = record::IpAddr(std::net::Ipv4Addr::LOCALHOST);
