@@ -486,3 +486,42 @@ fn slow_what_answers_dgl_reap_with_a_status_of_its_own_is_told_as_ended_by_it() 
         assert!(why.starts_with(message), "{code}: {why}");
     }
 }
+
+/// Containers may share /dev/shm but not see each other's processes.
+#[test]
+fn shared_memory_whose_users_cannot_be_seen_is_kept() {
+    let folder = scratch();
+    let script = "import mmap, os, time
+os.makedirs('dev/shm')
+f = open('dev/shm/a-kvdata-', 'w+b')
+f.truncate(9)
+m = mmap.mmap(f.fileno(), 0)
+open('mapped', 'w').close()
+time.sleep(300)";
+    let _carrier = Carrier::start(
+        "reap-shared",
+        &token(7),
+        &folder,
+        &["python3", "-c", script],
+    );
+    support::soon("it maps the file", || folder.join("mapped").exists());
+    let container = "unshare --user --map-root-user --mount --pid --fork --kill-child \
+        --mount-proc sh -ec '
+            for file in null zero urandom; do
+                : >dev/$file
+                mount --bind /dev/$file dev/$file
+            done
+            ln -s /proc/self/fd dev/fd
+            mount --rbind dev /dev
+            echo 127.0.0.1 | ipconf-check | dgl-reap --connect local --stale-shm'";
+    let ran = sh(&folder, container);
+    assert!(
+        folder.join("dev/shm/a-kvdata-").exists(),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+    ran.ends(1)
+        .out_has(r#""ok":false"#)
+        .err_has("only outside this container");
+}

@@ -8,7 +8,7 @@ use host::processes::{self, Finder, MemberProcess, ProcessHandle};
 use host::shm::{self, ShmFile};
 use host::{netlink, procfs};
 use nix::sys::signal::Signal;
-use record::{Found, Reaped};
+use record::{Found, Reaped, term};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 use wire::reap::{EndJobs, Pick};
@@ -227,9 +227,18 @@ fn number_of(count: usize) -> u32 {
 }
 
 pub fn remove_stale_shm() -> Event {
+    let files = shm::stale_files();
+    let ok = files.is_empty() || shm::shows_its_users();
     Event::Reaped(Reaped {
-        ok: true,
-        shm_files: shm::remove_unmapped(&shm::stale_files()),
+        ok,
+        error: (!ok).then(|| {
+            let files = term::count(files.len() as u64, "file");
+            format!(
+                "{files} of DGL in /dev/shm may belong to a job that runs, and only outside this \
+                 container can that be seen"
+            )
+        }),
+        shm_files: shm::remove_unmapped(&files),
         ..Reaped::default()
     })
 }

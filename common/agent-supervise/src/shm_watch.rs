@@ -140,7 +140,7 @@ impl ShmWatch {
     }
 
     pub fn are_left(&self) -> bool {
-        shm::any_exists(&self.files)
+        shm::any_removable(&self.files)
     }
 }
 

@@ -2,7 +2,8 @@
 //! a killed process never does.
 //!
 //! A file is only removed if it is directly in /dev/shm, is a regular file of this user, and is the
-//! file that was mapped or listed (by device and inode, not by name).
+//! file that was mapped or listed (by device and inode, not by name). And only if /proc shows all
+//! processes that could map it: containers may share /dev/shm, but not see each other's processes.
 
 use crate::procfs::{self, Mapping};
 use serde::{Deserialize, Serialize};
@@ -59,7 +60,7 @@ pub fn remove_unmapped(files: &BTreeSet<ShmFile>) -> u32 {
         return 0;
     };
     let existing: Vec<&ShmFile> = files.iter().filter(|file| folder.holds(file)).collect();
-    if existing.is_empty() {
+    if existing.is_empty() || !folder.shows_its_users() {
         return 0;
     }
     let mapped = folder.mapped_by_anyone();
@@ -71,9 +72,16 @@ pub fn remove_unmapped(files: &BTreeSet<ShmFile>) -> u32 {
     u32::try_from(removed.count()).unwrap_or(u32::MAX)
 }
 
-pub fn any_exists(files: &BTreeSet<ShmFile>) -> bool {
-    let holds = |folder: ShmFolder| files.iter().any(|file| folder.holds(file));
+/// Whether `remove_unmapped` may remove some of them later.
+pub fn any_removable(files: &BTreeSet<ShmFile>) -> bool {
+    let holds =
+        |folder: ShmFolder| folder.shows_its_users() && files.iter().any(|file| folder.holds(file));
     !files.is_empty() && ShmFolder::open().is_some_and(holds)
+}
+
+/// Whether a file that no visible process maps is unused.
+pub fn shows_its_users() -> bool {
+    ShmFolder::open().is_none_or(|folder| folder.shows_its_users())
 }
 
 pub fn dgl_files() -> Vec<DglFile> {
@@ -150,6 +158,12 @@ impl ShmFolder {
                 && stat.ino() == file.inode
                 && (!self.is_mount || device_of(&stat) == file.device)
         })
+    }
+
+    /// Whether /proc shows all processes that could use it. A container may share the machine's:
+    /// then it has no IPC namespace, or no mount, to itself.
+    fn shows_its_users(&self) -> bool {
+        procfs::shows_all_processes() || self.is_mount && !procfs::shares_ipc_of_machine()
     }
 
     /// The files that visible processes map, and a process for each.

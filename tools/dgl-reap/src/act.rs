@@ -76,14 +76,14 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
 }
 
 fn left_over(hosts: &[Host], result: &Reaped) -> Fault {
-    let fault = Fault::item(
-        record::location_of(hosts, result.host),
-        format!(
-            "job {}: {}",
-            result.job,
-            result.error.as_deref().unwrap_or("some still run")
-        ),
-    );
+    let location = record::location_of(hosts, result.host);
+    let why = result.error.as_deref().unwrap_or("some still run");
+    // the answer to --stale-shm
+    if result.job.is_empty() {
+        return Fault::item(location, why.to_owned())
+            .fix("run dgl-reap --stale-shm on the machine of the container");
+    }
+    let fault = Fault::item(location, format!("job {}: {why}", result.job));
     fault.fix(
         "--list shows what still runs; a process that KILL does not stop waits for a disk or a \
          GPU: see ps and dmesg on the host",

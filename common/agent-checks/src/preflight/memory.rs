@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
-use wire::preflight::{Problem, Subject};
+use wire::preflight::{Holder, Problem, Subject};
 
 /// How long creating namespaces may take.
 const TRY_LIMIT: Duration = Duration::from_secs(10);
@@ -64,6 +64,13 @@ fn problem(uid: u32, pid: Option<i32>, files: &[DglFile]) -> Problem {
              whether it runs"
         );
         return Problem::new(Subject::StaleSharedMemory { foreign: true }, problem);
+    }
+    if !shm::shows_its_users() {
+        let problem = format!(
+            "/dev/shm has {amount} of a job of DGL, and whether it runs can only be seen outside \
+             this container"
+        );
+        return Problem::new(Subject::SharedMemory(Holder::Hidden), problem);
     }
     let name = files
         .first()

@@ -7,6 +7,7 @@ use std::fs;
 use std::io::Read as _;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// How much of a command line is read.
@@ -171,6 +172,22 @@ pub fn environment(pid: i32) -> Option<ProcessEnvironment> {
 /// The network namespace of a process, as `net:[4026531840]`.
 pub fn network_namespace(pid: i32) -> Option<PathBuf> {
     fs::read_link(path(pid, "ns/net")).ok()
+}
+
+/// Whether /proc shows all processes of the machine. In a container it shows only the container's.
+pub fn shows_all_processes() -> bool {
+    is_in_first_namespace("pid", 0xEFFF_FFFC)
+}
+
+/// Whether this process shares the machine's IPC namespace, as in a container with `--ipc=host`.
+pub fn shares_ipc_of_machine() -> bool {
+    is_in_first_namespace("ipc", 0xEFFF_FFFF)
+}
+
+/// The kernel's first namespace of each kind has a fixed inode (include/linux/proc_ns.h).
+fn is_in_first_namespace(kind: &str, inode: u64) -> bool {
+    let own = fs::metadata(Path::new("/proc/self/ns").join(kind));
+    own.is_ok_and(|own| own.ino() == inode)
 }
 
 pub fn working_directory(pid: i32) -> Option<PathBuf> {
