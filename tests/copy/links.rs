@@ -222,6 +222,51 @@ fn a_directory_of_another_user_is_named() {
     }
 }
 
+/// A member of a group links a place of the group to one of its own, as to a scratch file system.
+#[test]
+fn a_link_of_the_users_own_is_followed_in_a_directory_of_a_colleague() {
+    if only_root_can("act as other users") {
+        return;
+    }
+    let OpenFolder(folder) = &OpenFolder::new("colleague");
+    let [ann, other] =
+        [12345, 12346].map(|uid| format!("setpriv --reuid {uid} --regid 12300 --clear-groups"));
+    let script = format!(
+        "export HOME=\"$PWD/home\" DGL_TOOLS_CONNECT=local
+        echo 127.0.0.1 >ip.txt; mkdir src; echo new >src/a
+        install -d -o 12345 -g 12300 home scratch/ann
+        install -d -o 12347 -g 12300 -m 2775 proj scratch/links; ln -s scratch/links via
+        {ann} ln -s ../scratch/ann proj/ann; {ann} ln -s ../ann scratch/links/ann
+        {other} ln -s ../scratch/ann proj/other
+        for name in proj/ann via/ann proj/other; do
+            ipconf-check ip.txt | part-map --workspace \"$PWD/$name/job\" --extra src >plan.jsonl
+            {ann} part-push <plan.jsonl >pushed; echo push $?
+            {ann} part-pull --workspace \"$PWD/$name\" --to \"$PWD/$name/got\" 'job/src/*' \
+                <plan.jsonl >pulled; echo pull $?
+            ipconf-check ip.txt | dgl-env --role worker -- true | {ann} dgl-spawn --no-preflight \
+                --no-push-check --log-dir \"$PWD/$name/logs\" >run; echo spawn $?
+            echo $(ls scratch/ann); rm -rf scratch/ann/*
+        done
+        chmod 777 proj; {ann} part-pull --workspace \"$PWD\" --to proj/ann 'src/*' \
+            <plan.jsonl >pulled; echo $?"
+    );
+    let ran = sh(folder, &script);
+    let followed = "push 0\npull 0\nspawn 0\ngot job logs\n";
+    assert_eq!(
+        ran.out,
+        format!("{followed}{followed}push 1\npull 74\nspawn 74\n\n1\n"),
+        "{}",
+        ran.err
+    );
+    for (owned, times) in [("proj", 3), ("scratch/links", 2)] {
+        let owned = folder.join(owned);
+        let owned = owned.display();
+        let warning = format!("{owned} belongs to another user, who can replace what is below it");
+        assert_eq!(ran.err.matches(&warning).count(), times, "{}", ran.err);
+    }
+    ran.err_has("other users can rename it: give its real path, which `realpath` shows");
+}
+
 /// Who made it could have put anything into it, or do so later.
 #[test]
 fn a_file_of_another_user_is_there_only_where_not_everybody_can_write() {
@@ -297,14 +342,15 @@ fn a_link_of_another_user_is_not_roots_in_a_user_namespace() {
     );
     let ran = sh(folder, &script);
     let users = "0 ip_config.txt src\nip_config.txt src\n";
-    // whose the directory is, which could give the user's link another name, is not known
     assert_eq!(
         ran.out,
-        format!("{users}{}", "1\n\n".repeat(3)),
+        format!("{}{}", users.repeat(2), "1\n\n".repeat(2)),
         "{}",
         ran.err
     );
-    ran.err_has("is reached by a symbolic link that belongs to another user");
+    ran.err_has("whose owner this user namespace does not show: give its real path");
+    // the directories above are root's, as far as anybody knows
+    ran.err_lacks("what is below it");
 }
 
 /// A directory of another user may be as closed as root's, and both seem to have one owner.
@@ -335,7 +381,7 @@ fn only_above_the_home_is_a_link_roots_in_a_user_namespace() {
         return support::skipped!("no right to mount");
     }
     assert_eq!(ran.out, "0 ip_config.txt src\n1\n", "{}", ran.err);
-    ran.err_has("is reached by a symbolic link that belongs to another user");
+    ran.err_has("is reached by a symbolic link whose owner this user namespace does not show");
 }
 
 /// Links of the user's own lead to the workspace, and from one of its directories to another.

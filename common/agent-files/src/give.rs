@@ -40,7 +40,7 @@ pub struct Giver {
 impl Giver {
     pub fn begin(give: &Give, output: Arc<EventOutput>) -> Result<Giver, Failure> {
         let base = Folder::open(&at_home(give.base.path())).map_err(|fault| match fault {
-            FileFault::LinkOfOther(_) | FileFault::RenamedLink(_) => {
+            FileFault::LinkOfOther(_) | FileFault::UnknownLink(_) | FileFault::RenamedLink(_) => {
                 Failure::new(fault.to_string())
             }
             FileFault::System(libc::ENOENT | libc::ENOTDIR) => Failure::new(format!(

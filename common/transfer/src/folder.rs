@@ -2,15 +2,15 @@
 //! meanwhile.
 //!
 //! Files are opened by names that are no symbolic links. A link on the path to a directory is
-//! followed only if this user, root or the owner of the workspace has made it, and if no others
+//! followed only if this user, root or the owner of the workspace has made it, and if not every user
 //! could have renamed it to this name; so are the links on the path to which it leads.
 
-use crate::owner::{self, STICKY};
+use crate::owner::{self, STICKY, Whose};
 use crate::simulated::{Call, before, sync};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlinkat, renameat};
-use nix::sys::stat::{FileStat, Mode, fstat, mkdirat};
+use nix::sys::stat::{Mode, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, geteuid, linkat, syncfs, unlinkat};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
@@ -59,6 +59,8 @@ struct Walk<'a> {
     owner: Option<u32>,
     make: bool,
     links: u32,
+    /// The directories in which names were looked up.
+    passed: Vec<Folder>,
 }
 
 impl<'a> Walk<'a> {
@@ -69,6 +71,7 @@ impl<'a> Walk<'a> {
             owner: None,
             make,
             links: 0,
+            passed: Vec::new(),
         }
     }
 
@@ -89,6 +92,7 @@ impl<'a> Walk<'a> {
 
     /// Also returns whether the name is a link.
     fn enter(&mut self, folder: &Folder, name: &OsStr) -> Result<(Folder, bool), FileFault> {
+        self.passed.push(folder.clone());
         let next = match folder.folder(name) {
             Err(error) if self.make && error.kind() == io::ErrorKind::NotFound => {
                 folder.make(name, NEW_FOLDER)?;
@@ -121,10 +125,18 @@ impl<'a> Walk<'a> {
         if meta.st_mode & TYPE != nix::libc::S_IFLNK {
             return Err(fault(Errno::ENOTDIR));
         }
-        if !self.is_trusted(&meta, folder) {
-            return Err(FileFault::LinkOfOther(self.path.into()));
+        let whose = owner::whose(meta.st_uid, folder);
+        match whose {
+            Whose::Trusted => {}
+            _ if self.owner == Some(meta.st_uid) => {}
+            Whose::Other => return Err(FileFault::LinkOfOther(self.path.into())),
+            Whose::Unknown => return Err(FileFault::UnknownLink(self.path.into())),
         }
-        if self.may_be_renamed_in(folder).map_err(fault)? {
+        // The owner of a directory could have renamed a link of this user there, as he could a
+        // directory: `exposed` names him. Members of a group that may write are trusted.
+        let others_rename = folder.is_open().map_err(fault)?
+            || whose != Whose::Trusted && !self.is_trusted(folder).map_err(fault)?;
+        if others_rename {
             return Err(FileFault::RenamedLink(self.path.into()));
         }
         self.links += 1;
@@ -135,18 +147,10 @@ impl<'a> Walk<'a> {
         Ok(readlinkat(&link, "").map_err(fault)?.into())
     }
 
-    /// Whether others could have given a link in this directory its name: then its owner does not
-    /// show who wants it to be followed. The owner of the directory could, whatever its mode is.
-    /// Members of a group that may write are trusted.
-    fn may_be_renamed_in(&self, folder: &Folder) -> nix::Result<bool> {
-        let meta = fstat(folder)?;
-        let parent = open(folder, Path::new(".."), OFlag::empty())?;
-        Ok(!self.is_trusted(&meta, &parent) || meta.st_mode & (0o002 | STICKY) == 0o002)
-    }
-
-    /// Whether something in this directory belongs to a user whose links are followed.
-    fn is_trusted(&self, meta: &FileStat, folder: &Folder) -> bool {
-        self.owner == Some(meta.st_uid) || owner::is_trusted(meta.st_uid, folder)
+    /// Whether this directory belongs to a user whose links are followed.
+    fn is_trusted(&self, folder: &Folder) -> nix::Result<bool> {
+        let owner = fstat(folder)?.st_uid;
+        Ok(self.owner == Some(owner) || folder.whose()? == Whose::Trusted)
     }
 }
 
@@ -207,6 +211,7 @@ impl Folder {
             owner: (!owner::is_shared(owner)).then_some(owner),
             make,
             links: 0,
+            passed: Vec::new(),
         })
     }
 
@@ -256,6 +261,27 @@ impl Folder {
     /// Also true of this directory itself.
     pub fn contains(&self, folder: &Folder) -> io::Result<bool> {
         Ok(folder.real_path()?.starts_with(self.real_path()?))
+    }
+
+    fn whose(&self) -> nix::Result<Whose> {
+        let parent = open(self, Path::new(".."), OFlag::empty())?;
+        Ok(owner::whose(fstat(self)?.st_uid, parent))
+    }
+
+    /// Whether all users may rename what is in it.
+    fn is_open(&self) -> nix::Result<bool> {
+        Ok(fstat(self)?.st_mode & (0o002 | STICKY) == 0o002)
+    }
+
+    fn exposed(&self) -> Option<Exposed> {
+        let path = || Some(self.real_path().ok()?.into());
+        if self.whose() == Ok(Whose::Other) {
+            path().map(Exposed::Owned)
+        } else if self.is_open() == Ok(true) {
+            path().map(Exposed::Writable)
+        } else {
+            None
+        }
     }
 
     fn real_path(&self) -> io::Result<PathBuf> {
@@ -332,6 +358,10 @@ impl Folder {
             nix::libc::S_IFLNK => {
                 let mut walk = Walk::of_user(Path::new(name.as_ref()), false);
                 let in_words = |fault: FileFault| io::Error::other(fault.to_string());
+                // the owner of the directory could choose which file of this user is emptied
+                if !walk.is_trusted(self)? {
+                    return Err(in_words(FileFault::RenamedLink(walk.path.into())));
+                }
                 let target = walk.target(self, name.as_ref()).map_err(in_words)?;
                 let parent = target.parent().unwrap_or(Path::new("."));
                 let folder = walk.to(self, parent).map_err(in_words)?;
@@ -493,25 +523,22 @@ fn empty(file: &File, mode: Mode) -> io::Result<()> {
 }
 
 /// The first directory whose content other users can replace, from `/` down to this one or to the
-/// last one above it that exists; by the given and by the real path. A group that may write counts
-/// as trusted.
+/// last one above it that exists, among those too that hold a link on the way. A group that may
+/// write counts as trusted.
 pub fn exposed(path: &Path) -> Option<Exposed> {
     let path = std::path::absolute(path).ok()?;
-    let path = path.ancestors().find(|path| path.exists())?;
-    let real = path.canonicalize().unwrap_or_default();
-    let given: Vec<&Path> = path.ancestors().collect();
-    let real: Vec<&Path> = real.ancestors().collect();
-    let downwards = given.iter().rev().chain(real.iter().rev());
-    downwards.copied().find_map(|folder| {
-        let meta = fs::metadata(folder).ok().filter(Metadata::is_dir)?;
-        if !owner::is_path_trusted(folder) {
-            Some(Exposed::Owned(folder.into()))
-        } else if meta.mode() & (0o002 | STICKY) == 0o002 {
-            Some(Exposed::Writable(folder.into()))
-        } else {
-            None
+    let path = path.ancestors().find(|path| path.is_dir())?;
+    let mut walk = Walk::of_user(path, false);
+    // behind a link that is not followed here is what its owner's workspace may contain
+    for path in [path, &path.canonicalize().ok()?] {
+        if let Ok(last) = Folder::root()
+            .map_err(FileFault::from)
+            .and_then(|root| walk.to(&root, path))
+        {
+            walk.passed.push(last);
         }
-    })
+    }
+    walk.passed.iter().find_map(Folder::exposed)
 }
 
 #[cfg(test)]

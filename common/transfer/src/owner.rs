@@ -21,14 +21,35 @@ pub const STICKY: u32 = 0o1000;
 /// Directories in which nobody but root makes something (Filesystem Hierarchy Standard).
 const OF_ROOT: [&str; 3] = ["/", "/dev", "/var"];
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// This user's or root's.
+    Trusted,
+    /// Another user's.
+    Other,
+    /// Root's or another user's: this user namespace does not show whose.
+    Unknown,
+}
+
+/// Whose something in this directory is that has this owner.
+pub fn whose(owner: u32, folder: impl AsFd) -> Whose {
+    let is_shared = is_shared(owner);
+    if owner == 0 || owner == geteuid().as_raw() && !is_shared {
+        return Whose::Trusted;
+    }
+    let is_roots = fs::metadata("/").is_ok_and(|root| root.uid() == owner)
+        && is_of_root(&folder).unwrap_or(false)
+        && is_closed_up_to_root(folder).unwrap_or(false);
+    match (is_roots, is_shared) {
+        (true, _) => Whose::Trusted,
+        (false, true) => Whose::Unknown,
+        (false, false) => Whose::Other,
+    }
+}
+
 /// Whether something in this directory that has this owner belongs to this user or to root.
 pub fn is_trusted(owner: u32, folder: impl AsFd) -> bool {
-    if owner == 0 || owner == geteuid().as_raw() && !is_shared(owner) {
-        return true;
-    }
-    fs::metadata("/").is_ok_and(|root| root.uid() == owner)
-        && is_of_root(&folder).unwrap_or(false)
-        && is_closed_up_to_root(folder).unwrap_or(false)
+    whose(owner, folder) == Whose::Trusted
 }
 
 /// Whether it is one of [`OF_ROOT`], or above this user's home.

@@ -88,6 +88,7 @@ impl Tree {
         opened.map_err(|fault| match fault {
             FileFault::LeadsOut(_) => FileFault::LeadsOut(folder.into()),
             FileFault::LinkOfOther(_) => FileFault::LinkOfOther(folder.into()),
+            FileFault::UnknownLink(_) => FileFault::UnknownLink(folder.into()),
             FileFault::RenamedLink(_) => FileFault::RenamedLink(folder.into()),
             other => other,
         })

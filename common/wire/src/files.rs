@@ -544,6 +544,9 @@ fn shown(folder: &Text) -> String {
     cut(&folder.path().display().to_string(), MAX_SHOWN)
 }
 
+/// What to do about a link that may not be followed.
+const REAL_PATH: &str = "give its real path, which `realpath` shows";
+
 /// Why a file could not be written or read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -553,6 +556,8 @@ pub enum FileFault {
     LeadsOut(Text),
     /// A symbolic link on the path to this directory was made by another user.
     LinkOfOther(Text),
+    /// This user namespace does not show who made a symbolic link on the path to this directory.
+    UnknownLink(Text),
     /// Another user may have named a symbolic link on the path to this directory.
     RenamedLink(Text),
     /// Bytes are missing.
@@ -624,10 +629,16 @@ impl fmt::Display for FileFault {
                 "{} is reached by a symbolic link that belongs to another user",
                 shown(folder)
             ),
+            FileFault::UnknownLink(folder) => write!(
+                f,
+                "{} is reached by a symbolic link whose owner this user namespace does not show: \
+                 {REAL_PATH}",
+                shown(folder)
+            ),
             FileFault::RenamedLink(folder) => write!(
                 f,
                 "{} is reached by a symbolic link in a directory in which other users can rename \
-                 it",
+                 it: {REAL_PATH}",
                 shown(folder)
             ),
             FileFault::NotWhole => f.write_str("it did not arrive whole"),

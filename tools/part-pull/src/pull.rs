@@ -45,6 +45,7 @@ fn here(fault: &FileFault) -> PullFault {
         FileFault::System(_)
         | FileFault::LeadsOut(_)
         | FileFault::LinkOfOther(_)
+        | FileFault::UnknownLink(_)
         | FileFault::RenamedLink(_) => PullFault::Here(fault.here()),
         // what arrived is wrong, or another attempt is right
         _ => PullFault::There(fault.here()),

@@ -54,7 +54,10 @@ impl LogDir {
             unreachable(format!("{count} files cannot be open at once: {error}"))
                 .fix("raise the limit of open files on this machine: ulimit -n")
         })?;
-        let folder = Folder::open_or_make(folder).map_err(|fault| unusable(fault.here()))?;
+        let folder = Folder::open_or_make(folder).map_err(|fault| {
+            unreachable(fault.here())
+                .fix("name the real path of a directory in which you can write")
+        })?;
         if is_in_use(&folder).map_err(|error| unusable(error.to_string()))? {
             return Err(taken());
         }
