@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use transfer::folder::{self, Folder, Links};
+use transfer::folder::{Folder, Links};
 use transfer::tree::{Tree, split};
 use transfer::{source, sums};
 use wire::files::{FileEvent, FileFault, Meta, Sum};
@@ -39,7 +39,7 @@ pub fn inspect(
         let workspace = workspace.filter(|workspace| workspace.has(folder));
         let open = || match workspace {
             Some(workspace) => {
-                exposed.set(exposed.take().or_else(|| folder::exposed(folder)));
+                exposed.set(exposed.take().or_else(|| workspace.exposed(folder)));
                 workspace.find(folder, Links::Anywhere)
             }
             None => Folder::open(folder),

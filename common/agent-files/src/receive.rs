@@ -95,7 +95,12 @@ impl Push {
                 read: ReadBytes::default(),
                 output: Arc::clone(&output),
             };
-            Receiver::new(Tree::new(folder, base, receive.fsync), destination)
+            let tree = if receive.dry {
+                Tree::only_read(folder, base)
+            } else {
+                Tree::new(folder, base, receive.fsync)
+            };
+            Receiver::new(tree, destination)
         });
         let push = Push {
             base: base.to_owned(),
@@ -132,7 +137,10 @@ impl Push {
             empty: push_folder::is_empty(&self.base)
                 .map_err(|fault| Failure::new(fault.to_string()))?,
             key: Some(self.incoming.identity.public_key()),
-            exposed: exposed(&self.base),
+            exposed: match &self.receiver {
+                Some(receiver) => receiver.tree.exposed(&self.base),
+                None => exposed(&self.base, &|_| false),
+            },
             open_to_group: self.has_made_base
                 && Folder::open(&self.base).is_ok_and(|base| base.is_writable_by_group()),
         }));

@@ -35,6 +35,9 @@ pub enum Links {
     Anywhere,
 }
 
+/// The device of a file system, and the owner that it shows for what this user has made.
+pub type GivenOwner = (u64, u32);
+
 /// An open directory. It need not be readable.
 #[derive(Clone, Debug)]
 pub struct Folder(Arc<OwnedFd>);
@@ -273,9 +276,10 @@ impl Folder {
         Ok(fstat(self)?.st_mode & (0o002 | STICKY) == 0o002)
     }
 
-    fn exposed(&self) -> Option<Exposed> {
+    fn exposed(&self, is_given: &dyn Fn(GivenOwner) -> bool) -> Option<Exposed> {
         let path = || Some(self.real_path().ok()?.into());
-        if self.whose() == Ok(Whose::Other) {
+        let meta = fstat(self).ok()?;
+        if self.whose() == Ok(Whose::Other) && !is_given((meta.st_dev, meta.st_uid)) {
             path().map(Exposed::Owned)
         } else if self.is_open() == Ok(true) {
             path().map(Exposed::Writable)
@@ -475,22 +479,26 @@ impl Folder {
     }
 
     /// Whether this user has made the directory. A file system may show other owners, as NFS does
-    /// to root; a new file in the directory shows which owner it gives this user.
+    /// to root.
     pub fn is_ours(&self) -> bool {
-        let Ok(owner) = fstat(self).map(|meta| meta.st_uid) else {
-            return false;
-        };
-        if owner == geteuid().as_raw() {
-            return true;
-        }
+        fstat(self).is_ok_and(|meta| {
+            meta.st_uid == geteuid().as_raw()
+                || self
+                    .given_owner()
+                    .is_some_and(|(_, owner)| owner == meta.st_uid)
+        })
+    }
+
+    /// The owner that the file system gives what this user makes here, as a new file shows it.
+    pub fn given_owner(&self) -> Option<GivenOwner> {
         // a name that no other host of a push uses at the same time
         let time = SystemTime::now().duration_since(UNIX_EPOCH);
         let nanos = time.unwrap_or_default().as_nanos();
         let name = format!(".owner.{}.{nanos}", std::process::id());
-        self.create(&name, &[]).is_ok_and(|file| {
-            let _ = self.remove(&name);
-            file.metadata().is_ok_and(|meta| meta.uid() == owner)
-        })
+        let file = self.create(&name, &[]).ok()?;
+        let _ = self.remove(&name);
+        let meta = file.metadata().ok()?;
+        Some((meta.dev(), meta.uid()))
     }
 
     /// Whether members of a group may write to it that is not this user's own, which usually has
@@ -525,7 +533,9 @@ fn empty(file: &File, mode: Mode) -> io::Result<()> {
 /// The first directory whose content other users can replace, from `/` down to this one or to the
 /// last one above it that exists, among those too that hold a link on the way. A group that may
 /// write counts as trusted.
-pub fn exposed(path: &Path) -> Option<Exposed> {
+///
+/// What belongs to a given owner is this user's.
+pub fn exposed(path: &Path, is_given: &dyn Fn(GivenOwner) -> bool) -> Option<Exposed> {
     let path = std::path::absolute(path).ok()?;
     let path = path.ancestors().find(|path| path.is_dir())?;
     let mut walk = Walk::of_user(path, false);
@@ -538,7 +548,9 @@ pub fn exposed(path: &Path) -> Option<Exposed> {
             walk.passed.push(last);
         }
     }
-    walk.passed.iter().find_map(Folder::exposed)
+    walk.passed
+        .iter()
+        .find_map(|folder| folder.exposed(is_given))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A directory below which files are written, whatever symbolic links there are.
 
-use crate::folder::{Folder, Links};
+use crate::folder::{self, Folder, GivenOwner, Links};
 use crate::owner::{self, STICKY};
 use crate::partial::{Finish, Partial, write_small};
 use std::collections::HashMap;
@@ -9,7 +9,8 @@ use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use wire::files::FileFault;
+use std::sync::OnceLock;
+use wire::files::{Exposed, FileFault};
 
 /// By its descriptor and by the path that the tool uses.
 pub struct Tree {
@@ -17,6 +18,9 @@ pub struct Tree {
     path: PathBuf,
     /// Whether files and their directories are written to the disk (fsync).
     fsync: bool,
+    /// Found when it is first needed, if this tree is written to. NFS with root_squash or
+    /// all_squash gives another owner than this user (exports(5)).
+    given: OnceLock<Option<GivenOwner>>,
     /// Directories that were just opened to be written to.
     known: HashMap<PathBuf, Folder>,
 }
@@ -27,8 +31,26 @@ impl Tree {
             folder,
             path: path.to_owned(),
             fsync,
+            given: OnceLock::new(),
             known: HashMap::new(),
         }
+    }
+
+    /// For a tree to which nothing may be written, not even for a moment.
+    pub fn only_read(folder: Folder, path: &Path) -> Tree {
+        Tree {
+            given: OnceLock::from(None),
+            ..Tree::new(folder, path, false)
+        }
+    }
+
+    /// Whether the file system gives this owner what this user makes.
+    fn is_given(&self, owner: GivenOwner) -> bool {
+        *self.given.get_or_init(|| self.folder.given_owner()) == Some(owner)
+    }
+
+    pub fn exposed(&self, path: &Path) -> Option<Exposed> {
+        folder::exposed(path, &|owner| self.is_given(owner))
     }
 
     /// Whether a directory is below it, by its path.
@@ -60,7 +82,8 @@ impl Tree {
     /// this one and root, and every user can write to the directory or to one between it and this
     /// tree. Otherwise those have put it there who may write: the owner and a group.
     pub fn is_foreign(&self, folder: &Folder, file: &Metadata) -> io::Result<bool> {
-        if owner::is_trusted(file.uid(), folder) {
+        let owner = file.uid();
+        if owner::is_trusted(owner, folder) || self.is_given((file.dev(), owner)) {
             return Ok(false);
         }
         // a link of the user's own leads out, and has chosen what is below a sticky directory there
@@ -151,4 +174,47 @@ impl Tree {
 
 pub fn split(path: &Path) -> Option<(&Path, &OsStr)> {
     path.parent().zip(path.file_name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+
+    #[test]
+    fn what_has_the_owner_that_a_file_system_gives_this_user_is_not_foreign() {
+        const NOBODY: u32 = 65534;
+        let path = std::env::temp_dir().join(format!("dgl-tools-squash-{}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
+        fs::write(path.join("a"), "").unwrap();
+        let folder = Folder::open(&path).unwrap();
+        let is_foreign = |tree: &Tree| {
+            let file = folder.stat("a").unwrap();
+            tree.is_foreign(&folder, &file).unwrap()
+        };
+        let tree = Tree::new(folder.clone(), &path, false);
+        assert!(!is_foreign(&tree));
+        if nix::unistd::geteuid().is_root() {
+            chown(path.join("a"), Some(NOBODY), None).unwrap();
+            assert!(is_foreign(&tree), "this file system gives the user");
+            let device = fs::metadata(&path).unwrap().dev();
+            let of_others = Tree::only_read(folder.clone(), &path);
+            let other_device = Tree::new(folder.clone(), &path, false);
+            other_device.given.set(Some((device + 1, NOBODY))).unwrap();
+            let squashed = Tree::new(folder.clone(), &path, false);
+            squashed.given.set(Some((device, NOBODY))).unwrap();
+            assert!(is_foreign(&of_others) && is_foreign(&other_device));
+            assert!(!is_foreign(&squashed));
+
+            chown(&path, Some(NOBODY), None).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+            let owned = Some(Exposed::Owned(path.as_path().into()));
+            assert_eq!(tree.exposed(&path), owned);
+            assert_eq!(squashed.exposed(&path), None);
+        }
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 1, "a probe remains");
+        fs::remove_dir_all(path).unwrap();
+    }
 }

@@ -22,13 +22,12 @@ use remote::HostFault;
 use remote::direct::WireOptions;
 use remote::host_link::HostLink;
 use remote::{self, Remote, Session};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use transfer::fates::{Fate, Fates};
-use transfer::folder::exposed;
 use transfer::lock::{self, LockAttempt, Mark, PATIENCE};
 use transfer::{LARGE, case, room, source};
 use wire::files::{Exposed, FileFault, FileRequest, Give};
@@ -224,9 +223,13 @@ fn claim_all(
     // in the same order for all, so that no two wait for each other
     folders.sort_unstable();
     let lacking = tasks.iter().filter(lacks);
-    let lacking = lacking.flat_map(|task| &task.items);
-    let written: BTreeSet<&Path> = lacking.filter_map(|item| item.dst.parent()).collect();
-    if let Some(folder) = written.into_iter().find_map(exposed) {
+    let parents = lacking.flat_map(|task| {
+        let parents = task.items.iter().filter_map(|item| item.dst.parent());
+        parents.map(|parent| (parent, &task.local))
+    });
+    let written: BTreeMap<&Path, &Local> = parents.collect();
+    let mut written = written.into_iter();
+    if let Some(folder) = written.find_map(|(folder, local)| local.exposed(folder)) {
         let fix = match folder {
             Exposed::Owned(_) => "give a directory that belongs to you with --to",
             Exposed::Writable(_) => {
@@ -463,7 +466,7 @@ impl<'a> PullTask<'a> {
             matched: listed.matched,
             left_out: listed.left_out,
             first_left_out: listed.first_left_out,
-            local: Local::new(folder.to_owned()),
+            local: Local::new(folder.to_owned(), mark.is_none()),
             fates: Fates::new(0, 0),
         }
     }

@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use transfer::folder::{Folder, Links};
+use transfer::folder::{Folder, Links, exposed};
 use transfer::lock::{Lock, LockAttempt, Mark};
 use transfer::own_folder::{self, is_partial_key};
 use transfer::partial::{KeptPartial, PartialNames};
@@ -24,7 +24,7 @@ use transfer::parts::Parts;
 use transfer::receiver::{Beginning, Destination};
 use transfer::source;
 use transfer::tree::{Tree, split};
-use wire::files::{FileAttributes, FileFault, Open};
+use wire::files::{Exposed, FileAttributes, FileFault, Open};
 
 const CRC64: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
 
@@ -60,6 +60,8 @@ pub fn umask() -> u32 {
 /// The directory on this machine for the files of a host.
 pub struct Local {
     pub path: PathBuf,
+    /// Nothing is written to it.
+    is_only_read: bool,
     /// Once it was opened.
     tree: Option<Tree>,
 }
@@ -139,8 +141,20 @@ impl PartialFiles {
 
 impl Local {
     /// The directory may be missing yet.
-    pub fn new(path: PathBuf) -> Local {
-        Local { path, tree: None }
+    pub fn new(path: PathBuf, is_only_read: bool) -> Local {
+        Local {
+            path,
+            is_only_read,
+            tree: None,
+        }
+    }
+
+    /// Whose content other users can replace: a directory below this one, or one above it.
+    pub fn exposed(&self, path: &Path) -> Option<Exposed> {
+        match &self.tree {
+            Some(tree) => tree.exposed(path),
+            None => exposed(path, &|_| false),
+        }
     }
 
     /// Opens the directory, and makes it if it is missing.
@@ -156,7 +170,11 @@ impl Local {
             Some(tree) => tree,
             None => {
                 let opened = Folder::open(&self.path)?;
-                self.tree.insert(Tree::new(opened, &self.path, false))
+                self.tree.insert(if self.is_only_read {
+                    Tree::only_read(opened, &self.path)
+                } else {
+                    Tree::new(opened, &self.path, false)
+                })
             }
         };
         Ok((tree.find(folder, Links::Inside)?, name))

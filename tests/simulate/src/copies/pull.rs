@@ -65,7 +65,7 @@ fn bring(
         tool.run(|| drop(lock));
         return Err(Lost);
     }
-    let mut local = Local::new(folder);
+    let mut local = Local::new(folder, false);
     let mut copied = Vec::new();
     let fetched = fetch(world, tool, &mut agent, &mut local, (&items, &mut copied));
     world.touch(Vec::new());
