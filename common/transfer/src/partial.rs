@@ -366,7 +366,7 @@ impl Partial {
         }
         // what could not be stored may still be read from the cache (fsync(2)), so that a comparison
         // would find it whole
-        complete(&self.file, finish).inspect_err(|_| self.discard())?;
+        complete(&self.file, finish, || self.discard())?;
         self.names.folder.rename(&self.names.file, folder, dst)?;
         Ok(self.names.folder.remove(&self.names.notes)?)
     }
@@ -454,7 +454,7 @@ pub(crate) fn write_small(
             }
             created => created?,
         };
-        complete(&file, finish)?;
+        complete(&file, finish, || ())?;
         passing.rename(name, folder, dst)
     };
     write().map_err(|error: io::Error| {
@@ -465,8 +465,10 @@ pub(crate) fn write_small(
 
 /// Stores the content first, because writing it back later could change the time that is set here.
 /// Nothing is left to flush then: mode and time are not cached.
-fn complete(file: &File, finish: Finish) -> io::Result<()> {
-    flush(file)?;
+///
+/// Calls `not_stored` if the content was not stored. Other failures leave it whole.
+fn complete(file: &File, finish: Finish, not_stored: impl Fn()) -> io::Result<()> {
+    flush(file).inspect_err(|_| not_stored())?;
     before(Call::Change)?;
     file.set_permissions(Permissions::from_mode(finish.mode & 0o7777))?;
     if let Some((seconds, nanos)) = finish.mtime {
@@ -475,7 +477,10 @@ fn complete(file: &File, finish: Finish) -> io::Result<()> {
         before(Call::Change)?;
         futimens(file, &TimeSpec::UTIME_OMIT, &time)?;
     }
-    if finish.fsync { sync(file) } else { Ok(()) }
+    if finish.fsync {
+        sync(file).inspect_err(|_| not_stored())?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
