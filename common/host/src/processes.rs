@@ -76,9 +76,11 @@ impl ProcessHandle {
         }
         match descriptor {
             Ok(descriptor) => pidfd_send_signal(&descriptor, number).is_ok(),
-            // Linux before 5.3 has no pidfd, and some containers forbid unknown calls; the start
-            // time was compared just now
-            Err(Errno::NOSYS | Errno::PERM) => kill_process(pid, number).is_ok(),
+            // Linux before 5.3 has no pidfd, some containers forbid unknown calls, and descriptors
+            // or memory may be used up; the start time was compared just now
+            Err(Errno::NOSYS | Errno::PERM | Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
+                kill_process(pid, number).is_ok()
+            }
             Err(_) => false,
         }
     }
