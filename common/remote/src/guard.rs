@@ -22,8 +22,8 @@ const MOST_UNREAD: u64 = 8 << 20;
 const RECEIVED_PER_READ: u64 = 2;
 /// The least packets: the agent may send ten heartbeats a second, of less than 100 bytes.
 const UNREAD_PER_SECOND: u64 = 1 << 10;
-/// sshd allows more data by a packet of 52 bytes for about 96 KB.
-const WRITTEN_PER_UNREAD: u64 = 1000;
+/// A host allows more data by a packet of up to 64 bytes: sshd for about 96 KB, dropbear for 8 KiB.
+const WRITTEN_PER_UNREAD: u64 = 100;
 
 static ALL: Mutex<Vec<Weak<Guarded>>> = Mutex::new(Vec::new());
 
