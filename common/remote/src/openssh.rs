@@ -38,15 +38,16 @@ enum LoginFailure {
 pub const CHECK_SSHD: &str = "check that the host is up and its sshd listens (DGL_TOOLS_SSH_PORT)";
 
 /// The last line of ssh's messages that concern this machine only.
-const HERE: [&str; 7] = [
+const HERE: [&str; 8] = [
     "command-line line 0:",
     "command-line: line 0:",
     "Bad configuration option",
     "terminating, ",
     "Cannot execute ",
     "Bad owner or permissions on ",
-    // the end of what it prints about an unknown option
+    // the end of what it prints about an unknown option, and since version 9.3
     " [command",
+    "ssh [-Q query_option]",
 ];
 
 /// The host closes the connection during the login.
@@ -255,7 +256,7 @@ mod tests {
         }
     }
 
-    // as versions 7.4 to 9.2 write it
+    // as versions 7.4 to 9.3 write it
 
     #[test]
     fn what_ssh_says_of_this_machine_is_understood() {
@@ -275,6 +276,11 @@ mod tests {
             (
                 "ssh: unknown option -- 8\nusage: ssh [-46AaCfGgKkMN]\n           \
                  destination [command [argument ...]]\n",
+                LoginFailure::Local,
+            ),
+            (
+                "unknown option -- 8\nusage: ssh [-46AaCfGgKkMN]\n           destination [command \
+                 [argument ...]]\n       ssh [-Q query_option]\n",
                 LoginFailure::Local,
             ),
             (
