@@ -14,7 +14,7 @@ pub use host::network_bytes;
 pub use process::{
     IoCounts, Mapping, ProcessEnvironment, Stat, command_line, environment, io, is_own,
     kernel_function, mappings, network_namespace, parent, pids, shares_ipc_of_machine,
-    shows_all_processes, socket_inodes, stat, stats, status, words, working_directory,
+    shows_all_processes, socket_inodes, stat, stats, status, uses_files, words, working_directory,
 };
 pub use tcp::{TcpSocket, tcp_sockets};
 pub use thread::{of_thread, threads};

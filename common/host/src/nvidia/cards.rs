@@ -18,6 +18,8 @@ const MAX_OUTPUT: usize = 256 << 10;
 const WHY_SHOWN: usize = 200;
 /// nvidia-smi's message for a driver without a GPU, as in a container.
 const NO_CARDS: &str = "No devices were found";
+/// How the paths of the driver's devices begin.
+const DEVICES: &str = "/dev/nvidia";
 /// The process of CUDA MPS, which computes for others so that they can share a GPU. It runs as long
 /// as a GPU is shared in this way, and uses some MB.
 const SHARING_SERVICE: &str = "nvidia-cuda-mps-server";
@@ -131,6 +133,10 @@ fn user(pid: u32) -> GpuUser {
     let Ok(number) = i32::try_from(pid) else {
         return unseen;
     };
+    // it may be the machine's number, which another process has in a container
+    if !procfs::shows_all_processes() && !procfs::uses_files(number, DEVICES) {
+        return unseen;
+    }
     procfs::status(number).map_or(unseen, |status| GpuUser {
         pid,
         user: Some(describe::user_name(status.uid)),
@@ -275,6 +281,14 @@ mod tests {
             reported(cards, "8, MIG-2, 5120\n9, GPU-a, [N/A]\n", &list),
             (expected, users)
         );
+    }
+
+    /// nextest runs this where only the processes of the test can be seen, as in a container.
+    #[test]
+    fn in_a_container_a_number_alone_names_no_process() {
+        let found = user(std::process::id());
+        assert_eq!(found.user.is_some(), procfs::shows_all_processes());
+        assert_eq!(found.command.is_some(), procfs::shows_all_processes());
     }
 
     /// A program in place of nvidia-smi.

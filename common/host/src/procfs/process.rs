@@ -266,14 +266,25 @@ fn parse_mapping(line: &[u8], prefix: &str) -> Option<Mapping> {
     })
 }
 
-pub fn socket_inodes(pid: i32) -> Vec<u64> {
-    let descriptors = fs::read_dir(path(pid, "fd"))
+/// What the descriptors of a process refer to.
+fn descriptors(pid: i32) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(path(pid, "fd"))
         .into_iter()
         .flatten()
         .flatten();
-    descriptors
-        .filter_map(|entry| socket_inode(&fs::read_link(entry.path()).ok()?))
+    entries.filter_map(|entry| fs::read_link(entry.path()).ok())
+}
+
+pub fn socket_inodes(pid: i32) -> Vec<u64> {
+    descriptors(pid)
+        .filter_map(|link| socket_inode(&link))
         .collect()
+}
+
+/// Whether a process has opened or mapped a file whose path begins with `prefix`.
+pub fn uses_files(pid: i32, prefix: &str) -> bool {
+    let begins = |file: PathBuf| file.as_os_str().as_bytes().starts_with(prefix.as_bytes());
+    descriptors(pid).any(begins) || !mappings(pid, prefix).is_empty()
 }
 
 fn socket_inode(link: &Path) -> Option<u64> {
@@ -287,6 +298,20 @@ fn socket_inode(link: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_that_a_process_uses() {
+        let me = std::process::id().cast_signed();
+        let folder = std::env::temp_dir().join(format!("uses-files-{me}-"));
+        let file = format!("{}a", folder.display());
+        assert!(!uses_files(me, folder.to_str().unwrap()));
+        let opened = fs::File::create(&file).unwrap();
+        assert!(uses_files(me, folder.to_str().unwrap()));
+        drop(opened);
+        fs::remove_file(file).unwrap();
+        let program = std::env::current_exe().unwrap();
+        assert!(uses_files(me, program.to_str().unwrap()), "it is mapped");
+    }
 
     #[test]
     fn a_stat_whatever_the_process_calls_itself() {
