@@ -23,18 +23,21 @@ const NEWS: Duration = Duration::from_secs(3);
 pub struct OomWatch {
     counts: BTreeMap<PathBuf, [u64; 2]>,
     aged: Option<Instant>,
-    /// By the index of the process on the host.
-    counter_of: BTreeMap<u32, PathBuf>,
+    /// By the index of the process on the host, the closest first. A cgroup may end with its last
+    /// process, but those above it have counted the kill, too.
+    counters_of: BTreeMap<u32, Vec<PathBuf>>,
 }
 
 impl OomWatch {
-    /// Finds the counter of a running process. A process may move into another cgroup, so this is
+    /// Finds the counters of a running process. A process may move into another cgroup, so this is
     /// repeated.
     pub fn examine(&mut self, index: u32, pid: u32) {
-        let path = counter_of(pid);
-        let counts = self.counts.entry(path.clone());
-        counts.or_insert_with(|| [read(&path).unwrap_or(0); 2]);
-        self.counter_of.insert(index, path);
+        let paths = counters_of(pid);
+        for path in &paths {
+            let counts = self.counts.entry(path.clone());
+            counts.or_insert_with(|| [read(path).unwrap_or(0); 2]);
+        }
+        self.counters_of.insert(index, paths);
     }
 
     /// Ages the counters, so that old kills no longer explain deaths.
@@ -51,34 +54,38 @@ impl OomWatch {
     /// Whether the kernel killed this process, which had this much memory and died of a KILL that
     /// the supervisor did not send.
     pub fn killed(&mut self, index: u32, bytes: u64) -> bool {
-        let path = self.counter_of.get(&index);
-        let Some((path, counts)) = path.and_then(|path| Some((path, self.counts.get_mut(path)?)))
-        else {
-            return false;
-        };
         let host_bytes = procfs::memory_bytes().unwrap_or(0);
-        if path == Path::new(HOST) && bytes < host_bytes / LEAST_PART {
-            return false;
-        }
-        let killed = read(path).is_some_and(|count| count > counts[0]);
-        if killed {
+        let mut killed = None;
+        for path in self.counters_of.get(&index).into_iter().flatten() {
+            let (Some(count), Some(counts)) = (read(path), self.counts.get_mut(path)) else {
+                continue;
+            };
+            let is_small = path == Path::new(HOST) && bytes < host_bytes / LEAST_PART;
+            let is_news = !is_small && count > counts[0];
+            // the closest that still exists
+            if !*killed.get_or_insert(is_news) {
+                return false;
+            }
             // one death is one count
-            *counts = [counts[0] + 1, counts[1].max(counts[0] + 1)];
+            if is_news {
+                *counts = [counts[0] + 1, counts[1].max(counts[0] + 1)];
+            }
         }
-        killed
+        killed.unwrap_or(false)
     }
 }
 
-fn counter_of(pid: u32) -> PathBuf {
+fn counters_of(pid: u32) -> Vec<PathBuf> {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let candidates = counters(
+    let mut found = counters(
         &text(&format!("/proc/{pid}/cgroup")),
         &text("/proc/self/mounts"),
     );
-    candidates
-        .into_iter()
-        .find(|path| read(path).is_some())
-        .unwrap_or_else(|| HOST.into())
+    found.retain(|path| read(path).is_some());
+    if found.is_empty() {
+        found.push(HOST.into());
+    }
+    found
 }
 
 fn read(path: &Path) -> Option<u64> {
@@ -95,9 +102,8 @@ fn counters(cgroup: &str, mounts: &str) -> Vec<PathBuf> {
             "memory.oom_control"
         };
         // in a container the mount may be the cgroup itself
-        found.extend([group.folder.join(file), group.mount.join(file)]);
+        found.extend(group.folders().map(|folder| folder.join(file)));
     }
-    found.dedup();
     found
 }
 
@@ -120,6 +126,7 @@ mod tests {
             found("4:memory:/a/b\n2:cpu:/\n"),
             [
                 "/sys/fs/cgroup/memory/a/b/memory.oom_control",
+                "/sys/fs/cgroup/memory/a/memory.oom_control",
                 "/sys/fs/cgroup/memory/memory.oom_control"
             ]
         );
@@ -140,7 +147,8 @@ mod tests {
         counted(4);
         let mut watch = OomWatch::default();
         watch.counts.insert(file.clone(), [4, 4]);
-        watch.counter_of = BTreeMap::from([(0, file.clone()), (1, file.clone())]);
+        let files = vec![file.clone()];
+        watch.counters_of = BTreeMap::from([(0, files.clone()), (1, files)]);
         watch.age(begun);
         assert!(!watch.killed(0, 0), "no kill was counted");
         counted(5);
@@ -156,6 +164,29 @@ mod tests {
         fs::remove_file(&file).unwrap();
     }
 
+    /// systemd removes the cgroup of a scope with its last process.
+    #[test]
+    fn a_cgroup_that_is_gone_has_been_counted_above() {
+        let scope = std::env::temp_dir().join(format!("oom-watch-scope-{}", std::process::id()));
+        let slice = scope.with_extension("slice");
+        let counted = |file: &Path, count: u64| fs::write(file, format!("oom_kill {count}\n"));
+        counted(&scope, 0).unwrap();
+        counted(&slice, 7).unwrap();
+        let mut watch = OomWatch::default();
+        watch.counts = BTreeMap::from([(scope.clone(), [0; 2]), (slice.clone(), [7; 2])]);
+        let paths = vec![scope.clone(), slice.clone()];
+        watch.counters_of = (0..3).map(|index| (index, paths.clone())).collect();
+        counted(&slice, 8).unwrap();
+        assert!(!watch.killed(0, 0), "somebody else's process was killed");
+        counted(&scope, 1).unwrap();
+        assert!(watch.killed(0, 0));
+        fs::remove_file(&scope).unwrap();
+        assert!(!watch.killed(1, 0), "one death is one count above, too");
+        counted(&slice, 9).unwrap();
+        assert!(watch.killed(2, 0));
+        fs::remove_file(&slice).unwrap();
+    }
+
     #[test]
     fn a_small_process_is_not_what_the_kernel_kills_of_a_whole_host() {
         let count = read(Path::new(HOST)).unwrap();
@@ -164,7 +195,7 @@ mod tests {
             let mut watch = OomWatch::default();
             // as if there had been a kill since
             watch.counts.insert(HOST.into(), [count.wrapping_sub(1); 2]);
-            watch.counter_of.insert(0, HOST.into());
+            watch.counters_of.insert(0, vec![HOST.into()]);
             if count > 0 || !is_killed {
                 assert_eq!(watch.killed(0, bytes), is_killed, "{bytes}");
             }

@@ -13,6 +13,14 @@ pub struct MemoryGroup {
     pub unified: bool,
 }
 
+impl MemoryGroup {
+    /// The group and those above it.
+    pub fn folders(&self) -> impl Iterator<Item = &Path> {
+        let below = |folder: &&Path| folder.starts_with(&self.mount);
+        self.folder.ancestors().take_while(below)
+    }
+}
+
 pub fn memory_groups(cgroup: &str, mounts: &str) -> Vec<MemoryGroup> {
     let mount = |is_wanted: &dyn Fn(&str, &str) -> bool| {
         mounts.lines().find_map(|line| {
@@ -66,9 +74,7 @@ fn limit_files(group: &MemoryGroup) -> Vec<PathBuf> {
     } else {
         "memory.limit_in_bytes"
     };
-    let below = |folder: &&Path| folder.starts_with(&group.mount);
-    let folders = group.folder.ancestors().take_while(below);
-    folders.map(|folder| folder.join(name)).collect()
+    group.folders().map(|folder| folder.join(name)).collect()
 }
 
 /// `None` for no limit: version 2 has `max` then, and version 1 the largest possible number of
