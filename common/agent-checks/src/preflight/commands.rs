@@ -19,6 +19,15 @@ use wire::Text;
 use wire::job::Job;
 use wire::preflight::{Finding, Module, Problem, Subject};
 
+/// Variables that decide which commands and modules are found.
+const SEARCHED: [&str; 5] = [
+    "PATH",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "VIRTUAL_ENV",
+    "LD_LIBRARY_PATH",
+];
+
 #[derive(PartialEq, Eq)]
 struct PythonQuestion<'a> {
     interpreter: &'a str,
@@ -58,7 +67,9 @@ pub fn check(processes: &[HostProcess]) -> (Vec<Finding>, Option<bool>) {
             Command::Shell(_) => None,
         };
         let question = PythonQuestion::of(process);
-        let key = (first, question, &process.record.setup);
+        let searched = SEARCHED.map(|name| process.variable(name));
+        let place = (process.folder(), &process.record.setup, searched);
+        let key = (first, question, place);
         if commands.iter().all(|(_, other)| *other != key) {
             commands.push((process, key));
         }
@@ -312,6 +323,35 @@ mod tests {
         assert_eq!(check(&processes).0, []);
         let took = begun.elapsed().as_secs();
         assert!((4..12).contains(&took), "{took} s");
+    }
+
+    #[test]
+    fn a_command_is_checked_in_each_environment_and_directory() {
+        let words = |word: &str| Command::Words(vec![word.into()]);
+        let sh = |env: &[(&str, &str)]| process(words("sh"), None, env);
+        let mut elsewhere = process(words("bin/sh"), None, &[]);
+        elsewhere.record.cwd = Some("/proc".to_owned());
+        let table = [
+            (vec![sh(&[]), sh(&[])], 0),
+            (vec![sh(&[]), sh(&[("PATH", "/nowhere")])], 1),
+            (
+                vec![sh(&[("PATH", "/nowhere")]), sh(&[("PATH", "/nowhere")])],
+                1,
+            ),
+            (vec![process(words("bin/sh"), None, &[]), elsewhere], 1),
+        ];
+        for (processes, count) in table {
+            assert_eq!(check(&processes).0.len(), count, "{processes:?}");
+        }
+        // a Python that is told of another place of its library does not run
+        let python = |env: &[(&str, &str)]| {
+            let mut process = process(words("python3"), None, env);
+            process.record.python = Some("python3".to_owned());
+            process.record.role = record::Role::Worker;
+            process
+        };
+        let processes = [python(&[]), python(&[("PYTHONHOME", "/nowhere")])];
+        assert_eq!(check(&processes).0.len(), 1);
     }
 
     #[test]
