@@ -172,10 +172,12 @@ mod tests {
         let counted = |file: &Path, count: u64| fs::write(file, format!("oom_kill {count}\n"));
         counted(&scope, 0).unwrap();
         counted(&slice, 7).unwrap();
-        let mut watch = OomWatch::default();
-        watch.counts = BTreeMap::from([(scope.clone(), [0; 2]), (slice.clone(), [7; 2])]);
         let paths = vec![scope.clone(), slice.clone()];
-        watch.counters_of = (0..3).map(|index| (index, paths.clone())).collect();
+        let mut watch = OomWatch {
+            counts: BTreeMap::from([(scope.clone(), [0; 2]), (slice.clone(), [7; 2])]),
+            counters_of: (0..3).map(|index| (index, paths.clone())).collect(),
+            ..OomWatch::default()
+        };
         counted(&slice, 8).unwrap();
         assert!(!watch.killed(0, 0), "somebody else's process was killed");
         counted(&scope, 1).unwrap();
