@@ -46,6 +46,14 @@ pub struct Push {
     incoming: Arc<IncomingFiles>,
 }
 
+fn tree_of(receive: &Receive, folder: Folder) -> Tree {
+    if receive.dry {
+        Tree::only_read(folder, receive.base.path())
+    } else {
+        Tree::new(folder, receive.base.path(), receive.fsync)
+    }
+}
+
 impl Push {
     pub fn begin(
         receive: Receive,
@@ -95,12 +103,7 @@ impl Push {
                 read: ReadBytes::default(),
                 output: Arc::clone(&output),
             };
-            let tree = if receive.dry {
-                Tree::only_read(folder, base)
-            } else {
-                Tree::new(folder, base, receive.fsync)
-            };
-            Receiver::new(tree, destination)
+            Receiver::new(tree_of(&receive, folder), destination)
         });
         let push = Push {
             base: base.to_owned(),
