@@ -238,7 +238,7 @@ pub fn remove_stale_shm() -> Event {
                  container can that be seen"
             )
         }),
-        shm_files: shm::remove_unmapped(&files),
+        shm_files: if ok { shm::remove_unmapped(&files) } else { 0 },
         ..Reaped::default()
     })
 }

@@ -128,10 +128,12 @@ impl ShmWatch {
     }
 
     /// Adds unmapped files of DGL that appeared while the job ran: a server that failed while
-    /// loading leaves some.
+    /// loading leaves some. Where a process of another job may map them unseen, they stay.
     pub fn take_unseen(&mut self) {
-        self.files
-            .extend(shm::stale_files().difference(&self.before).cloned());
+        if shm::shows_its_users() {
+            self.files
+                .extend(shm::stale_files().difference(&self.before).cloned());
+        }
     }
 
     /// Removes only unmapped files; returns how many.
@@ -140,7 +142,7 @@ impl ShmWatch {
     }
 
     pub fn are_left(&self) -> bool {
-        shm::any_removable(&self.files)
+        shm::any_exists(&self.files)
     }
 }
 

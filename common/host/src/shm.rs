@@ -60,7 +60,7 @@ pub fn remove_unmapped(files: &BTreeSet<ShmFile>) -> u32 {
         return 0;
     };
     let existing: Vec<&ShmFile> = files.iter().filter(|file| folder.holds(file)).collect();
-    if existing.is_empty() || !folder.shows_its_users() {
+    if existing.is_empty() {
         return 0;
     }
     let mapped = folder.mapped_by_anyone();
@@ -72,10 +72,8 @@ pub fn remove_unmapped(files: &BTreeSet<ShmFile>) -> u32 {
     u32::try_from(removed.count()).unwrap_or(u32::MAX)
 }
 
-/// Whether `remove_unmapped` may remove some of them later.
-pub fn any_removable(files: &BTreeSet<ShmFile>) -> bool {
-    let holds =
-        |folder: ShmFolder| folder.shows_its_users() && files.iter().any(|file| folder.holds(file));
+pub fn any_exists(files: &BTreeSet<ShmFile>) -> bool {
+    let holds = |folder: ShmFolder| files.iter().any(|file| folder.holds(file));
     !files.is_empty() && ShmFolder::open().is_some_and(holds)
 }
 

@@ -2,8 +2,8 @@
 //! meanwhile.
 //!
 //! Files are opened by names that are no symbolic links. A link on the path to a directory is
-//! followed only if this user, root or the owner of the workspace has made it, and if not every user
-//! could have renamed it to this name; so are the links on the path to which it leads.
+//! followed only if this user, root or the owner of the workspace has made it, and if not every
+//! user could have renamed it to this name; so are the links on the path to which it leads.
 
 use crate::owner::{self, STICKY, Whose};
 use crate::simulated::{Call, before, sync};

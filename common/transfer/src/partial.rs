@@ -364,8 +364,8 @@ impl Partial {
         if !parts.is_whole(self.bytes) || self.file.metadata()?.len() != self.bytes {
             return Err(FileFault::NotWhole);
         }
-        // what could not be stored may still be read from the cache (fsync(2)), so that a comparison
-        // would find it whole
+        // what could not be stored may still be read from the cache (fsync(2)), so that a
+        // comparison would find it whole
         complete(&self.file, finish, || self.discard())?;
         self.names.folder.rename(&self.names.file, folder, dst)?;
         Ok(self.names.folder.remove(&self.names.notes)?)

@@ -339,7 +339,8 @@ impl FoundJob {
                 ("they", "run")
             };
             words += &format!(
-                "; {they} {run} on hosts that are not in the input ({given} of {needed} hosts given)"
+                "; {they} {run} on hosts that are not in the input ({given} of {needed} hosts \
+                 given)"
             );
         }
         words
