@@ -146,27 +146,6 @@ fn slow_a_short_pause_of_the_launcher_harms_nothing() {
     .ends(0);
 }
 
-/// The hosts have a minute for their checks, and answer while nobody reads.
-#[test]
-fn slow_a_pause_before_the_start_is_no_slow_host() {
-    let folder = scratch();
-    let worker = "--role worker --num-workers 1 --master-port 29577 --workspace \"$PWD\" \
-                  --setup 'touch checked; sleep 9'";
-    sh(
-        &folder,
-        &format!(
-            "echo 127.0.0.1 >ip.txt
-             ipconf-check ip.txt | dgl-env {worker} -- python3 -c 'print(1)' >job.jsonl
-             dgl-spawn --connect local --job late-start --host-timeout 5m <job.jsonl >out.jsonl & \
-             p=$!
-             until [ -e checked ] || ! kill -0 $p; do sleep 0.1; done
-             kill -STOP $p; sleep 64; kill -CONT $p; wait $p"
-        ),
-    )
-    .ends(0)
-    .err_lacks("more than 60 s");
-}
-
 #[test]
 fn each_directory_of_logs_is_listed_once() {
     let folder = scratch();
