@@ -519,7 +519,7 @@ fn a_host_that_sends_without_end_before_its_key_is_left_at_once() {
     sh(&folder, "printf '127.0.0.1\n' | ipconf-check >hosts").ends(0);
     let too_much = "it sends too much: 8 MB that are no answer";
     let late = "no SSH handshake: it did not answer in time";
-    for (what, problem) in [("lines", late), ("packets", too_much), ("words", too_much)] {
+    for what in ["lines", "packets", "words"] {
         let script = format!(
             "rm -f port; python3 flood.py {what} >port & host=$!
              until [ -s port ]; do sleep 0.1; done
@@ -527,10 +527,11 @@ fn a_host_that_sends_without_end_before_its_key_is_left_at_once() {
              (ulimit -v 1000000; timeout -s KILL 40 host-probe --connect ssh2 <hosts)
              status=$?; kill $host; exit $status"
         );
-        sh(&folder, &script)
-            .ends(74)
-            .err_has("host 0 (127.0.0.1): ")
-            .err_has(problem);
+        let ran = sh(&folder, &script);
+        ran.ends(74).err_has("host 0 (127.0.0.1): ");
+        // libssh2 reads lines so slowly that either limit may come first
+        let is_left = ran.err.contains(too_much) || what == "lines" && ran.err.contains(late);
+        assert!(is_left, "{what}: {}", ran.err);
     }
 }
 

@@ -399,7 +399,7 @@ fn on_real_hosts_all_are_read() {
          done
          cat all.txt; echo \"all $status\"
          {stacks} --role worker --rank 1 | grep -c '\"type\":\"stack\"'
-         {stacks} --host 1 --partial | grep -c '\"host\":1,\"role\"'
+         {stacks} --host 1 --partial | grep -c '\"stack\".*\"host\":1,'
          echo \"profiles $({stacks} --record 1s | grep -c '\"type\":\"profile\"')\"
          touch go; wait $p
          echo \"job $?\"",

@@ -44,6 +44,8 @@ pub struct Args {
     /// Remove this user's files of DGL in /dev/shm that no process maps
     ///
     /// Jobs of `launch.py` and killed processes leave such files, with the names of DGL 0.5 to 2.1.
+    /// They are kept in a container that shares /dev/shm with its machine, as with `docker run
+    /// --ipc=host`, because it does not see all processes: run dgl-reap on the machine.
     #[arg(long)]
     pub stale_shm: bool,
 

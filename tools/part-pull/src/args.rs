@@ -30,9 +30,10 @@ pub struct Args {
     /// The directory on this machine for the files
     ///
     /// It is created if necessary. Symbolic links on the path to it, and to the workspace on a
-    /// host, are followed only if they belong to you or to root. Below these two directories, links
-    /// are also followed if they belong to the owner of the directory. A link that leads out of
-    /// `DIR` is refused.
+    /// host, are followed only if they belong to you or to root, and not in a directory to which
+    /// every user can write and that has no sticky bit. Below these two directories, links are also
+    /// followed if they belong to the owner of the directory. A link that leads out of `DIR` is
+    /// refused.
     #[arg(long, value_name = "DIR")]
     pub to: PathBuf,
 
