@@ -3,6 +3,7 @@
 //! this machine that do not finish.
 
 use crate::logins::{configure, refusals, with_records};
+use std::time::{Duration, Instant};
 use support::{executable, scratch, sh, write};
 
 /// Answers no request, as a forwarded agent behind a dead connection.
@@ -73,13 +74,20 @@ fn a_jump_host_that_refuses_is_asked_once_for_all_real_hosts_behind_it() {
         .on(2, "mv ~/.ssh/authorized_keys ~/.ssh/away")
         .ends(0);
     let probe = "DGL_TOOLS_SSH_CONFIG=config timeout 60 host-probe --host 2,3 <hosts >probed";
+    let began = Instant::now();
     cluster
         .sh(&folder, probe)
         .ends(74)
         .err_has("the ProxyJump or ProxyCommand of ssh_config does not reach it: ")
         .err_has("Permission denied (publickey");
-    // as a master, and for a session that shows what the jump host says
-    assert!(refusals(&cluster, 2) <= 2, "{}", refusals(&cluster, 2));
+    // As a master, and for a session that shows what the jump host says. The second host waits 2 s
+    // for the first one, which is too short on a busy machine.
+    let most = if began.elapsed() < Duration::from_secs(4) {
+        2
+    } else {
+        4
+    };
+    assert!(refusals(&cluster, 2) <= most, "{}", refusals(&cluster, 2));
 }
 
 #[test]
