@@ -5,8 +5,8 @@
 use agent::supervisors::{self, NoAnswer, SupervisorSocket};
 use host::abstract_socket::has_hung_up;
 use host::netlink;
+use host::side_thread;
 use job::{Ending, Loss};
-use nix::sys::signal::SigSet;
 use parking_lot::Mutex;
 use std::fs;
 use std::io::{self, Write};
@@ -14,7 +14,6 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::thread::Builder;
 use std::time::Duration;
 use wire::codec;
 use wire::servers::{
@@ -124,11 +123,10 @@ impl ServedServers {
             let servers = Arc::clone(&servers);
             // in a thread, so that a file system that hangs only delays trainers
             let read = move || {
-                let _ = SigSet::all().thread_block();
                 let facts = facts(&data);
                 servers.with(|state| state.facts = Some(facts));
             };
-            let _ = Builder::new().spawn(read);
+            let _ = side_thread::spawn("server-facts", read);
         }
         servers
     }
@@ -249,20 +247,16 @@ impl UsedServers {
     pub fn new(servers: &ServersOnHost, host: u32) -> Option<UsedServers> {
         let (sender, ended) = channel();
         let servers = servers.clone();
-        let wait = move || {
-            // another thread handles signals
-            let _ = SigSet::all().thread_block();
-            match await_end(&servers) {
-                Ok(Some(ended)) => drop(sender.send(ended)),
-                // without a report, the supervisor was lost
-                Ok(None) => drop(sender.send(ServersEnded {
-                    failure: Ending::lost(host, Loss::SupervisorGone).failure,
-                })),
-                // the supervisor lives, but does not report its end to this job
-                Err(_refused) => {}
-            }
+        let wait = move || match await_end(&servers) {
+            Ok(Some(ended)) => drop(sender.send(ended)),
+            // without a report, the supervisor was lost
+            Ok(None) => drop(sender.send(ServersEnded {
+                failure: Ending::lost(host, Loss::SupervisorGone).failure,
+            })),
+            // the supervisor lives, but does not report its end to this job
+            Err(_refused) => {}
         };
-        Builder::new().spawn(wait).ok()?;
+        side_thread::spawn("server-end", wait).ok()?;
         Some(UsedServers(ended))
     }
 

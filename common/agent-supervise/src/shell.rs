@@ -201,7 +201,4 @@ mod tests {
         process.record.setup = None;
         assert_eq!(words(&process)[1..], ["-c", "echo 1"]);
     }
-
-    #[test]
-    fn quotes_in_words() {}
 }

@@ -4,8 +4,7 @@
 
 use super::HostFault;
 use super::options::{RemoteOptions, STOP_CHECKED};
-use host::netlink;
-use nix::sys::signal::SigSet;
+use host::{netlink, side_thread};
 use parking_lot::Mutex;
 use session::reasons;
 use std::io;
@@ -70,8 +69,7 @@ impl Guard {
         });
         let mut all = ALL.lock();
         if all.is_empty() {
-            let thread = thread::Builder::new().name("ssh2-guard".to_owned());
-            thread.spawn(watch)?;
+            side_thread::spawn("ssh2-guard", watch)?;
         }
         all.push(Arc::downgrade(&guarded));
         Ok(Guard(guarded))
@@ -119,8 +117,6 @@ impl Guard {
 
 /// Runs as long as connections exist.
 fn watch() {
-    // another thread handles signals
-    let _ = SigSet::all().thread_block();
     loop {
         thread::sleep(STOP_CHECKED);
         let mut all = ALL.lock();
@@ -173,22 +169,6 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
-    fn options() -> RemoteOptions {
-        RemoteOptions {
-            connect: None,
-            ssh_port: None,
-            ssh_username: None,
-            identity: None,
-            ssh_config: None,
-            host_key: None,
-            connect_timeout: Duration::from_secs(10),
-            dial_address: None,
-            dial_port: 0,
-            notice: |_| {},
-            stop: Arc::default(),
-        }
-    }
-
     fn in_s(seconds: u64) -> Instant {
         Instant::now() + Duration::from_secs(seconds)
     }
@@ -223,7 +203,7 @@ mod tests {
     fn a_flood_that_nobody_reads_ends_during_a_login_and_after_it() {
         for is_login in [true, false] {
             let mut socket = flood();
-            let guard = Guard::new(&socket, in_s(60), &options()).unwrap();
+            let guard = Guard::new(&socket, in_s(60), &RemoteOptions::without_settings()).unwrap();
             if !is_login {
                 guard.login_is_over();
             }
@@ -238,7 +218,7 @@ mod tests {
     #[test]
     fn what_is_read_may_be_endless() {
         let mut socket = flood();
-        let guard = Guard::new(&socket, in_s(60), &options()).unwrap();
+        let guard = Guard::new(&socket, in_s(60), &RemoteOptions::without_settings()).unwrap();
         guard.login_is_over();
         let until = in_s(2);
         while Instant::now() < until {
@@ -256,12 +236,12 @@ mod tests {
             (socket, listener.accept().unwrap().0)
         };
         let (mut late, _late_host) = connect();
-        let guard = Guard::new(&late, Instant::now(), &options()).unwrap();
+        let guard = Guard::new(&late, Instant::now(), &RemoteOptions::without_settings()).unwrap();
         assert_eq!(drain(&mut late, 1, |_| {}), 0);
         assert!(guard.is_late());
 
         let (mut stopped, _stopped_host) = connect();
-        let options = options();
+        let options = RemoteOptions::without_settings();
         let guard = Guard::new(&stopped, in_s(60), &options).unwrap();
         options.stop.store(15, Ordering::Relaxed);
         assert_eq!(drain(&mut stopped, 1, |_| {}), 0);

@@ -279,23 +279,13 @@ fn is_in_foreground(stat: &str) -> bool {
 mod tests {
     use super::*;
     use std::process::Command;
-    use std::sync::Arc;
 
     /// Its last messages say why it failed.
     #[test]
     fn ssh_that_writes_without_end_is_given_up_and_costs_no_memory() {
         let options = RemoteOptions {
-            connect: None,
-            ssh_port: None,
-            ssh_username: None,
-            identity: None,
-            ssh_config: None,
-            host_key: None,
             connect_timeout: Duration::from_millis(500),
-            dial_address: None,
-            dial_port: 0,
-            notice: |_| {},
-            stop: Arc::default(),
+            ..RemoteOptions::without_settings()
         };
         let ssh = |script: &str| {
             let mut sh = Command::new("sh");

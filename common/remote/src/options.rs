@@ -35,6 +35,23 @@ pub struct RemoteOptions {
 }
 
 impl RemoteOptions {
+    #[cfg(test)]
+    pub(crate) fn without_settings() -> RemoteOptions {
+        RemoteOptions {
+            connect: None,
+            ssh_port: None,
+            ssh_username: None,
+            identity: None,
+            ssh_config: None,
+            host_key: None,
+            connect_timeout: Duration::from_secs(10),
+            dial_address: None,
+            dial_port: 0,
+            notice: |_| {},
+            stop: Arc::default(),
+        }
+    }
+
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed) != 0
     }
