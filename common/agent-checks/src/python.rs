@@ -29,7 +29,7 @@ const WHY_SHOWN: usize = 300;
 pub struct PythonFacts {
     pub version: Option<String>,
     pub executable: Option<String>,
-    /// Whether it has told which modules it finds. One older than 3.4 cannot.
+    /// Whether it reported which modules it finds. A Python older than 3.4 cannot.
     pub knows_modules: bool,
     pub dgl: Option<String>,
     pub torch: Option<String>,

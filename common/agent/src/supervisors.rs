@@ -57,7 +57,8 @@ impl SupervisorSocket {
         self.name_for(geteuid())
     }
 
-    /// At most 105 bytes, of which 64 are the job: the kernel takes 107. Hence the address in hex.
+    /// With a job's name of 64 bytes it has 105; the kernel accepts 107. The address is in hex,
+    /// because it would be longer with dots.
     fn name_for(&self, user: Uid) -> String {
         let SupervisorSocket { job, address, pid } = self;
         format!("dgl-tools/{user}/{:08x}/{job}/{pid}", address.to_bits())

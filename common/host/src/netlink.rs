@@ -113,8 +113,8 @@ pub fn listening_ports() -> HashMap<u64, u16> {
     })
 }
 
-/// How many bytes have arrived at a connected socket of this network namespace, also those that
-/// wait in it. `None` if the kernel does not report it.
+/// How many bytes have arrived at a connected socket of this network namespace, whether they were
+/// read or not. `None` if the kernel does not report it.
 pub fn bytes_received(socket: &TcpStream) -> Option<u64> {
     let (local, peer) = (socket.local_addr().ok()?, socket.peer_addr().ok()?);
     let kernel = ask_kernel(&request_of(local, peer)?)?;

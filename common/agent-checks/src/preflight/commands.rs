@@ -343,7 +343,7 @@ mod tests {
         for (processes, count) in table {
             assert_eq!(check(&processes).0.len(), count, "{processes:?}");
         }
-        // a Python that is told of another place of its library does not run
+        // a Python does not run without its library, which PYTHONHOME locates
         let python = |env: &[(&str, &str)]| {
             let mut process = process(words("python3"), None, env);
             process.record.python = Some("python3".to_owned());
