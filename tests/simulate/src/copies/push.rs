@@ -337,6 +337,7 @@ impl<'a> Outlet<&'a Delivery> for Sending<'a> {
     fn open(&mut self, delivery: &'a Delivery, source: &File) -> Result<Parts, Lost> {
         self.under_way.insert(delivery.id, delivery);
         self.at_work(delivery);
+        self.world.overwrite(&delivery.dst);
         let (parts, theirs, of_replaced) = self.partials.remove(&delivery.id).unwrap_or_default();
         let ours = sums::of(&|_| true, source, &parts, delivery.bytes);
         let (kept, sum) = sums::same(&parts, delivery.bytes, &ours.unwrap_or_default(), &theirs);

@@ -260,6 +260,13 @@ impl World {
         }
     }
 
+    /// Somebody may write in each block of a file whose parts have been compared.
+    pub fn overwrite(&self, file: &Path) {
+        if self.fails(self.interference * 10) && file.exists() {
+            self.change_by(file, 9);
+        }
+    }
+
     pub fn note(&self, text: impl FnOnce() -> String) {
         if let Some(trace) = &self.trace {
             let mut trace = trace.lock();
