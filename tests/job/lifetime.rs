@@ -23,12 +23,12 @@ const ENDS: [End; 8] = [
     (
         "trainer exits 1",
         1,
-        "trainer 2 on host 2 (10.77.0.3) exited with status 1; its last line: the last words of",
+        "trainer 2 on host 2 (10.77.0.3) exited with status 1; its last line",
     ),
     (
         "server exits 1",
         1,
-        "server 2 on host 2 (10.77.0.3) exited with status 1; its last line: the last words of",
+        "server 2 on host 2 (10.77.0.3) exited with status 1; its last line",
     ),
     (
         "trainer killed",
