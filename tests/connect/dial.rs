@@ -715,35 +715,42 @@ fn a_folder_that_others_can_replace_is_refused() {
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
     }
     std::os::unix::fs::symlink(lab.folder.join("elsewhere"), lab.folder.join("link")).unwrap();
-    for above in ["above", "link"] {
+    for (above, open) in [("above", "/above"), ("link", "/elsewhere")] {
         let list = format!(
             "DGL_TOOLS_AGENT_DIR=$PWD/{above}/shared dgl-reap --list --connect 'dial ./engine \
              {{agent}} n1' <hosts.jsonl"
         );
-        can_be_changed(&lab.sh(&list), &format!("/{above}"));
+        can_be_changed(&lab.sh(&list), open);
     }
 }
 
-/// The link is behind one of the user's own, and leads to a directory of the user's own. A single
-/// link stays, because hosts may have a directory in its place.
+/// Others can rename what a link leads through, though it is above neither the given path nor the
+/// one without links. A link that only the user can replace stays on the path, because hosts may
+/// have a directory in its place.
 #[test]
-fn a_link_that_others_can_replace_is_not_on_the_path_of_the_agent() {
+fn a_folder_behind_a_link_that_others_can_replace_is_refused() {
     let lab = Lab::new(1);
     let open = lab.folder.join("open");
     fs::create_dir(&open).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
-    let made = "mkdir -m 755 real; ln -s ../real open/step; ln -s open/step entry
-        ln -s \"$PWD/real\" single
+    let made = "mkdir -m 755 real open/way; ln -s ../real open/step; ln -s open/step entry
+        ln -s \"$PWD/open/way\" first; ln -s \"$PWD/real\" open/way/second
+        ln -s \"$PWD/real\" single; ln -s single two
         printf '#!/bin/sh\necho \"$1\" >where; exec ./engine \"$1\" n1\n' >shows; chmod 755 shows";
     lab.sh(made).ends(0);
-    for (given, shown) in [("entry", "/real/shared/"), ("single", "/single/shared/")] {
-        let list = format!(
+    let list = |given: &str| {
+        lab.sh(&format!(
             "DGL_TOOLS_AGENT_DIR=$PWD/{given}/shared dgl-reap --list --connect \
              'dial ./shows {{agent}}' <hosts.jsonl"
-        );
-        lab.sh(&list).ends(0);
+        ))
+    };
+    for given in ["entry", "first/second", "real/../open/../entry"] {
+        can_be_changed(&list(given), "/open");
+    }
+    for given in ["single", "two"] {
+        list(given).ends(0);
         let used = fs::read_to_string(lab.folder.join("where")).unwrap();
-        assert!(used.contains(shown), "{used}");
+        assert!(used.contains(&format!("/{given}/shared/")), "{used}");
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use transfer::folder::resolution;
 use transfer::owner::STICKY;
 pub use transfer::owner::is_path_trusted as is_trusted;
 
@@ -18,29 +19,29 @@ pub fn others_write(meta: &Metadata) -> bool {
     meta.mode() & 0o22 != 0
 }
 
-/// The first of a directory and those above it whose content another user could replace; up to the
-/// user's home, as in sshd's StrictModes.
+/// The first of a directory, those above it and those that hold a link on the way to it whose
+/// content another user could replace; below the user's home, as in sshd's StrictModes.
 pub fn exposed(folder: &Path) -> Option<(PathBuf, Exposure)> {
+    let folder = std::path::absolute(folder).ok()?;
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    // links in the path could be replaced, too
-    [std::path::absolute, Path::canonicalize]
-        .into_iter()
-        .find_map(|resolve| {
-            let folder = resolve(folder).ok()?;
-            let home = home.as_deref().and_then(|home| resolve(home).ok());
-            let above_home = home.as_deref().and_then(Path::parent);
-            folder
-                .ancestors()
-                .take_while(|path| home.is_none() || Some(*path) != above_home)
-                .find_map(|path| Some((path.to_owned(), exposure(path)?)))
-        })
+    let homes = [home.clone(), home.and_then(|home| home.canonicalize().ok())];
+    let is_above_home = |path: &PathBuf| {
+        let mut homes = homes.iter().flatten();
+        homes.any(|home| home != path && home.starts_with(path))
+    };
+    let mut met = resolution(&folder).into_iter();
+    met.find_map(|path| {
+        let exposure = exposure(&path).filter(|_| !is_above_home(&path))?;
+        Some((path, exposure))
+    })
 }
 
-fn exposure(folder: &Path) -> Option<Exposure> {
-    let meta = fs::metadata(folder).ok()?;
-    let real = folder.canonicalize().ok()?;
-    if !is_trusted(folder) || !is_trusted(&real) {
+/// A link is not followed.
+fn exposure(path: &Path) -> Option<Exposure> {
+    let meta = fs::symlink_metadata(path).ok()?;
+    if !is_trusted(path) {
         return Some(Exposure::Owned);
     }
-    (others_write(&meta) && meta.mode() & STICKY == 0).then_some(Exposure::Writable)
+    (meta.is_dir() && others_write(&meta) && meta.mode() & STICKY == 0)
+        .then_some(Exposure::Writable)
 }

@@ -62,8 +62,6 @@ struct Walk<'a> {
     owner: Option<u32>,
     make: bool,
     links: u32,
-    /// The directories in which names were looked up.
-    passed: Vec<Folder>,
 }
 
 impl<'a> Walk<'a> {
@@ -74,7 +72,6 @@ impl<'a> Walk<'a> {
             owner: None,
             make,
             links: 0,
-            passed: Vec::new(),
         }
     }
 
@@ -95,7 +92,6 @@ impl<'a> Walk<'a> {
 
     /// Also returns whether the name is a link.
     fn enter(&mut self, folder: &Folder, name: &OsStr) -> Result<(Folder, bool), FileFault> {
-        self.passed.push(folder.clone());
         let next = match folder.folder(name) {
             Err(error) if self.make && error.kind() == io::ErrorKind::NotFound => {
                 folder.make(name, NEW_FOLDER)?;
@@ -214,7 +210,6 @@ impl Folder {
             owner: (!owner::is_shared(owner)).then_some(owner),
             make,
             links: 0,
-            passed: Vec::new(),
         })
     }
 
@@ -538,19 +533,36 @@ fn empty(file: &File, mode: Mode) -> io::Result<()> {
 pub fn exposed(path: &Path, is_given: &dyn Fn(GivenOwner) -> bool) -> Option<Exposed> {
     let path = std::path::absolute(path).ok()?;
     let path = path.ancestors().find(|path| path.is_dir())?;
-    let mut walk = Walk::of_user(path, false);
-    // behind a link that is not followed here is what its owner's workspace may contain
-    for path in [path, &path.canonicalize().ok()?] {
-        if let Ok(last) = Folder::root()
-            .map_err(FileFault::from)
-            .and_then(|root| walk.to(&root, path))
-        {
-            walk.passed.push(last);
+    let folders = resolution(path).into_iter();
+    let mut folders = folders.filter_map(|path| open(AT_FDCWD, &path, OFlag::O_NOFOLLOW).ok());
+    folders.find_map(|folder| folder.exposed(is_given))
+}
+
+/// All directories and links on which it depends where an absolute path leads, in the order in which
+/// the kernel meets them (path_resolution(7)). Their own paths lead through no link.
+pub fn resolution(path: &Path) -> Vec<PathBuf> {
+    let mut met = Vec::new();
+    let mut folder = PathBuf::from("/");
+    let mut links = 0;
+    let mut left: Vec<PathBuf> = vec![path.to_owned()];
+    while let Some(path) = left.pop() {
+        let mut parts = path.components();
+        let Some(part) = parts.next() else { continue };
+        left.push(parts.as_path().to_owned());
+        let next = match part {
+            Component::ParentDir => folder.parent().unwrap_or(&folder).to_owned(),
+            part => folder.join(part),
+        };
+        met.push(next.clone());
+        match fs::read_link(&next) {
+            Ok(target) if links < MAX_LINKS => {
+                links += 1;
+                left.push(target);
+            }
+            _ => folder = next,
         }
     }
-    walk.passed
-        .iter()
-        .find_map(|folder| folder.exposed(is_given))
+    met
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ impl TicketFolder {
                 .recursive(true)
                 .mode(0o700)
                 .create(&folder)
-                .and_then(|()| path_for_hosts(&folder));
+                .and_then(|()| std::path::absolute(&folder));
             if let Some(fault) = endangered(created.as_ref().unwrap_or(&folder), agents) {
                 // hosts search only one directory
                 return Err(fault);
@@ -146,25 +146,6 @@ fn candidates() -> impl Iterator<Item = PathBuf> {
 
 /// The fault of a directory from which hosts must not run programs, because other users could
 /// replace them.
-/// The path as written, which hosts may have where this machine has links, such as from /home to
-/// /export/home. Without links if one of them leads to another one: the directory that holds the
-/// second is not above the path, so [`owner::exposed`] would not see that others can replace it.
-fn path_for_hosts(folder: &Path) -> io::Result<PathBuf> {
-    let folder = std::path::absolute(folder)?;
-    let is_last = |path: &Path| {
-        let Ok(target) = fs::read_link(path) else {
-            return true;
-        };
-        let target = path.parent().unwrap_or(path).join(target);
-        target.canonicalize().is_ok_and(|real| real == target)
-    };
-    if folder.ancestors().all(is_last) {
-        Ok(folder)
-    } else {
-        folder.canonicalize()
-    }
-}
-
 fn endangered(folder: &Path, agents: &Agents) -> Option<HostFault> {
     let mut fix =
         "set DGL_TOOLS_AGENT_DIR to a directory of your own that the hosts share".to_owned();
