@@ -62,7 +62,8 @@ impl ProcessHandle {
     }
 
     /// Returns whether the process got the signal. No other process can get it: a pidfd that was
-    /// opened before the start time was compared refers to this process.
+    /// opened before the start time was compared refers to this process. Without a pidfd, this
+    /// process could end just now, and another one start with its number.
     pub fn signal(&self, signal: Signal) -> bool {
         let Some(pid) = rustix::process::Pid::from_raw(self.pid) else {
             return false;
