@@ -236,7 +236,7 @@ pub struct JobSocket {
 impl JobSocket {
     /// Without it, dgl-reap could not keep the job from starting again.
     pub fn open(answers: &Arc<JobAnswers>) -> io::Result<JobSocket> {
-        let name = SupervisorSocket::own(&answers.job).name();
+        let name = SupervisorSocket::new(&answers.job)?.name;
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
         listener.set_nonblocking(true)?;
         let answers = Arc::clone(answers);

@@ -8,7 +8,7 @@ use nix::sys::socket::{UnixAddr, UnixCredentials, getsockopt};
 use nix::unistd::{Uid, geteuid};
 use record::{Role, is_job_name};
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,8 @@ const ACCEPTED: Duration = Duration::from_secs(5);
 /// More than a tool accepts from a host.
 const MAX_ANSWER: usize = 16 << 20;
 const READ_AT_ONCE: usize = 64 << 10;
+/// What an abstract name may have besides its first 0 (unix(7)).
+const LONGEST_NAME: usize = 107;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SupervisorSocket {
@@ -30,6 +32,8 @@ pub struct SupervisorSocket {
     /// The address of the host, because several hosts of a rehearsal are one machine.
     pub address: Ipv4Addr,
     pub pid: i32,
+    /// The abstract name of the socket.
+    pub name: String,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -43,37 +47,41 @@ pub enum NoAnswer {
 }
 
 impl SupervisorSocket {
-    pub fn own(job: &Job) -> SupervisorSocket {
-        SupervisorSocket {
+    /// A name for this process to bind. With the process id, agents find it among the sockets of
+    /// that process; with random digits, as many as there is room for, another user cannot bind it
+    /// before.
+    pub fn new(job: &Job) -> io::Result<SupervisorSocket> {
+        let mut socket = SupervisorSocket {
             job: job.name.clone(),
             address: job.address,
             pid: std::process::id().cast_signed(),
-        }
+            name: String::new(),
+        };
+        socket.name = socket.name_for(geteuid(), &tls::token()?);
+        Ok(socket)
     }
 
-    /// Its abstract name. With the process id, a supervisor that is ending does not block the name
-    /// of the next one.
-    pub fn name(&self) -> String {
-        self.name_for(geteuid())
-    }
-
-    /// With a job's name of 64 bytes it has 105; the kernel accepts 107. The address is in hex,
-    /// because it would be longer with dots.
-    fn name_for(&self, user: Uid) -> String {
-        let SupervisorSocket { job, address, pid } = self;
-        format!("dgl-tools/{user}/{:08x}/{job}/{pid}", address.to_bits())
+    /// The address is in hex, because it would be longer with dots.
+    fn name_for(&self, user: Uid, random: &str) -> String {
+        let (job, address, pid) = (&self.job, self.address.to_bits(), self.pid);
+        let mut name = format!("dgl-tools/{user}/{address:08x}/{job}/{pid}/{random}");
+        name.truncate(LONGEST_NAME);
+        name
     }
 
     fn parse(name: &str) -> Option<SupervisorSocket> {
         let rest = name.strip_prefix(&format!("dgl-tools/{}/", geteuid()))?;
-        let mut parts = rest.split('/');
-        let (address, job, pid) = (parts.next()?, parts.next()?, parts.next()?);
+        let parts: Vec<&str> = rest.split('/').collect();
+        let [address, job, pid, _random] = parts[..] else {
+            return None;
+        };
         let socket = SupervisorSocket {
             job: job.to_owned(),
             address: Ipv4Addr::from_bits(u32::from_str_radix(address, 16).ok()?),
             pid: pid.parse().ok()?,
+            name: name.to_owned(),
         };
-        (is_job_name(job) && parts.next().is_none()).then_some(socket)
+        is_job_name(job).then_some(socket)
     }
 
     /// Waits for all events of the answer.
@@ -87,9 +95,9 @@ impl SupervisorSocket {
         Ok(SupervisorAnswer { link, events })
     }
 
-    /// Any user may have bound the name, so the kernel is asked who is at the other end.
+    /// Any user may have bound the name since, so the kernel is asked who is at the other end.
     fn connect(&self, until: Instant) -> Result<SupervisorLink, NoAnswer> {
-        let connected = UnixAddr::new_abstract(self.name().as_bytes())
+        let connected = UnixAddr::new_abstract(self.name.as_bytes())
             .and_then(|address| abstract_socket::connect_until(&address, until));
         let stream = match connected {
             Ok(Some(stream)) => UnixStream::from(stream),
@@ -166,8 +174,8 @@ pub fn all() -> Vec<SupervisorSocket> {
             is_bound_by(socket.pid, found.inode).then_some(socket)
         })
         .collect();
-    // an accepted connection has the name of its socket
     all.sort_unstable();
+    // in /proc, an accepted connection has the name of its socket
     all.dedup();
     all
 }
@@ -198,7 +206,8 @@ pub fn jobs_near<'a>(
     processes.map(|process| process.job).collect()
 }
 
-/// Asks these supervisors at the same time; returns their answers in the same order.
+/// Asks these supervisors at the same time, or one after another where this user may start no more
+/// threads; returns their answers in the same order.
 pub fn ask_all(
     sockets: &[SupervisorSocket],
     request: &Request,
@@ -211,9 +220,10 @@ pub fn ask_all(
                 thread::Builder::new().spawn_scoped(scope, move || socket.begin(request, limit))
             })
             .collect();
-        let answers = threads.into_iter().map(|thread| {
-            let answer = thread.ok().and_then(|thread| thread.join().ok());
-            answer.unwrap_or(Err(NoAnswer::Late))
+        let answers = threads.into_iter().zip(sockets);
+        let answers = answers.map(|(thread, socket)| match thread {
+            Ok(thread) => thread.join().unwrap_or(Err(NoAnswer::Late)),
+            Err(_) => socket.begin(request, limit),
         });
         answers.collect()
     })
@@ -222,24 +232,37 @@ pub fn ask_all(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd;
     use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::fs::MetadataExt;
     use std::os::unix::net::{SocketAddr, UnixListener};
+
+    fn socket(job: &str, pid: i32) -> SupervisorSocket {
+        let mut socket = SupervisorSocket {
+            job: job.to_owned(),
+            address: Ipv4Addr::new(10, 0, 0, 1),
+            pid,
+            name: String::new(),
+        };
+        socket.name = socket.name_for(geteuid(), &tls::token().unwrap());
+        socket
+    }
+
+    fn bind(name: &str) -> UnixListener {
+        UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap()
+    }
 
     #[test]
     fn the_name_of_a_socket_says_the_job() {
-        let socket = SupervisorSocket {
-            job: "try-7.a".to_owned(),
-            address: Ipv4Addr::new(10, 0, 0, 1),
-            pid: 77,
-        };
-        let name = socket.name();
+        let socket = socket("try-7.a", 77);
+        let name = socket.name.clone();
         assert_eq!(SupervisorSocket::parse(&name), Some(socket));
         let uid = format!("/{}/", geteuid());
         for wrong in [
             name.replace(&uid, "/4000000000/"),
             name.replace("try-7.a", "try\u{1b}"),
-            name.replace("/77", "/77/8"),
-            name.replace("/77", ""),
+            name.replace("/77/", "/77/8/"),
+            name.replace("/77/", "/"),
         ] {
             assert_eq!(SupervisorSocket::parse(&wrong), None, "{wrong}");
         }
@@ -247,55 +270,45 @@ mod tests {
 
     #[test]
     fn the_longest_name_fits_into_the_address_of_a_socket() {
-        let longest = SupervisorSocket {
-            job: "x".repeat(64),
-            address: Ipv4Addr::BROADCAST,
-            pid: i32::MAX,
-        };
+        let longest = socket(&"x".repeat(64), i32::MAX);
         assert!(is_job_name(&longest.job));
-        let name = longest.name_for(Uid::from_raw(u32::MAX));
+        let random = tls::token().unwrap();
+        let name = longest.name_for(Uid::from_raw(u32::MAX), &random);
         SocketAddr::from_abstract_name(&name).expect(&name);
-        assert_eq!(SupervisorSocket::parse(&longest.name()), Some(longest));
+        let (_, random_part) = name.rsplit_once('/').unwrap();
+        assert!(!random_part.is_empty() && random.starts_with(random_part));
+        let found = SupervisorSocket::parse(&longest.name);
+        assert_eq!(found, Some(longest));
     }
 
+    /// Another user knows the process id and the inode of a supervisor.
     #[test]
     fn only_sockets_of_the_named_process_are_supervisors() {
-        let socket = |pid| SupervisorSocket {
-            job: format!("found-{}", std::process::id()),
-            address: Ipv4Addr::LOCALHOST,
-            pid,
-        };
-        let bind = |socket: &SupervisorSocket| {
-            let name = SocketAddr::from_abstract_name(socket.name()).unwrap();
-            UnixListener::bind_addr(&name).unwrap()
-        };
+        let job = format!("found-{}", std::process::id());
         let mut other = std::process::Command::new("sleep")
             .arg("60")
             .spawn()
             .unwrap();
-        let own = socket(std::process::id().cast_signed());
+        let own = socket(&job, std::process::id().cast_signed());
         // names of another process of this user, as any user can bind them
-        let foreign = socket(other.id().cast_signed());
-        let _bound = [bind(&own), bind(&foreign)];
-        let found = all();
+        let foreign = socket(&job, other.id().cast_signed());
+        let (bound, _foreign) = (bind(&own.name), bind(&foreign.name));
+        let descriptor = format!("/proc/self/fd/{}", bound.as_raw_fd());
+        let inode = std::fs::metadata(descriptor).unwrap().ino();
+        let forged = own.name.rsplit_once('/').unwrap().0;
+        let _forged = bind(&format!("\n{inode} @{forged}/f"));
+        let mut found = all();
+        found.retain(|socket| socket.job == job);
         other.kill().unwrap();
         other.wait().unwrap();
-        assert!(
-            found.contains(&own) && !found.contains(&foreign),
-            "{found:?}"
-        );
+        assert_eq!(found, [own]);
     }
 
     #[test]
     fn another_process_that_has_bound_the_name_is_not_waited_for() {
-        let socket = SupervisorSocket {
-            job: format!("bound-{}", std::process::id()),
-            address: Ipv4Addr::LOCALHOST,
-            pid: 1,
-        };
-        let name = SocketAddr::from_abstract_name(socket.name()).unwrap();
+        let socket = socket(&format!("bound-{}", std::process::id()), 1);
         // it accepts connections and never answers
-        let _stranger = UnixListener::bind_addr(&name).unwrap();
+        let _stranger = bind(&socket.name);
         let answer = socket.ask(&Request::ListJobs, Duration::from_secs(30));
         assert_eq!(answer.unwrap_err(), NoAnswer::Gone);
     }

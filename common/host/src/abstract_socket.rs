@@ -1,6 +1,7 @@
 //! Asks the process that listens on an abstract Unix socket. Any user's process may have bound the
 //! name, and may neither accept nor answer.
 
+use crate::netlink;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
@@ -95,21 +96,41 @@ pub struct NamedSocket {
     pub inode: u64,
 }
 
+impl NamedSocket {
+    fn is_ours(&self) -> bool {
+        self.name.starts_with("dgl-tools/")
+    }
+}
+
 /// The abstract sockets of dgl-tools in this network namespace, of any user.
 pub fn all() -> Vec<NamedSocket> {
+    let Some(names) = netlink::listening_names() else {
+        return all_in_proc();
+    };
+    let names = names.into_iter().filter_map(|(inode, name)| {
+        let name = String::from_utf8(name.strip_prefix(b"\0")?.to_vec()).ok()?;
+        Some(NamedSocket { name, inode })
+    });
+    names.filter(NamedSocket::is_ours).collect()
+}
+
+/// For kernels without sock_diag for Unix sockets. Another user can add any line by a socket with a
+/// newline in its name, also a line with the inode of somebody's socket. Whoever asks a socket is
+/// safe from answers of others by the credentials of its peer, but others can delay him.
+fn all_in_proc() -> Vec<NamedSocket> {
     // the name of a socket may be any bytes
     let sockets = std::fs::read("/proc/net/unix").unwrap_or_default();
     let text = String::from_utf8_lossy(&sockets);
-    text.lines().filter_map(parse).collect()
+    let sockets = text.lines().filter_map(parse);
+    sockets.filter(NamedSocket::is_ours).collect()
 }
 
 /// Parses `NUMBER: REFERENCES PROTOCOL FLAGS TYPE STATE INODE @NAME`.
 fn parse(line: &str) -> Option<NamedSocket> {
     let (head, name) = line.split_once(" @")?;
-    let inode = head.rsplit(' ').next()?.parse().ok()?;
-    name.starts_with("dgl-tools/").then(|| NamedSocket {
+    Some(NamedSocket {
         name: name.to_owned(),
-        inode,
+        inode: head.rsplit(' ').next()?.parse().ok()?,
     })
 }
 
@@ -145,18 +166,53 @@ pub fn id_of(purpose: &str, token: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+
+    /// The name of each socket, as any user may choose it.
+    fn listening(names: &[&[u8]]) -> Vec<UnixListener> {
+        let bind = |name: &&[u8]| {
+            let address = SocketAddr::from_abstract_name(name).unwrap();
+            UnixListener::bind_addr(&address).unwrap()
+        };
+        names.iter().map(bind).collect()
+    }
+
+    fn inode(socket: &UnixListener) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        let path = format!("/proc/self/fd/{}", socket.as_raw_fd());
+        std::fs::metadata(path).unwrap().ino()
+    }
 
     #[test]
-    fn names_are_read_from_proc() {
+    fn a_name_is_one_socket_whatever_bytes_it_has() {
+        let name = format!("dgl-tools/test/{}", std::process::id());
+        let forged = format!("x\n1234567 @{name}");
+        let not_text = [name.as_bytes(), b"\xff"].concat();
+        let sockets = listening(&[name.as_bytes(), forged.as_bytes(), &not_text]);
+        // an accepted connection has the name of its socket
+        let _client = connect_until(
+            &UnixAddr::new_abstract(name.as_bytes()).unwrap(),
+            Instant::now() + Duration::from_secs(10),
+        );
+        let _accepted = sockets[0].accept().unwrap();
+        let found: Vec<NamedSocket> = all()
+            .into_iter()
+            .filter(|socket| socket.name.contains(&name))
+            .collect();
+        let inode = inode(&sockets[0]);
+        assert_eq!(found, [NamedSocket { name, inode }]);
+    }
+
+    #[test]
+    fn names_are_read_from_proc_if_the_kernel_reports_no_others() {
+        let name = format!("dgl-tools/proc/{}", std::process::id());
+        let sockets = listening(&[name.as_bytes()]);
+        let inode = inode(&sockets[0]);
+        assert!(all_in_proc().contains(&NamedSocket { name, inode }));
         const SOCKET: &str = "0000000000000000: 00000002 00000000 00010000 0001 01 21077";
-        let named = |text: &str| parse(&format!("{SOCKET}{text}"));
-        let expected = NamedSocket {
-            name: "dgl-tools/job/a".to_owned(),
-            inode: 21077,
-        };
-        assert_eq!(named(" @dgl-tools/job/a"), Some(expected));
-        for other in ["", " /run/x", " @other/job", " /run/x/@dgl-tools/job/a"] {
-            assert_eq!(named(other), None, "{other}");
+        for other in ["", " /run/x", " /run/x/@dgl-tools/job/a"] {
+            assert_eq!(parse(&format!("{SOCKET}{other}")), None, "{other}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The kernel's facts about each TCP socket: how much data it has transferred, when it last did,
 //! and how much waits in it. They come over a netlink socket (sock_diag(7)); /proc lacks them.
-//! Keep-alive probes carry no bytes, so they do not count.
+//! Keep-alive probes carry no bytes, so they do not count. Also the names of Unix sockets, which
+//! /proc/net/unix shows as text that a name can forge.
 
 use crate::procfs;
 use nix::sched::{CloneFlags, setns};
@@ -15,7 +16,7 @@ use std::fs::File;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-// of the kernel's include/uapi/linux: netlink.h, sock_diag.h, inet_diag.h, tcp.h
+// of the kernel's include/uapi/linux: netlink.h, sock_diag.h, inet_diag.h, unix_diag.h, tcp.h
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -23,17 +24,28 @@ const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_REQUEST_DUMP: u16 = 0x301;
 const INET_DIAG_INFO: u16 = 2;
 const IPPROTO_TCP: u8 = 6;
+const UNIX_DIAG_NAME: u16 = 0;
+const UDIAG_SHOW_NAME: u32 = 1;
 /// A set with TCP_LISTEN alone: sockets that listen.
 const LISTENING: u32 = 1 << 10;
 /// A set with TCP_TIME_WAIT alone: sockets that no process holds any more.
 const LINGERING: u32 = 1 << 6;
-/// Sizes of struct nlmsghdr, struct inet_diag_req_v2 and struct inet_diag_msg.
+/// Sizes of struct nlmsghdr, struct inet_diag_req_v2 and struct unix_diag_req.
 const HEADER: usize = 16;
 const REQUEST: usize = 56;
-const MESSAGE: usize = 72;
+const UNIX_REQUEST: usize = 24;
+const TCP: Kind = Kind {
+    message: 72,
+    inode_at: 68,
+    attribute: INET_DIAG_INFO,
+};
+const UNIX: Kind = Kind {
+    message: 16,
+    inode_at: 4,
+    attribute: UNIX_DIAG_NAME,
+};
 /// Offsets in struct inet_diag_msg: the ports and addresses of both ends, in network byte order;
-/// the bytes that the process has not read; the bytes that the peer has not acknowledged; the
-/// inode.
+/// the bytes that the process has not read; the bytes that the peer has not acknowledged.
 const FAMILY_AT: usize = 0;
 const LOCAL_PORT_AT: usize = 4;
 const PEER_PORT_AT: usize = 6;
@@ -41,7 +53,6 @@ const LOCAL_ADDRESS_AT: usize = 8;
 const PEER_ADDRESS_AT: usize = 24;
 const UNREAD_AT: usize = 56;
 const QUEUED_AT: usize = 60;
-const INODE_AT: usize = 68;
 /// The offsets of tcpi_last_data_sent, tcpi_last_data_recv and tcpi_last_ack_recv, all in
 /// milliseconds, in struct tcp_info.
 const SINCE_SENT_AT: usize = 44;
@@ -63,6 +74,14 @@ const ANY_COOKIE: [u8; 8] = [0xff; 8];
 /// The kernel answers at once, in pieces of up to 32 KiB.
 const ANSWER_BYTES: usize = 64 << 10;
 const ANSWER_LIMIT: TimeVal = TimeVal::new(1, 0);
+
+/// How the kernel describes a kind of sockets: the size of its struct inet_diag_msg or
+/// unix_diag_msg, the offset of the inode there, and the wanted attribute, which follows it.
+struct Kind {
+    message: usize,
+    inode_at: usize,
+    attribute: u16,
+}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
@@ -123,29 +142,52 @@ pub fn bytes_received(socket: &TcpStream) -> Option<u64> {
     let mut sockets = HashMap::new();
     read(
         &buffer[..count],
+        &TCP,
         |_, info| u64_at(info, RECEIVED_AT),
         &mut sockets,
     )?;
     sockets.into_values().next()
 }
 
+/// The address of each listening Unix socket of this network namespace that has one, by inode. An
+/// abstract name begins with a 0. `None` if the kernel does not report them: gVisor has no
+/// sock_diag, and some kernels have none for Unix sockets.
+pub fn listening_names() -> Option<HashMap<u64, Vec<u8>>> {
+    let family = u8::try_from(nix::libc::AF_UNIX).ok()?;
+    let mut text = header(UNIX_REQUEST, NLM_F_REQUEST_DUMP);
+    text.extend([family, 0, 0, 0]);
+    for field in [LISTENING, 0, UDIAG_SHOW_NAME] {
+        text.extend(field.to_ne_bytes());
+    }
+    text.resize(HEADER + UNIX_REQUEST, 0);
+    let mut names = HashMap::new();
+    dump(&text, &UNIX, |_, name| Some(name.to_vec()), &mut names)?;
+    Some(names)
+}
+
 fn dump_all<T>(states: u32, parse: Parse<T>) -> Option<HashMap<u64, T>> {
     let mut sockets = HashMap::new();
     for family in [nix::libc::AF_INET, nix::libc::AF_INET6] {
-        dump(u8::try_from(family).ok()?, states, parse, &mut sockets)?;
+        let request = request(u8::try_from(family).ok()?, NLM_F_REQUEST_DUMP, states);
+        dump(&request, &TCP, parse, &mut sockets)?;
     }
     Some(sockets)
 }
 
-/// Gets a socket's struct inet_diag_msg and struct tcp_info.
+/// Gets the description of a socket, and the wanted attribute: struct tcp_info or a name.
 type Parse<T> = fn(&[u8], &[u8]) -> Option<T>;
 
-fn dump<T>(family: u8, states: u32, parse: Parse<T>, sockets: &mut HashMap<u64, T>) -> Option<()> {
-    let kernel = ask_kernel(&request(family, NLM_F_REQUEST_DUMP, states))?;
+fn dump<T>(
+    request: &[u8],
+    kind: &Kind,
+    parse: Parse<T>,
+    sockets: &mut HashMap<u64, T>,
+) -> Option<()> {
+    let kernel = ask_kernel(request)?;
     let mut buffer = vec![0; ANSWER_BYTES];
     loop {
         let count = recv(kernel.as_raw_fd(), &mut buffer, MsgFlags::empty()).ok()?;
-        match read(&buffer[..count], parse, sockets)? {
+        match read(&buffer[..count], kind, parse, sockets)? {
             MessagesLeft::GoesOn if count > 0 => {}
             MessagesLeft::GoesOn => return None,
             MessagesLeft::IsWhole => return Some(()),
@@ -166,13 +208,19 @@ fn ask_kernel(request: &[u8]) -> Option<OwnedFd> {
     Some(kernel)
 }
 
-fn request(family: u8, flags: u16, states: u32) -> Vec<u8> {
-    let length = u32::try_from(HEADER + REQUEST).unwrap_or_default();
-    let mut text = Vec::with_capacity(HEADER + REQUEST);
+/// struct nlmsghdr of a request with this size.
+fn header(request: usize, flags: u16) -> Vec<u8> {
+    let length = u32::try_from(HEADER + request).unwrap_or_default();
+    let mut text = Vec::with_capacity(HEADER + request);
     text.extend(length.to_ne_bytes());
     text.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     text.extend(flags.to_ne_bytes());
     text.extend([0; 8]);
+    text
+}
+
+fn request(family: u8, flags: u16, states: u32) -> Vec<u8> {
+    let mut text = header(REQUEST, flags);
     text.extend([family, IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), 0]);
     text.extend(states.to_ne_bytes());
     text.resize(HEADER + REQUEST, 0);
@@ -211,6 +259,7 @@ enum MessagesLeft {
 /// `None` if the answer is an error or unknown.
 fn read<T>(
     mut piece: &[u8],
+    kind: &Kind,
     parse: Parse<T>,
     sockets: &mut HashMap<u64, T>,
 ) -> Option<MessagesLeft> {
@@ -223,20 +272,20 @@ fn read<T>(
             _ => {}
         }
         let body = &message[HEADER..];
-        if let Some(parsed) = tcp_info(body).and_then(|info| parse(body, info)) {
-            sockets.insert(u64::from(u32_at(body, INODE_AT)?), parsed);
+        if let Some(parsed) = attribute(body, kind).and_then(|found| parse(body, found)) {
+            sockets.insert(u64::from(u32_at(body, kind.inode_at)?), parsed);
         }
         piece = piece.get(aligned(length)..).unwrap_or_default();
     }
     Some(MessagesLeft::GoesOn)
 }
 
-fn tcp_info(message: &[u8]) -> Option<&[u8]> {
-    let mut attributes = message.get(MESSAGE..)?;
+fn attribute<'a>(message: &'a [u8], kind: &Kind) -> Option<&'a [u8]> {
+    let mut attributes = message.get(kind.message..)?;
     while attributes.len() >= 4 {
         let length = usize::from(u16_at(attributes, 0)?);
         let attribute = attributes.get(4..length)?;
-        if u16_at(attributes, 2)? == INET_DIAG_INFO {
+        if u16_at(attributes, 2)? == kind.attribute {
             return Some(attribute);
         }
         attributes = attributes.get(aligned(length)..).unwrap_or_default();
@@ -475,7 +524,11 @@ mod tests {
         ];
         for (piece, expected) in table {
             let mut sockets = HashMap::new();
-            assert_eq!(read(&piece, traffic, &mut sockets), expected, "{piece:?}");
+            assert_eq!(
+                read(&piece, &TCP, traffic, &mut sockets),
+                expected,
+                "{piece:?}"
+            );
             assert!(sockets.is_empty());
         }
     }
