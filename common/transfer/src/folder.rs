@@ -339,19 +339,14 @@ impl Folder {
     /// umask, or a FIFO or link that this user has put there. A file behind the link gets no more
     /// rights than this mode.
     pub fn open_log(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<File> {
-        let write = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-        let new = write | OFlag::O_CREAT | OFlag::O_EXCL;
         let mode = Mode::from_bits_truncate(mode);
-        match openat(self, name.as_ref(), new, mode) {
-            Err(Errno::EEXIST) => {}
-            opened => return Ok(File::from(opened?)),
-        }
-        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let found = openat(self, name.as_ref(), flags, Mode::empty())?;
+        let found = match self.new_or_found(name.as_ref(), mode)? {
+            NewOrFound::New(file) => return Ok(file),
+            NewOrFound::Found(found) => found,
+        };
         let meta = fstat(&found)?;
-        let foreign = || io::Error::other("something of another user has this name");
         if meta.st_uid != geteuid().as_raw() {
-            return Err(foreign());
+            return Err(io::Error::other("something of another user has this name"));
         }
         match meta.st_mode & TYPE {
             nix::libc::S_IFLNK => {
@@ -365,18 +360,25 @@ impl Folder {
                 let parent = target.parent().unwrap_or(Path::new("."));
                 let folder = walk.to(self, parent).map_err(in_words)?;
                 let name = target.file_name().ok_or(io::ErrorKind::IsADirectory)?;
-                let file = File::from(openat(&folder, name, write | OFlag::O_CREAT, mode)?);
-                empty(&file, mode)?;
-                Ok(file)
+                match folder.new_or_found(name, mode)? {
+                    NewOrFound::New(file) => Ok(file),
+                    NewOrFound::Found(found) => open_behind_link(&found, &folder, mode),
+                }
             }
-            nix::libc::S_IFIFO => {
-                let file = File::from(openat(self, name.as_ref(), write, mode)?);
-                let opened = file.metadata()?;
-                let is_same = (opened.dev(), opened.ino()) == (meta.st_dev, meta.st_ino);
-                is_same.then_some(file).ok_or_else(foreign)
-            }
+            nix::libc::S_IFIFO => reopen(&found),
             _ => Err(io::ErrorKind::AlreadyExists.into()),
         }
+    }
+
+    fn new_or_found(&self, name: &OsStr, mode: Mode) -> io::Result<NewOrFound> {
+        let new = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+        match openat(self, name, new, mode) {
+            Err(Errno::EEXIST) => {}
+            opened => return Ok(NewOrFound::New(File::from(opened?))),
+        }
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let found = openat(self, name, flags, Mode::empty())?;
+        Ok(NewOrFound::Found(found))
     }
 
     pub fn rename(
@@ -507,18 +509,45 @@ impl Folder {
     }
 }
 
-/// Empties a file behind a link. A file of another user is refused, and one with several names,
-/// which may be in places that this user did not mean.
-fn empty(file: &File, mode: Mode) -> io::Result<()> {
-    let meta = file.metadata()?;
-    if !meta.is_file() {
-        return Ok(());
-    }
-    if meta.uid() != geteuid().as_raw() || meta.nlink() != 1 {
+enum NewOrFound {
+    New(File),
+    /// By its name alone: to open the FIFO or device of another user could wait without a limit.
+    Found(OwnedFd),
+}
+
+/// Opens what was found, whatever has its name by now.
+fn reopen(found: &OwnedFd) -> io::Result<File> {
+    let path = format!("/proc/self/fd/{}", found.as_raw_fd());
+    let flags = OFlag::O_WRONLY | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let opened = openat(AT_FDCWD, path.as_str(), flags, Mode::empty())?;
+    Ok(File::from(opened))
+}
+
+/// Opens what a link leads to, and empties a file. A FIFO or device may also be root's, such as
+/// /dev/null. A file of another user is refused, and one with several names, which may be in places
+/// that this user did not mean.
+fn open_behind_link(found: &OwnedFd, folder: &Folder, mode: Mode) -> io::Result<File> {
+    let meta = fstat(found)?;
+    let is_file = meta.st_mode & TYPE == nix::libc::S_IFREG;
+    let is_accepted = if is_file {
+        meta.st_uid == geteuid().as_raw() && meta.st_nlink == 1
+    } else {
+        owner::is_trusted(meta.st_uid, folder)
+    };
+    if !is_accepted {
         return Err(io::Error::other(
-            "the link leads to a file of another user, or to one that has several names",
+            "the link leads to something of another user, or to a file that has several names",
         ));
     }
+    let file = reopen(found)?;
+    if is_file {
+        empty(&file, mode)?;
+    }
+    Ok(file)
+}
+
+fn empty(file: &File, mode: Mode) -> io::Result<()> {
+    let meta = file.metadata()?;
     if meta.mode() & 0o777 & !mode.bits() != 0 {
         file.set_permissions(fs::Permissions::from_mode(meta.mode() & mode.bits()))?;
     }
@@ -568,7 +597,8 @@ pub fn resolution(path: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
+    use nix::unistd::mkfifo;
+    use std::os::unix::fs::{chown, symlink};
 
     #[test]
     fn a_log_goes_through_a_link_only_to_a_file_that_has_no_other_name() {
@@ -594,6 +624,18 @@ mod tests {
         fs::hard_link(path.join("model"), path.join("second")).unwrap();
         symlink("model", path.join("to-model")).unwrap();
         assert!(folder.open_log("to-model", 0o600).is_err());
+        mkfifo(&path.join("fifo"), Mode::S_IRWXU).unwrap();
+        symlink("fifo", path.join("to-fifo")).unwrap();
+        // with a reader, a wrong attempt does not wait
+        let nonblocking = OFlag::O_RDONLY | OFlag::O_NONBLOCK;
+        let _reader = openat(&folder, "fifo", nonblocking, Mode::empty()).unwrap();
+        folder.open_log("fifo", 0o600).unwrap();
+        folder.open_log("to-fifo", 0o600).unwrap();
+        // only root can give it to another user
+        if chown(path.join("fifo"), Some(12345), None).is_ok() {
+            assert!(folder.open_log("to-fifo", 0o600).is_err());
+        }
+
         // anybody may have renamed the link
         set_mode("", 0o777);
         assert!(folder.open_log("link", 0o600).is_err());
