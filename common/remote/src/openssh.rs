@@ -93,7 +93,7 @@ pub fn fault(
             ))
         }
         LoginFailure::HungUp => HostFault {
-            again: hung_up(&words),
+            again: true,
             ..HostFault::unreachable(problem)
         },
         LoginFailure::Unreachable => HostFault {
@@ -193,6 +193,17 @@ fn last_lines(stderr: &str) -> String {
     lines[lines.len().saturating_sub(3)..].join("; ")
 }
 
+const DISCONNECT: &str = "Received disconnect from ";
+const NEGOTIATION: &str = "Unable to negotiate with ";
+
+/// How lines begin that quote the host, and what is before the quotation, which may have any words
+/// and several lines.
+const QUOTING: [(&str, &str); 3] = [
+    (DISCONNECT, ":"),
+    (NEGOTIATION, "Their offer: "),
+    ("Bad remote protocol version identification: ", ":"),
+];
+
 /// The last line is ssh's own reason, perhaps with another of these behind it. What comes before it
 /// may be a banner of the host, which may have any words.
 fn failure(stderr: &str) -> LoginFailure {
@@ -201,8 +212,17 @@ fn failure(stderr: &str) -> LoginFailure {
         |line: &&str| line.is_empty() || BEHIND.iter().any(|sign| line.starts_with(sign));
     let mut from_end = stderr.lines().rev().map(str::trim);
     let last = from_end.find(|line| !is_behind(line)).unwrap_or_default();
+    let quoting = QUOTING.iter().find_map(|(start, before)| {
+        let mut lines = stderr.lines().map(str::trim);
+        let line = lines.find(|line| line.starts_with(start))?;
+        Some((line, line.split(before).next()?))
+    });
+    // a jump host's own ssh may have printed such a line before
+    let (whole, last) = quoting
+        .filter(|(line, _)| *line == last || !is_proxy_failure(last))
+        .unwrap_or((last, last));
     // before a key is accepted, ssh shows no banner
-    if last.contains("Host key verification failed") {
+    if last.starts_with("Host key verification failed") {
         if stderr.contains("revoked") {
             return LoginFailure::Revoked;
         }
@@ -217,12 +237,12 @@ fn failure(stderr: &str) -> LoginFailure {
         let methods = rest.split(')').next().unwrap_or_default().to_owned();
         return LoginFailure::Refused { methods };
     }
-    if last.contains("Too many authentication failures") {
+    if last.starts_with(DISCONNECT) && whole.contains("Too many authentication failures") {
         return LoginFailure::Refused {
             methods: "publickey".to_owned(),
         };
     }
-    if last.contains("Their offer: ") {
+    if last.starts_with(NEGOTIATION) {
         let settings = [
             ("no matching cipher", "Ciphers", "cipher"),
             ("no matching key exchange", "KexAlgorithms", "kex"),
@@ -386,6 +406,51 @@ mod tests {
             for banner in banners {
                 let stderr = format!("{banner}\n{end}");
                 assert_eq!(failure(&stderr), *meaning, "{stderr}");
+            }
+        }
+    }
+
+    /// A host that has no key can disconnect, too.
+    #[test]
+    fn what_a_host_says_in_ssh_s_own_line_decides_nothing() {
+        let lines = [
+            (
+                "Received disconnect from 10.0.0.1 port 22:2: ",
+                LoginFailure::HungUp,
+            ),
+            (
+                "Received disconnect from fe80::1%eth0 port 22:2: ",
+                LoginFailure::HungUp,
+            ),
+            (
+                "Unable to negotiate with 10.0.0.1 port 22: no matching MAC found. Their offer: ",
+                LoginFailure::NothingInCommon {
+                    setting: "MACs",
+                    query: "mac",
+                },
+            ),
+            (
+                "Bad remote protocol version identification: '",
+                LoginFailure::Other,
+            ),
+        ];
+        let texts = [
+            "Host key verification failed. It has changed",
+            "Host key verification failed: revoked",
+            "Connection closed by UNKNOWN port 65535",
+            "ann@10.0.0.1: Permission denied (password,gssapi-with-mic).",
+            "no matching cipher found. Their offer: rot13",
+            "Connection timed out",
+            "Bad configuration option",
+        ];
+        for (line, meaning) in &lines {
+            for text in texts {
+                let own = format!("{line}{text}\nDisconnected from 10.0.0.1 port 22\n");
+                assert_eq!(failure(&own), *meaning, "{own}");
+            }
+            for text in texts.iter().filter(|text| !is_proxy_failure(text)) {
+                let next = format!("{line}x\n{text}\n");
+                assert_eq!(failure(&next), *meaning, "{next}");
             }
         }
     }
