@@ -2,11 +2,13 @@
 //! accepts a connection and never answers, as a forwarded agent behind a dead connection or a
 //! locked password manager does.
 
+use host::abstract_socket::connect_until;
+use nix::sys::socket::UnixAddr;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An agent asks its user for a signature, not for the list of keys.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
@@ -47,9 +49,40 @@ fn state() -> &'static Result<bool, String> {
 }
 
 fn ask(socket: &Path, limit: Duration) -> io::Result<()> {
-    let mut agent = UnixStream::connect(socket)?;
+    let connected = connect_until(&UnixAddr::new(socket)?, Instant::now() + limit)?;
+    let mut agent = UnixStream::from(connected.ok_or(ErrorKind::TimedOut)?);
     agent.set_read_timeout(Some(limit))?;
     agent.set_write_timeout(Some(limit))?;
     agent.write_all(&LIST_KEYS)?;
     agent.read_exact(&mut [0; ANSWER_BYTES])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, bind, listen, socket};
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn an_agent_that_accepts_no_connection_is_not_waited_for() {
+        let path = std::env::temp_dir().join(format!("dgl-tools-agent-{}", std::process::id()));
+        let address = UnixAddr::new(&path).unwrap();
+        let agent = socket(
+            AddressFamily::Unix,
+            SockType::Stream,
+            SockFlag::empty(),
+            None,
+        )
+        .unwrap();
+        bind(agent.as_raw_fd(), &address).unwrap();
+        listen(&agent, Backlog::new(1).unwrap()).unwrap();
+        let limit = Duration::from_millis(100);
+        let mut queue = Vec::new();
+        while let Some(client) = connect_until(&address, Instant::now() + limit).unwrap() {
+            queue.push(client);
+        }
+        let asked = ask(&path, limit);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(asked.unwrap_err().kind(), ErrorKind::TimedOut);
+    }
 }
