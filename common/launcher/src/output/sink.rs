@@ -378,7 +378,7 @@ impl StdoutWriter {
 
     /// Returns whether everything was written.
     fn run(mut self, queue: &Queue, has_logs: bool) -> bool {
-        let mut out = jsonl::Out::new("dgl-spawn");
+        let mut out = jsonl::Out::new("dgl-spawn").only_copy(!has_logs);
         let mut has_status = false;
         while let Some(next) = queue.next(BATCH_BYTES) {
             let mut batch = Vec::new();

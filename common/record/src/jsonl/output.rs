@@ -93,12 +93,13 @@ pub fn with_fields<'a>(
     serde_json::to_vec(&fields)
 }
 
-/// The stdout of a tool that acts: every record is written as soon as it is true. After the reader
-/// closes the pipe, the work continues, with one warning.
+/// The stdout of a tool that acts: every record is written as soon as it is true. Without a reader
+/// the work continues.
 pub struct Out {
     tool: &'static str,
     open: bool,
     failed: bool,
+    is_only_copy: bool,
 }
 
 impl Out {
@@ -107,6 +108,15 @@ impl Out {
             tool,
             open: true,
             failed: false,
+            is_only_copy: false,
+        }
+    }
+
+    /// If nothing else keeps what is written, a reader that exits causes a warning.
+    pub fn only_copy(self, is_only_copy: bool) -> Out {
+        Out {
+            is_only_copy,
+            ..self
         }
     }
 
@@ -129,12 +139,15 @@ impl Out {
         let mut out = io::stdout().lock();
         if let Err(error) = out.write_all(lines).and_then(|()| out.flush()) {
             self.open = false;
-            // a reader that closed the pipe has read what it needed
-            self.failed = error.kind() != io::ErrorKind::BrokenPipe;
-            stderr::write_line(format_args!(
-                "{}: stdout: {error}; the tool continues without it",
-                self.tool
-            ));
+            // a reader that exited has read what it needed, or has reported why not
+            let has_reader_exited = error.kind() == io::ErrorKind::BrokenPipe;
+            self.failed = !has_reader_exited;
+            if self.failed || self.is_only_copy {
+                stderr::write_line(format_args!(
+                    "{}: stdout: {error}; the tool continues without it",
+                    self.tool
+                ));
+            }
         }
     }
 
