@@ -769,6 +769,9 @@ fn recorded_failure(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
     }
 }
 
+const LOST_HOST: &str =
+    "check that the host is up; if it stays down, host-swap puts a spare host in its place";
+
 fn host_failure(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
     let host = job.host_name(failure.host);
     let summary = job.summary.as_ref();
@@ -786,10 +789,15 @@ fn host_failure(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
     let last = of_host
         .filter_map(|history| history.last_line())
         .max_by_key(|line| line.output.time_ms);
-    JobFinding::new(text)
+    let finding = JobFinding::new(text)
         .caused_by(Culprit::of_host(failure.host))
         .since(last.as_ref().map(|line| line.output.time_ms))
-        .shown_by(&last)
+        .shown_by(&last);
+    if is_lost {
+        finding.fix(LOST_HOST)
+    } else {
+        finding
+    }
 }
 
 fn process_failure(
@@ -1011,6 +1019,11 @@ fn unfinished(job: &JobHistory) -> (RunOutcome, JobFinding) {
     }
     if let Some(asked) = job.asked.as_ref().filter(|_| job.processes.is_empty()) {
         return (RunOutcome::NotFound, first_fault(asked, NO_PROCESS));
+    }
+    if job.attempts.is_empty() && job.is_being_written {
+        let text = "dgl-spawn has not started its processes yet";
+        let fix = "it is checking the hosts, or waiting for another job (--wait): see its messages";
+        return (RunOutcome::Runs, JobFinding::new(text).fix(fix));
     }
     if job.attempts.is_empty() {
         let text = "the records have no process that was started";
