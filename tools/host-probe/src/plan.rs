@@ -105,9 +105,7 @@ fn not_of_an_interface(host: &Host, probed: &Probed) -> String {
 fn list_by_interface(host: &Host, probed: &Probed) -> String {
     let login = host.target();
     if host.name.is_none() || !record::quote::may_be_pasted(&login) {
-        return "write the address of its interface in ip_config (DGL compares only the first \
-                address of each interface)"
-            .to_owned();
+        return "write the first address of one of its interfaces in ip_config".to_owned();
     }
     let addresses = probed.interfaces.iter().map(|interface| interface.address);
     let mut private = addresses.filter(|address| address.is_private());
@@ -197,12 +195,12 @@ mod tests {
             (
                 named("$(x)"),
                 &two[..],
-                "write the address of its interface",
+                "write the first address of one of its interfaces",
             ),
             (
                 host("3.4.5.6"),
                 &two[..],
-                "write the address of its interface",
+                "write the first address of one of its interfaces",
             ),
         ] {
             let fault = answer(&host, &command("python3"), probed(interfaces)).unwrap_err();

@@ -135,8 +135,8 @@ fn listed_twice(line: &HostLine, ip: Ipv4Addr, earlier: u64) -> Fault {
     }
     let problem = format!("{ip} is already listed in line {earlier}");
     Fault::data(&line.location, problem).fix(
-        "list each host once: dgl-env --num-workers starts several processes on it, and a graph \
-         has as many partitions as there are hosts",
+        "list each host once; dgl-env starts several processes on it (--num-workers, \
+         --num-trainers)",
     )
 }
 
@@ -147,7 +147,7 @@ fn address(line: &HostLine, resolve: Resolver<'_>) -> Result<Ipv4Addr, Fault> {
     let ip = if let Ok(ip) = word.parse() {
         ip
     } else if is_ipv6(word) {
-        let problem = format!("{word} is an IPv6 address; these tools and DGL use IPv4");
+        let problem = format!("{word} is an IPv6 address; these tools use IPv4");
         return wrong(problem, "write the host's IPv4 address");
     } else if is_name(word) {
         resolved(line, resolve(&line.address))?
@@ -215,7 +215,7 @@ fn resolved(line: &HostLine, resolution: Option<Resolution>) -> Result<Ipv4Addr,
         [] => {
             let ips: Vec<String> = addresses.iter().map(ToString::to_string).collect();
             let ips = ips.join(", ");
-            format!("{shown} has only an IPv6 address ({ips}); these tools and DGL use IPv4")
+            format!("{shown} has only an IPv6 address ({ips}); these tools use IPv4")
         }
         ref ips => {
             let ips: Vec<String> = ips.iter().map(ToString::to_string).collect();

@@ -40,7 +40,7 @@ pub fn decode(file: &str, text: &[u8]) -> Result<String, Report> {
     }
     if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") || text.contains(&0) {
         let shown = record::quote::shown(file);
-        let fault = Fault::data(file, "is UTF-16 or not text at all; DGL cannot read it");
+        let fault = Fault::data(file, "is UTF-16 or not text at all");
         let fix = format!("save it as plain text, or: iconv -f utf-16 -t utf-8 {shown}");
         return Err(fault.fix(fix).report());
     }

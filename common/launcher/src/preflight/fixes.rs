@@ -2,8 +2,8 @@
 
 use wire::preflight::{Holder, Module, Subject};
 
-const OTHER_PORT: &str = "leave out --master-port, so that dgl-env takes a port that host-probe \
-                          found free; the ports of graph servers are in ip_config.txt";
+const OTHER_PORT: &str = "choose another port: without --master-port, dgl-env takes one that \
+                          host-probe found free; the other ports are in ip_config.txt";
 const OVERWRITE: &str = "jobs of DGL on one host overwrite each other's features without a warning";
 const REAP: &str = "ipconf-check ip_config.txt | dgl-reap";
 
@@ -60,8 +60,8 @@ fn constant(about: Subject) -> Option<&'static str> {
         Subject::Address => "write the address that the host has into ip_config.txt",
         Subject::Reach => {
             "open between all hosts the ports of ip_config.txt and those of \
-             net.ipv4.ip_local_port_range: DGL's servers connect to such ports of their clients, \
-             and torch's processes to those of each other; if they are closed, the job hangs"
+             net.ipv4.ip_local_port_range, at which processes connect to each other; if they are \
+             closed, the job hangs"
         }
         Subject::LargePackets => {
             "give all interfaces between them the same MTU: compare ip link on both hosts, and \
