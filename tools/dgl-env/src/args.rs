@@ -28,9 +28,8 @@ use std::path::PathBuf;
 pub struct Args {
     /// Trainers (or workers) on each host, or N,N,… with one number for each; gpus: one per GPU
     ///
-    /// The numbers of a list are in the order of ip_config. `gpus` is the number that host-probe(1)
-    /// found on the host, and an error if it found none. A warning names hosts with some, but too
-    /// few GPUs.
+    /// A list is in the order of ip_config. `gpus` is the number that host-probe(1) found on the
+    /// host, and an error if it found none. A warning names hosts with some, but too few GPUs.
     ///
     /// DGL's `node_split()` assumes equal numbers; with different ones, the script must split its
     /// nodes itself.
@@ -177,9 +176,8 @@ pub struct Args {
     /// The name of the persistent servers that you plan, or that the trainers use
     ///
     /// With `--role server --keep-alive` this plans servers as a separate job with this name; with
-    /// `--role trainer`, trainers that use them. dgl-spawn(1) gives each group of trainers its
-    /// number and, without `--master-port`, its port for torch's rendezvous; see [Persistent graph
-    /// servers] in dgl-tools-jobs(7).
+    /// `--role trainer`, trainers that use them. See [Persistent graph servers] in
+    /// dgl-tools-jobs(7).
     #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = job_name)]
     pub server_name: Option<String>,
 
@@ -208,10 +206,9 @@ pub struct Args {
 
     /// Plan only this role: server, trainer or worker (a plain process) [default: server, trainer]
     ///
-    /// A `worker` is a plain process without DGL's variables, for a script of torch.distributed or
-    /// for a command that prepares or inspects the hosts. It needs no graph and cannot be combined
-    /// with the other roles, or with options about graph servers and trainers, such as
-    /// `--num-servers`.
+    /// A `worker` has none of DGL's variables: it runs a script of torch.distributed, or a command
+    /// that prepares or inspects the hosts. It cannot be combined with the other roles, or with
+    /// options about graph servers and trainers.
     #[arg(long, value_parser = role, value_name = "ROLE")]
     pub role: Vec<Role>,
 

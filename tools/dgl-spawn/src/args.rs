@@ -37,12 +37,11 @@ pub struct Args {
 
     /// Also write each process's output (trainer-3.log) and all records (run.jsonl) to DIR
     ///
-    /// dgl-why(1) and dgl-report(1) explain the run from these records. Only you can read
-    /// `run.jsonl`, because it has the values of `dgl-env --env`. All records except *output*
-    /// records are written immediately. The directory is created if necessary. A log may be a FIFO
-    /// or a symbolic link of yours, but not of another user. Files of an earlier run are first
-    /// moved to a subdirectory, `run-1`, `run-2` and so on. The directory of a running job is
-    /// refused.
+    /// Only you can read `run.jsonl`, because it has the values of `dgl-env --env`. All records
+    /// except *output* records are written immediately. The directory is created if necessary. A
+    /// log may be a FIFO or a symbolic link of yours, but not of another user. Files of an earlier
+    /// run are first moved to a subdirectory, `run-1`, `run-2` and so on. The directory of a
+    /// running job is refused.
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
 
@@ -80,8 +79,8 @@ pub struct Args {
 
     /// Report a job that is inactive for this time; with TIME:end also stop it
     ///
-    /// The report shows where all processes are; see [A job that stalls]. The time is 5s or more; 0
-    /// switches the report off. If the stall stops the job, the exit status is 124.
+    /// See [A job that stalls]. The time is 5s or more; 0 switches the report off. If the stall
+    /// stops the job, the exit status is 124.
     #[arg(long, default_value = "10m", value_parser = stall_timeout,
         value_name = "TIME", conflicts_with = "dry_run")]
     stall_timeout: StallRule,

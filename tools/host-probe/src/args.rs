@@ -27,8 +27,6 @@ pub struct Args {
     pub workspace: Option<String>,
 
     /// Graph servers on each host, whose ports torch must not get
-    ///
-    /// host-probe never proposes one of these as *master_port*.
     #[arg(long, default_value_t = 1, value_name = "N",
         value_parser = clap::value_parser!(u16).range(1..))]
     pub num_servers: u16,
@@ -42,10 +40,10 @@ pub struct Args {
 
     /// The conda environment of the job, by name or directory; dgl-env starts its Python
     ///
-    /// Its directory may differ from host to host. conda is usually not in the PATH of a shell that
-    /// is not a login shell. host-probe therefore looks in `CONDA_EXE`, `conda info --base`,
-    /// `MAMBA_ROOT_PREFIX`, the directories in the home and in `/opt` that the installers of conda,
-    /// mamba and micromamba propose, `envs_dirs` of each condarc, and `~/.conda/environments.txt`.
+    /// Its directory may differ from host to host. host-probe looks in `CONDA_EXE`, `conda info
+    /// --base`, `MAMBA_ROOT_PREFIX`, the directories in the home and in `/opt` that the installers
+    /// of conda, mamba and micromamba propose, `envs_dirs` of each condarc, and
+    /// `~/.conda/environments.txt`.
     #[arg(long, value_name = "ENV", value_parser = conda, conflicts_with_all = ["python", "venv"])]
     pub conda: Option<String>,
 
