@@ -567,8 +567,8 @@ pub fn exposed(path: &Path, is_given: &dyn Fn(GivenOwner) -> bool) -> Option<Exp
     folders.find_map(|folder| folder.exposed(is_given))
 }
 
-/// All directories and links on which it depends where an absolute path leads, in the order in which
-/// the kernel meets them (path_resolution(7)). Their own paths lead through no link.
+/// All directories and links that decide where an absolute path leads, in the order in which the
+/// kernel meets them (path_resolution(7)). Their own paths lead through no link.
 pub fn resolution(path: &Path) -> Vec<PathBuf> {
     let mut met = Vec::new();
     let mut folder = PathBuf::from("/");
@@ -601,7 +601,7 @@ mod tests {
     use std::os::unix::fs::{chown, symlink};
 
     #[test]
-    fn a_log_goes_through_a_link_only_to_a_file_that_has_no_other_name() {
+    fn a_log_goes_through_a_link_only_to_what_no_other_user_or_name_has() {
         let path = std::env::temp_dir().join(format!("dgl-tools-logs-{}", std::process::id()));
         fs::create_dir(&path).unwrap();
         let folder = Folder::open(&path).unwrap();
