@@ -960,7 +960,7 @@ fn bus_error(job: &JobHistory, history: &ProcessHistory) -> JobFinding {
         text += &format!("; {} were free before the start", bytes(room));
     }
     if let Some(partition) = skew::partitions(job).get(&history.process.host) {
-        let size = bytes(*partition as u64);
+        let size = bytes(*partition);
         text += &format!(", and the files of its partition have {size}");
     }
     JobFinding::new(text)
