@@ -19,7 +19,7 @@ use agent::supervisors::{self, NoAnswer};
 use host::job_processes::{self, JobProcess};
 use host::netlink;
 use host::processes::{self, ProcessHandle};
-use host::procfs;
+use host::{procfs, side_thread};
 use job::Role;
 use parking_lot::Mutex;
 use reader::Reading;
@@ -27,7 +27,7 @@ use record::Connection;
 use record::stacks::ProcessState;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 use wire::stacks::{
     ChosenProcess, CountedStacks, MAX_CONNECTIONS, ProcessStacks, RecordStacks, TakeStacks, Why,
@@ -124,8 +124,8 @@ fn unrecorded(process: &JobProcess, reading: Reading) -> CountedStacks {
 }
 
 /// See [`read_all`].
-pub fn take(known: &[Known], with_connections: bool, reader: &Arc<()>) -> Vec<ProcessStacks> {
-    let mut stacks = read_all(known, reader);
+pub fn take(known: &[Known], with_connections: bool, readers: &Arc<()>) -> Vec<ProcessStacks> {
+    let mut stacks = read_all(known, readers);
     keep_python_parents(&mut stacks);
     if with_connections {
         add_connections(&mut stacks);
@@ -156,41 +156,54 @@ fn process_state(pid: i32) -> Option<ProcessState> {
     })
 }
 
-/// Reads in threads, which hold a clone of `reader`: they may fail, because the memory of a process
-/// may contain anything, or hang in the kernel.
-fn read_all(processes: &[Known], reader: &Arc<()>) -> Vec<ProcessStacks> {
+fn read_all(processes: &[Known], readers: &Arc<()>) -> Vec<ProcessStacks> {
     let until = Instant::now() + LIMIT;
-    let queue = Arc::new(Mutex::new(processes.to_vec()));
-    let (sender, results) = mpsc::channel();
-    for _ in 0..AT_ONCE.min(processes.len()) {
-        let (queue, sender, reader) = (Arc::clone(&queue), sender.clone(), Arc::clone(reader));
-        let work = move || {
-            let _reader = reader;
-            loop {
-                // not in the condition, which would hold the lock for the whole turn
-                let next = queue.lock().pop();
-                let Some(known) = next else { return };
-                let _ = sender.send((known.process.pid, read_known(&known)));
-            }
-        };
-        let name = reader::THREAD.to_owned();
-        let _ = std::thread::Builder::new().name(name).spawn(work);
-    }
-    drop(sender);
+    let results = read_each(processes.to_vec(), readers, |known| {
+        Some(read_known(&known))
+    });
     let mut read = BTreeMap::new();
     let left = || until.saturating_duration_since(Instant::now());
-    while let Ok((pid, stack)) = results.recv_timeout(left()) {
-        read.insert(pid, stack);
+    while let Ok(stack) = results.recv_timeout(left()) {
+        read.insert(stack.record.pid, stack);
     }
-    queue.lock().clear();
     let taken = processes.iter().map(|known| {
         let unread = || {
             let problem = format!("it could not be read within {} s", LIMIT.as_secs());
             stack(known, Reading::unreadable(Why::Other, problem))
         };
-        read.remove(&known.process.pid).unwrap_or_else(unread)
+        read.remove(&known.process.pid.cast_unsigned())
+            .unwrap_or_else(unread)
     });
     taken.collect()
+}
+
+/// Reads processes in threads, which hold a clone of `readers` and stop once the receiver is
+/// dropped: they may fail, because the memory of a process may contain anything, or hang in the
+/// kernel.
+pub fn read_each<P: Send + 'static, T: Send + 'static>(
+    processes: Vec<P>,
+    readers: &Arc<()>,
+    read: fn(P) -> Option<T>,
+) -> Receiver<T> {
+    let (sender, results) = mpsc::channel();
+    let threads = AT_ONCE.min(processes.len());
+    let queue = Arc::new(Mutex::new(processes.into_iter()));
+    for _ in 0..threads {
+        let (queue, sender, readers) = (Arc::clone(&queue), sender.clone(), Arc::clone(readers));
+        let work = move || {
+            let _readers = readers;
+            loop {
+                // not in the condition, which would hold the lock for the whole turn
+                let next = queue.lock().next();
+                let Some(process) = next else { return };
+                if read(process).is_some_and(|found| sender.send(found).is_err()) {
+                    return;
+                }
+            }
+        };
+        let _ = side_thread::spawn(reader::THREAD, work);
+    }
+    results
 }
 
 #[derive(Clone)]

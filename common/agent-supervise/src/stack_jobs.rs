@@ -1,14 +1,14 @@
-//! Reads the stacks of the job's processes for the launcher, in a thread, because a Python takes
+//! Reads the stacks of the job's processes for the launcher, in threads, because a Python takes
 //! about 25 ms.
 
 use super::members::{self, Running};
 use agent_stacks::position::{self, Position};
-use agent_stacks::{Known, reader};
+use agent_stacks::{Known, read_each};
 use host::processes::{self, ProcessHandle};
-use host::{procfs, side_thread};
+use host::procfs;
 use std::collections::VecDeque;
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread::JoinHandle;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 use wire::job::Job;
 use wire::stacks::ProcessStacks;
@@ -46,29 +46,22 @@ pub struct TakenStacks {
     pub positions: Vec<(ProcessHandle, Position)>,
 }
 
-#[derive(Debug)]
-enum ReadByThread {
-    Stack(Box<ProcessStacks>),
-    Position(ProcessHandle, Position),
-}
-
 /// The readings: one at a time, while others wait.
 #[derive(Debug, Default)]
 pub struct StackJobs {
     current: Option<StackJob>,
     waiting: VecDeque<StackSubject>,
-    /// A thread that took too long. While it hangs, nothing is read, because another one would
+    /// Cloned by each thread that reads. While one hangs, nothing else is read, because that would
     /// hang, too.
-    stuck: Option<JoinHandle<()>>,
+    readers: Arc<()>,
 }
 
 #[derive(Debug)]
 struct StackJob {
     subject: StackSubject,
     begun: Instant,
-    /// `None` if no thread could be created.
-    thread: Option<JoinHandle<()>>,
-    found: Receiver<ReadByThread>,
+    stacks: Receiver<ProcessStacks>,
+    positions: Receiver<(ProcessHandle, Position)>,
 }
 
 impl StackJobs {
@@ -98,18 +91,25 @@ impl StackJobs {
         let Some(subject) = self.waiting.pop_front() else {
             return;
         };
-        self.stuck.take_if(|thread| thread.is_finished());
-        let (sender, found) = mpsc::channel();
-        let thread = match self.stuck {
-            Some(_) => None,
-            None => spawn(job, running, subject.clone(), sender),
+        let (known, processes) = match &subject {
+            _ if self.has_readers() => (Vec::new(), Vec::new()),
+            StackSubject::Positions(processes) => (Vec::new(), processes.clone()),
+            _ => (known_processes(job, running, &subject), Vec::new()),
         };
+        let read_position = |process| Some((process, position::read(process)?));
         self.current = Some(StackJob {
             subject,
             begun: Instant::now(),
-            thread,
-            found,
+            stacks: read_each(known, &self.readers, |known| {
+                Some(agent_stacks::read_known(&known))
+            }),
+            positions: read_each(processes, &self.readers, read_position),
         });
+    }
+
+    fn has_readers(&self) -> bool {
+        // this struct holds one reference itself
+        Arc::strong_count(&self.readers) > 1
     }
 
     pub fn is_reading(&self) -> bool {
@@ -126,21 +126,12 @@ impl StackJobs {
     /// Takes the result, once the reading is complete or takes too long, in which case it may be
     /// incomplete; it is empty if reading has failed.
     pub fn take(&mut self) -> Option<TakenStacks> {
-        let reads = |job: &StackJob| {
-            let thread = job.thread.as_ref();
-            thread.is_some_and(|thread| !thread.is_finished())
-        };
-        let job = self
-            .current
-            .take_if(|job| !reads(job) || job.begun.elapsed() >= job.subject.limit())?;
-        self.stuck = self.stuck.take().or(job.thread);
-        let (mut stacks, mut positions) = (Vec::new(), Vec::new());
-        for found in job.found.try_iter() {
-            match found {
-                ReadByThread::Stack(stack) => stacks.push(*stack),
-                ReadByThread::Position(process, position) => positions.push((process, position)),
-            }
-        }
+        let is_reading = self.has_readers();
+        let is_over =
+            |job: &mut StackJob| !is_reading || job.begun.elapsed() >= job.subject.limit();
+        let job = self.current.take_if(is_over)?;
+        let mut stacks = job.stacks.try_iter().collect::<Vec<_>>();
+        stacks.sort_by_key(|stack| stack.record.pid);
         agent_stacks::keep_python_parents(&mut stacks);
         if job.subject == StackSubject::All {
             agent_stacks::add_connections(&mut stacks);
@@ -148,34 +139,9 @@ impl StackJobs {
         Some(TakenStacks {
             subject: job.subject,
             stacks,
-            positions,
+            positions: job.positions.try_iter().collect(),
         })
     }
-}
-
-/// `None` if no thread can be created.
-fn spawn(
-    job: &Job,
-    running: &[Running],
-    subject: StackSubject,
-    found: Sender<ReadByThread>,
-) -> Option<JoinHandle<()>> {
-    let (job, running) = (job.clone(), running.to_vec());
-    let work = move || {
-        if let StackSubject::Positions(processes) = subject {
-            for process in processes {
-                if let Some(position) = position::read(process) {
-                    let _ = found.send(ReadByThread::Position(process, position));
-                }
-            }
-            return;
-        }
-        for known in known_processes(&job, &running, &subject) {
-            let stack = Box::new(agent_stacks::read_known(&known));
-            let _ = found.send(ReadByThread::Stack(stack));
-        }
-    };
-    side_thread::spawn(reader::THREAD, work).ok()
 }
 
 /// The processes to read, each with its role in the job.
@@ -210,6 +176,7 @@ fn known_processes(job: &Job, running: &[Running], subject: &StackSubject) -> Ve
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc;
     use std::thread;
 
     #[test]
@@ -227,36 +194,39 @@ mod tests {
     fn one_that_hangs_is_given_up_and_nothing_is_read_beside_it() {
         let mut jobs = StackJobs::default();
         let (go_on, wait) = mpsc::channel::<()>();
-        let (sender, found) = mpsc::channel();
-        sender.send(ReadByThread::Stack(Box::default())).unwrap();
+        let read = |wait: Option<Receiver<()>>| {
+            let _ = wait.map(|wait| wait.recv());
+            Some(ProcessStacks::default())
+        };
+        let stacks = read_each(vec![Some(wait), None], &jobs.readers, read);
+        let second = stacks.recv().unwrap();
+        let (sender, read_before) = mpsc::channel();
+        sender.send(second).unwrap();
         jobs.current = Some(StackJob {
             subject: StackSubject::All,
             begun: Instant::now().checked_sub(LIMIT).unwrap(),
-            thread: Some(thread::spawn(move || {
-                let _ = wait.recv();
-            })),
-            found,
+            stacks: read_before,
+            positions: mpsc::channel().1,
         });
         let taken = jobs.take().unwrap();
         assert_eq!((taken.subject, taken.stacks.len()), (StackSubject::All, 1));
 
         let job = crate::tested_job("try7");
-        let ask = |jobs: &mut StackJobs| {
-            jobs.ask(StackSubject::All);
-            jobs.begin(&job, &[]);
-            let reads = jobs.current.as_ref().unwrap().thread.is_some();
-            let taken = std::iter::repeat_with(|| jobs.take()).find_map(|taken| taken);
-            (reads, taken.unwrap().subject)
-        };
-        assert_eq!(ask(&mut jobs), (false, StackSubject::All));
+        let own = ProcessHandle::of(std::process::id().cast_signed()).unwrap();
+        let positions = StackSubject::Positions(vec![own]);
+        jobs.ask(positions.clone());
+        jobs.begin(&job, &[]);
+        // nothing is being read: both ends are closed
+        let current = jobs.current.take().unwrap();
+        assert!(current.positions.recv().is_err());
         drop(go_on);
-        while jobs
-            .stuck
-            .as_ref()
-            .is_some_and(|thread| !thread.is_finished())
-        {
+        assert!(stacks.recv().is_ok());
+        while jobs.has_readers() {
             thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(ask(&mut jobs), (true, StackSubject::All));
+        jobs.ask(positions.clone());
+        jobs.begin(&job, &[]);
+        let taken = std::iter::repeat_with(|| jobs.take()).find_map(|taken| taken);
+        assert_eq!(taken.unwrap().subject, positions);
     }
 }
