@@ -125,7 +125,9 @@ fn roots() -> Vec<PathBuf> {
 fn conda_base() -> Option<PathBuf> {
     let mut conda = Command::new("conda");
     conda.args(["info", "--base"]);
-    let answer = command::ask(conda, CONDA_LIMIT, 64 << 10).ok()?.text();
+    let answer = command::ask(conda, CONDA_LIMIT, 64 << 10, || false)
+        .ok()?
+        .text();
     answer
         .lines()
         .find(|line| line.starts_with('/'))

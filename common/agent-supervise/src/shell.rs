@@ -86,7 +86,7 @@ impl Invocation {
         ranks::remove(&mut command);
         command.args(arguments).envs(self.env).current_dir(folder);
         let left = until.saturating_duration_since(Instant::now());
-        command::ask(command, left, MAX_OUTPUT)
+        command::ask(command, left, MAX_OUTPUT, || false)
     }
 }
 

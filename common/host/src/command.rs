@@ -26,65 +26,46 @@ fn kill_group(group: u32) {
     }
 }
 
-pub struct AnswerApart {
+pub struct Answer {
+    /// Cut at the limit that was given, as `stderr` is.
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
-    /// As in [`Answer`].
-    pub status: Option<ExitStatus>,
-}
-
-/// Its output has stdout and stderr together.
-pub struct Answer {
-    /// Cut at the limit that was given.
-    pub output: Vec<u8>,
     /// `None` if the program did not end in time and was killed.
     pub status: Option<ExitStatus>,
 }
 
 impl Answer {
-    /// Bytes that are not UTF-8 are replaced.
+    /// stdout and then stderr; bytes that are not UTF-8 are replaced.
     pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.output).into_owned()
+        String::from_utf8_lossy(&[&*self.stdout, &*self.stderr].concat()).into_owned()
     }
 }
 
-/// Runs a program with an empty stdin for at most `limit`; keeps at most `most` bytes of its
-/// output. Its process group, which is its own, is killed afterwards, however the program ended:
-/// what it leaves in the background is neither waited for nor left.
-pub fn ask(command: Command, limit: Duration, most: usize) -> io::Result<Answer> {
-    let mut asked = AskedProgram::start(command, false)?;
-    let status = asked.wait(limit, most, || false)?;
-    let [output, _] = asked.outputs;
-    Ok(Answer {
-        output: output.bytes,
-        status,
-    })
-}
-
-/// Like [`ask`], with the two streams apart; `is_stopped` ends it early, too.
-pub fn ask_apart(
+/// Runs a program with an empty stdin for at most `limit`, and ends it early if `is_stopped`; keeps
+/// at most `most` bytes of each output. Its process group, which is its own, is killed afterwards,
+/// however the program ended: what it leaves in the background is neither waited for nor left.
+pub fn ask(
     command: Command,
     limit: Duration,
     most: usize,
     is_stopped: impl Fn() -> bool,
-) -> io::Result<AnswerApart> {
-    let mut asked = AskedProgram::start(command, true)?;
+) -> io::Result<Answer> {
+    let mut asked = AskedProgram::start(command)?;
     let status = asked.wait(limit, most, is_stopped)?;
     let [stdout, stderr] = asked.outputs;
-    Ok(AnswerApart {
+    Ok(Answer {
         stdout: stdout.bytes,
         stderr: stderr.bytes,
         status,
     })
 }
 
-/// Its outputs are stdout, and stderr if that is apart.
+/// Its outputs are stdout and stderr.
 struct AskedProgram {
     child: Child,
     outputs: [ProgramOutput; 2],
 }
 
-#[derive(Default)]
 struct ProgramOutput {
     /// `None` after the end.
     reader: Option<PipeReader>,
@@ -92,23 +73,17 @@ struct ProgramOutput {
 }
 
 impl AskedProgram {
-    fn start(mut command: Command, is_apart: bool) -> io::Result<AskedProgram> {
-        let (stdout, writer) = ProgramOutput::pipe()?;
-        let mut outputs = [stdout, ProgramOutput::default()];
-        let stderr = if is_apart {
-            let (output, writer) = ProgramOutput::pipe()?;
-            outputs[1] = output;
-            writer
-        } else {
-            writer.try_clone()?
-        };
+    fn start(mut command: Command) -> io::Result<AskedProgram> {
+        let (stdout, stdout_writer) = ProgramOutput::pipe()?;
+        let (stderr, stderr_writer) = ProgramOutput::pipe()?;
         command
             .stdin(Stdio::null())
-            .stdout(writer)
-            .stderr(stderr)
+            .stdout(stdout_writer)
+            .stderr(stderr_writer)
             .process_group(0);
         // drops the command, which would keep the writing ends of the pipes open
         let child = command.spawn()?;
+        let outputs = [stdout, stderr];
         Ok(AskedProgram { child, outputs })
     }
 
@@ -204,7 +179,7 @@ mod tests {
     fn answer(script: &str, limit: Duration) -> Answer {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        ask(command, limit, 1 << 20).unwrap()
+        ask(command, limit, 1 << 20, || false).unwrap()
     }
 
     #[test]

@@ -75,7 +75,7 @@ pub fn known_keys(options: &RemoteOptions, settings: &SshSettings) -> Result<Kno
             let mut keygen = Command::new("ssh-keygen");
             keygen.arg("-F").arg(name).arg("-f").arg(file);
             let limit = options.connect_timeout;
-            let answer = command::ask_apart(keygen, limit, PRINTED_BYTES, || options.is_stopped());
+            let answer = command::ask(keygen, limit, PRINTED_BYTES, || options.is_stopped());
             let answer = answer.map_err(|error| {
                 HostFault::unreachable(format!("ssh-keygen: {error}"))
                     .fix("install OpenSSH's client, or choose another connector with --connect")

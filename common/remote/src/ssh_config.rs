@@ -78,7 +78,7 @@ pub fn openssh() -> Option<&'static OpenSsh> {
         let mut ssh = Command::new("ssh");
         ssh.args(["-G", "-F", "/dev/null"]).args(options);
         ssh.arg("localhost");
-        command::ask_apart(ssh, OWN_LIMIT, PRINTED_BYTES, || false).ok()
+        command::ask(ssh, OWN_LIMIT, PRINTED_BYTES, || false).ok()
     };
     let find = || {
         let mut output = ask(&["-o", "StrictHostKeyChecking=accept-new"])?;
@@ -157,7 +157,7 @@ pub fn printed_settings(options: &RemoteOptions, target: &str) -> Result<String,
         fault.fix("correct ssh_config, or the file that DGL_TOOLS_SSH_CONFIG names")
     };
     let limit = options.connect_timeout;
-    let answer = command::ask_apart(ssh, limit, PRINTED_BYTES, || options.is_stopped());
+    let answer = command::ask(ssh, limit, PRINTED_BYTES, || options.is_stopped());
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),

@@ -37,7 +37,7 @@ pub fn check_private() -> Option<Problem> {
         let problem = format!("a private /dev/shm cannot be created: {error}");
         Some(Problem::new(Subject::PrivateSharedMemory, problem))
     };
-    match command::ask(command, TRY_LIMIT, TRY_BYTES) {
+    match command::ask(command, TRY_LIMIT, TRY_BYTES, || false) {
         Ok(answer) if answer.status.is_some_and(|status| status.success()) => None,
         Ok(answer) => no(answer.text().trim().to_owned()),
         Err(error) => no(error.to_string()),

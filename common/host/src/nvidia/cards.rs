@@ -3,7 +3,7 @@
 use super::{FORMAT, MAX_CARDS, bytes, number, rows};
 use crate::processes::JOB;
 use crate::{command, describe, procfs};
-use record::{GpuCard, GpuUser};
+use record::{GpuCard, GpuUser, term};
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
@@ -28,7 +28,8 @@ pub fn query(program: &Path, limit: Duration) -> Result<Vec<GpuCard>, Failure> {
     let ask = |words: &[&str]| {
         let mut command = Command::new(program);
         command.args(words);
-        let answer = command::ask(command, limit, MAX_OUTPUT).map_err(|error| failure(&error))?;
+        let answer = command::ask(command, limit, MAX_OUTPUT, || false);
+        let answer = answer.map_err(|error| failure(&error))?;
         let text = answer.text();
         let why = match answer.status {
             Some(status) if status.success() => return Ok(text),
@@ -39,7 +40,7 @@ pub fn query(program: &Path, limit: Duration) -> Result<Vec<GpuCard>, Failure> {
                 let why = if lines.is_empty() {
                     status.to_string()
                 } else {
-                    lines.chars().take(WHY_SHOWN).collect()
+                    term::cut(&lines, WHY_SHOWN)
                 };
                 format!("fails: {why}")
             }
