@@ -21,6 +21,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::socket::UnixAddr;
 use record::Host;
 use session::HostFault;
+use session::buffered_channel::{STDERR_KEPT, keep_tail, last_words};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::Read as _;
@@ -38,8 +39,6 @@ const SOCKET_PATH: usize = 108;
 const SSH_SUFFIX: usize = 17;
 /// The length of the names of sockets.
 const NAME: usize = 24;
-/// How much of the messages of ssh is kept, in bytes; the last ones say why it failed.
-const MAX_WORDS: usize = 8 << 10;
 /// How many bytes a pipe holds, by default.
 const PIPE: usize = 64 << 10;
 /// The pause before another try to lock a file that another tool has locked.
@@ -183,12 +182,11 @@ fn wait(
     let mut said = Vec::new();
     // a host may talk without end
     let mut read = |said: &mut Vec<u8>| {
-        let mut buffer = [0; MAX_WORDS];
-        for _ in 0..PIPE.div_ceil(MAX_WORDS) {
+        let mut buffer = [0; STDERR_KEPT];
+        for _ in 0..PIPE.div_ceil(STDERR_KEPT) {
             let read = stderr.as_mut().map(|stderr| stderr.read(&mut buffer));
             let Some(Ok(count @ 1..)) = read else { break };
-            said.extend_from_slice(&buffer[..count]);
-            said.drain(..said.len().saturating_sub(MAX_WORDS));
+            keep_tail(said, &buffer[..count]);
         }
     };
     loop {
@@ -205,7 +203,7 @@ fn wait(
             let Some(limit) = limit.filter(|_| is_late) else {
                 return Err(HostFault::stopped());
             };
-            let last_words = session::buffered_channel::last_words(&said);
+            let last_words = last_words(&said);
             return Err(HostFault::silent(limit, &last_words));
         }
         std::thread::sleep(Duration::from_millis(5).min(STOP_CHECKED));
@@ -304,7 +302,7 @@ mod tests {
         // all of a full pipe is read, and its end is kept
         let banner = "head -c 60000 /dev/zero | tr '\\0' x >&2";
         let (success, said) = ssh(&format!("{banner}; echo denied >&2; exit 255")).unwrap();
-        assert!(!success && said.len() == MAX_WORDS && said.ends_with("xdenied\n"));
+        assert!(!success && said.len() == STDERR_KEPT && said.ends_with("xdenied\n"));
     }
 
     #[test]

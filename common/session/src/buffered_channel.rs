@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 /// Enough for the last lines of stderr.
-const STDERR_KEPT: usize = 8 << 10;
+pub const STDERR_KEPT: usize = 8 << 10;
 
 /// The exit status of `ssh` whose connection failed.
 pub const SSH_FAILED: i32 = 255;
@@ -131,9 +131,7 @@ impl BufferedChannel {
                 }
                 Ok(count) => {
                     progress = Some(0);
-                    self.stderr.extend_from_slice(&self.buffer[..count]);
-                    let surplus = self.stderr.len().saturating_sub(STDERR_KEPT);
-                    self.stderr.drain(..surplus);
+                    keep_tail(&mut self.stderr, &self.buffer[..count]);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => progress = Some(0),
@@ -282,6 +280,12 @@ impl BufferedChannel {
         }
         woken
     }
+}
+
+/// Adds what was written on stderr, and keeps only its end.
+pub fn keep_tail(stderr: &mut Vec<u8>, written: &[u8]) {
+    stderr.extend_from_slice(written);
+    stderr.drain(..stderr.len().saturating_sub(STDERR_KEPT));
 }
 
 /// The last lines of stderr on one line, without repetitions. Open MPI frames its messages with

@@ -6,7 +6,7 @@ use crate::{HostFault, program};
 use parking_lot::Mutex;
 use record::Host;
 use record::quote;
-use session::buffered_channel::last_words;
+use session::buffered_channel::{keep_tail, last_words};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,6 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Enough for the last lines of stderr.
-const KEPT: usize = 8 << 10;
 /// The command ends by itself after its agents. Its watcher waits this long (dial/engine.rs of
 /// host-agent), this tool a little longer.
 const LEAVE: Duration = Duration::from_secs(10);
@@ -222,9 +220,7 @@ fn keep_output(
         while let Ok(count @ 1..) = stderr.read(&mut buffer) {
             let mut output = of_stderr.lock();
             output.bytes += count as u64;
-            output.stderr_tail.extend_from_slice(&buffer[..count]);
-            let surplus = output.stderr_tail.len().saturating_sub(KEPT);
-            output.stderr_tail.drain(..surplus);
+            keep_tail(&mut output.stderr_tail, &buffer[..count]);
         }
     })?;
     Ok(())
