@@ -534,6 +534,16 @@ impl Comparison {
     }
 }
 
+/// That a signal has stopped these processes, and the one for which the others wait.
+pub fn stopped(members: &[Member]) -> (String, Option<Member>) {
+    let (verb, culprit) = match members {
+        [one] => ("is", Some(*one)),
+        _ => ("are", None),
+    };
+    let text = format!("{} {verb} stopped by a signal", names(members));
+    (text, culprit)
+}
+
 /// `trainers 0, 2 and 3`; if there are many, only their number.
 pub fn names(members: &[Member]) -> String {
     const NAMED: usize = 6;

@@ -58,10 +58,8 @@ fn reason(
     let stopped = stacks.iter().filter(|stack| stack.is_stopped());
     let stopped: Vec<Member> = stopped.filter_map(Stack::member).collect();
     let compared = comparison.sentence(stacks::names, "");
-    if let Some(first) = stopped.first() {
-        let verb = if stopped.len() == 1 { "is" } else { "are" };
-        let text = format!("{} {verb} stopped by a signal", stacks::names(&stopped));
-        return Some((text, (stopped.len() == 1).then_some(*first)));
+    if !stopped.is_empty() {
+        return Some(stacks::stopped(&stopped));
     }
     if !missing.is_empty() {
         if !comparison.groups().is_empty() {

@@ -49,6 +49,15 @@ impl CompleteStall {
             .saturating_sub(term::millis(self.stalled.silent))
     }
 
+    fn problem(&self) -> String {
+        let silent = term::seconds(self.stalled.silent);
+        let problem = match self.stalled.computing {
+            None => "no process on any host has written, computed or moved data",
+            Some(_) => "every main thread has been at the same line, although processes compute",
+        };
+        format!("for {silent} {problem}")
+    }
+
     /// About the processes for which the others wait.
     fn note(&self) -> &'static str {
         match self.stalled.computing {
@@ -65,13 +74,6 @@ impl StallReports {
         if stacks.len() < MAX_STACKS && *bytes <= MAX_STACK_BYTES {
             stacks.push(stack);
         }
-    }
-
-    /// The stacks that a host sent since its last answer, for a failed job, which gets no answer.
-    /// They are bounded in the same way.
-    fn take_pending(&mut self, host_index: usize) -> Vec<Stack> {
-        let pending = self.pending.get_mut(&host_index);
-        pending.map_or_else(Vec::new, |(stacks, _)| std::mem::take(stacks))
     }
 
     /// Drops all answers for a new question.
@@ -112,9 +114,6 @@ struct Explanation {
 /// The most notices about a job: hosts report stalls and exceptions as often as they want.
 const MAX_NOTICES: usize = 1000;
 
-/// The problem if processes compute.
-const STANDS_STILL: &str = "every main thread has been at the same line";
-
 /// Explains a stall of these processes. One raised an exception; others may have done so later.
 fn explain(
     complete: &CompleteStall,
@@ -124,76 +123,47 @@ fn explain(
     let comparison = Stack::compare(&complete.stacks);
     // half the time, because the hosts do not detect the last activity at the same moment
     let connections = Silence::of(&complete.stacks, true, Some(complete.stalled.silent / 2));
-    let by_connections = comparison.outliers().is_empty() && !connections.sentences.is_empty();
-    let process_index = |member: Option<Member>| {
-        let mut processes = processes.iter();
-        processes.position(|process| Some(process.member()) == member)
+    let stopped = complete.stopped.iter();
+    let stopped: Vec<Member> = stopped.map(|index| processes[*index].member()).collect();
+    let (mut others, mut says_more) = (String::new(), true);
+    let (brief, culprit) = if let Some((process_index, raised)) = raised {
+        let raiser = processes[process_index].member();
+        let mut rest = complete.stacks.clone();
+        rest.retain(|stack| stack.member() != Some(raiser));
+        others = Stack::compare(&rest).sentence(stacks::names, "");
+        let (name, exception) = (stacks::names(&[raiser]), &raised.exception);
+        let text = format!("{name} raised {exception} and did not end");
+        (text, Some(raiser))
+    } else if !stopped.is_empty() {
+        stacks::stopped(&stopped)
+    } else if comparison.outliers().is_empty() && !connections.sentences.is_empty() {
+        others = comparison.sentence(stacks::names, "");
+        (connections.sentences.join("; "), connections.culprit)
+    } else {
+        says_more = false;
+        // if stacks and connections disagree, there is no culprit
+        let agrees = |member: &Member| connections.culprit.is_none_or(|other| other == *member);
+        let brief = comparison.describe_outliers(stacks::names);
+        (brief, comparison.culprit().filter(agrees))
     };
-    let name = |process_index: usize| stacks::names(&[processes[process_index].member()]);
-    let (brief, others, culprit) = match (raised, &complete.stopped[..]) {
-        (Some((process_index, raised)), _) => {
-            let raiser = processes[process_index].member();
-            let mut rest = complete.stacks.clone();
-            rest.retain(|stack| stack.member() != Some(raiser));
-            let others = Stack::compare(&rest).sentence(stacks::names, "");
-            let text = format!(
-                "{} raised {} and did not end",
-                name(process_index),
-                raised.exception
-            );
-            (text, others, Some(process_index))
-        }
-        (None, [process_index]) => {
-            let text = format!("{} is stopped by a signal", name(*process_index));
-            (text, String::new(), Some(*process_index))
-        }
-        (None, []) if by_connections => {
-            let text = connections.sentences.join("; ");
-            let others = match comparison.groups() {
-                [] => String::new(),
-                _ => comparison.sentence(stacks::names, ""),
-            };
-            (text, others, process_index(connections.culprit))
-        }
-        (None, []) => {
-            // if stacks and connections disagree, there is no culprit
-            let agrees = |member: &Member| connections.culprit.is_none_or(|other| other == *member);
-            let culprit = comparison.culprit().filter(agrees);
-            let brief = comparison.describe_outliers(stacks::names);
-            (brief, String::new(), process_index(culprit))
-        }
-        (None, many) => {
-            let text = format!("{} processes are stopped by a signal", many.len());
-            (text, String::new(), None)
+    let reason = match (says_more, brief.is_empty()) {
+        (true, _) if others.is_empty() => brief.clone(),
+        (true, _) => format!("{brief}; {others}"),
+        (false, false) => comparison.sentence(stacks::names, complete.note()),
+        (false, true) => {
+            let groups = comparison.lines().join("; ");
+            let colon = if groups.is_empty() { "" } else { ": " };
+            format!("{}{colon}{groups}", complete.problem())
         }
     };
-    let says_more = raised.is_some() || !complete.stopped.is_empty() || by_connections;
-    let reason = match (says_more, others.is_empty(), brief.is_empty()) {
-        (true, true, _) => brief.clone(),
-        (true, false, _) => format!("{brief}; {others}"),
-        (false, _, false) => comparison.sentence(stacks::names, complete.note()),
-        (false, _, true) => sentence(complete, &comparison),
-    };
+    let mut processes = processes.iter();
+    let culprit = processes.find(|process| Some(process.member()) == culprit);
     Explanation {
         reason,
-        culprit: culprit.map(|process_index| Culprit::of(&processes[process_index])),
+        culprit: culprit.map(Culprit::of),
         brief,
         comparison,
         says_more,
-    }
-}
-
-fn sentence(complete: &CompleteStall, comparison: &Comparison) -> String {
-    let silent = term::seconds(complete.stalled.silent);
-    let problem = match complete.stalled.computing {
-        None => format!("no process has written, computed or moved data for {silent}"),
-        Some(_) => format!("{STANDS_STILL} for {silent}, although processes compute"),
-    };
-    let groups = comparison.lines().join("; ");
-    if groups.is_empty() {
-        problem
-    } else {
-        format!("{problem}: {groups}")
     }
 }
 
@@ -223,12 +193,7 @@ fn obstacles(stacks: &[Stack]) -> Vec<String> {
 }
 
 fn lines(job: &str, complete: &CompleteStall, why: &Explanation) -> Vec<String> {
-    let silent = term::seconds(complete.stalled.silent);
-    let problem = match complete.stalled.computing {
-        None => "no process on any host has written, computed or moved data".to_owned(),
-        Some(_) => format!("{STANDS_STILL}, although processes compute"),
-    };
-    let mut lines = vec![format!("job {job} stalls: for {silent} {problem}")];
+    let mut lines = vec![format!("job {job} stalls: {}", complete.problem())];
     if why.says_more {
         lines.push(why.brief.clone());
     }
@@ -312,11 +277,10 @@ impl<'a> StallReporter<'a> {
 
     /// Handles a process's stacks. While the job ends, they are recorded at once.
     pub fn stack(&mut self, host: usize, stack: Stack, is_ending: bool, sink: &mut OutputSink) {
-        self.reports.stack(host, stack);
         if is_ending {
-            for stack in self.reports.take_pending(host) {
-                self.write_stack(stack, true, sink);
-            }
+            self.write_stack(stack, true, sink);
+        } else {
+            self.reports.stack(host, stack);
         }
     }
 
@@ -542,8 +506,9 @@ mod tests {
             (
                 complete_stall([REDUCE, REDUCE, REDUCE], &[]),
                 None,
-                "no process has written, computed or moved data for 10 min 0 s: trainers 0, 1 and \
-                 2 wait in a collective operation for all others [step (train.py:75)]",
+                "for 10 min 0 s no process on any host has written, computed or moved data: \
+                 trainers 0, 1 and 2 wait in a collective operation for all others \
+                 [step (train.py:75)]",
                 None,
             ),
             (
@@ -562,7 +527,7 @@ mod tests {
             (
                 complete_stall([LOOP, LOOP, LOOP], &[1, 2, 3]),
                 None,
-                "3 processes are stopped by a signal",
+                "trainers 0, 1 and 2 are stopped by a signal",
                 None,
             ),
         ];
@@ -656,7 +621,8 @@ mod tests {
     fn what_computes_is_told_as_what_it_may_be() {
         let waits = "trainers 0 and 1 wait in a collective operation for all others [step \
             (train.py:75)]";
-        let still = "every main thread has been at the same line";
+        let still = "for 10 min 0 s every main thread has been at the same line, although \
+                     processes compute";
         let table = [
             (
                 [REDUCE, REDUCE, LOOP],
@@ -676,10 +642,7 @@ mod tests {
             (
                 [LOOP, LOOP, LOOP],
                 Computing::MayWork,
-                format!(
-                    "{still} for 10 min 0 s, although processes compute: trainers 0, 1 and 2 are \
-                     in spin (train.py:12)"
-                ),
+                format!("{still}: trainers 0, 1 and 2 are in spin (train.py:12)"),
                 "the job continues, because ",
             ),
         ];
@@ -689,17 +652,14 @@ mod tests {
             let why = explain(&complete, &processes(), None);
             assert_eq!(why.reason, reason);
             let text = lines("try7", &complete, &why);
-            let first =
-                format!("job try7 stalls: for 10 min 0 s {still}, although processes compute");
-            assert_eq!(text[0], first);
+            assert_eq!(text[0], format!("job try7 stalls: {still}"));
             assert!(text.last().unwrap().starts_with(last), "{text:?}");
         }
         let mut unread = complete_stall([LOOP, LOOP, LOOP], &[]);
         unread.stalled.computing = Some(Computing::Waits);
         unread.stacks.clear();
         let why = explain(&unread, &processes(), None);
-        let expected = format!("{still} for 10 min 0 s, although processes compute");
-        assert_eq!(why.reason, expected);
+        assert_eq!(why.reason, still);
     }
 
     #[test]
