@@ -2,6 +2,7 @@
 
 use agent_supervise::shell::{self, ASK_LIMIT, Invocation};
 use record::quote::quoted;
+use record::term;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -82,7 +83,7 @@ fn parse(answer: &str) -> Result<PythonFacts, String> {
         }
     }
     if facts.is_empty() {
-        return Err(last.chars().take(WHY_SHOWN).collect());
+        return Err(term::cut(last, WHY_SHOWN));
     }
     let fact = |name| {
         let value = facts.get(name).copied();

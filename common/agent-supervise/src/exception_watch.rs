@@ -7,7 +7,7 @@
 
 use evidence::{Evidence, MAX_LINE, Raiser, syntax};
 use record::stacks;
-use record::term::millis;
+use record::term::{self, millis};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use wire::stacks::ProcessStacks;
@@ -169,10 +169,7 @@ impl Watched {
             let line = std::mem::take(&mut self.line);
             let line = String::from_utf8_lossy(&line);
             let named = self.evidence.line(true, &line, 0, false);
-            found.extend(named.map(|(raiser, text)| {
-                let short = text.chars().take(REPORTED_CHARS).collect();
-                (raiser, short)
-            }));
+            found.extend(named.map(|(raiser, text)| (raiser, term::cut(text, REPORTED_CHARS))));
         }
         found
     }

@@ -1,6 +1,7 @@
 //! Finds arguments with the dashes, quotation marks and spaces of word processors and web pages.
 
 use record::error::Fault;
+use record::term;
 
 const NO_BREAK_SPACE: char = '\u{a0}';
 
@@ -23,7 +24,7 @@ pub fn fault(location: &str, argument: &str) -> Option<Fault> {
     if argument.starts_with(|c| c == '-' || is_dash(c)) {
         (option, value) = argument.split_once('=').unwrap_or((argument, ""));
     }
-    let straight = shorten(&straight(option, argument));
+    let straight = term::cut(&straight(option, argument), SHOWN_CHARS);
     if let Some(dash) = option.chars().find(|c| is_dash(*c)) {
         let mut fix = format!("type {straight}");
         if option.chars().all(|c| c == '-' || is_dash(c)) {
@@ -65,15 +66,15 @@ fn joins_two_arguments(value: &str) -> bool {
 }
 
 fn wrong(location: &str, argument: &str, c: char, problem: &str) -> Fault {
-    let argument = shorten(argument).replace(NO_BREAK_SPACE, "\\u{a0}");
+    let argument = term::cut(argument, SHOWN_CHARS).replace(NO_BREAK_SPACE, "\\u{a0}");
     let problem = format!("{argument}: {c} (U+{:04X}) {problem}", u32::from(c));
     Fault::usage(location, problem)
 }
 
 fn space_fault(location: &str, argument: &str) -> Fault {
-    let shown = shorten(argument).replace(NO_BREAK_SPACE, "\\u{a0}");
+    let shown = term::cut(argument, SHOWN_CHARS).replace(NO_BREAK_SPACE, "\\u{a0}");
     let problem = format!("{shown} contains a no-break space (U+00A0)");
-    let blanks = shorten(&argument.replace(NO_BREAK_SPACE, " "));
+    let blanks = term::cut(&argument.replace(NO_BREAK_SPACE, " "), SHOWN_CHARS);
     Fault::usage(location, problem).fix(format!("type an ordinary space: {}", blanks.trim()))
 }
 
@@ -100,11 +101,4 @@ fn straight(option: &str, argument: &str) -> String {
     let name = name.chars().map(plain);
     let value = value.map(|c| if is_dash(c) { c } else { plain(c) });
     hyphens.chars().chain(name).chain(value).collect()
-}
-
-fn shorten(text: &str) -> String {
-    match text.char_indices().nth(SHOWN_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }

@@ -2,6 +2,7 @@
 
 use crate::processes::JOB;
 use crate::procfs;
+use record::term;
 use std::fs;
 use wire::preflight::Holder;
 
@@ -71,8 +72,7 @@ pub fn command(pid: i32) -> Option<String> {
 /// `None` if the line is empty.
 fn shown(line: &str) -> Option<String> {
     let line = line.replace(|c: char| c.is_control(), " ");
-    let cut: String = line.trim().chars().take(COMMAND_SHOWN).collect();
-    Some(cut.trim_end().to_owned()).filter(|cut| !cut.is_empty())
+    Some(term::cut(line.trim(), COMMAND_SHOWN)).filter(|cut| !cut.is_empty())
 }
 
 #[cfg(test)]
@@ -102,6 +102,7 @@ mod tests {
         for (line, expected) in table {
             assert_eq!(shown(line).as_deref(), expected);
         }
-        assert_eq!(shown(&"x".repeat(100)).unwrap().len(), COMMAND_SHOWN);
+        let long = shown(&"x".repeat(100)).unwrap();
+        assert_eq!(long.chars().count(), COMMAND_SHOWN);
     }
 }

@@ -5,6 +5,7 @@
 use crate::maps::{self, KEYS, Map};
 use indexmap::IndexMap;
 use record::error::{Fault, Report};
+use record::term;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::io::Read;
@@ -94,9 +95,7 @@ impl PartConfig {
     pub fn parse(text: &[u8], location: &str, file: PathBuf) -> Result<PartConfig, Report> {
         PartConfig::parse_whole(text, location, file).map_err(|mut report| {
             for fault in &mut report.0 {
-                if let Some((end, _)) = fault.problem.char_indices().nth(PROBLEM_SHOWN) {
-                    fault.problem.replace_range(end.., "...");
-                }
+                fault.problem = term::cut(&fault.problem, PROBLEM_SHOWN);
             }
             report
         })

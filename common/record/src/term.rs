@@ -66,8 +66,9 @@ pub fn width(stream: impl AsFd) -> Option<usize> {
     terminal_size_of(stream).map(|(Width(columns), _)| columns.into())
 }
 
-pub fn cut(text: &str, columns: usize) -> String {
-    match text.char_indices().nth(columns.saturating_sub(1)) {
+/// The beginning of a text of more characters, with an ellipsis.
+pub fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most.saturating_sub(1)) {
         Some((offset, last)) if offset + last.len_utf8() < text.len() => {
             format!("{}…", &text[..offset])
         }

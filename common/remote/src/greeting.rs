@@ -3,6 +3,7 @@
 use super::bootstrap::{Agents, no_agent};
 use super::openssh;
 use super::options::{RemoteOptions, STOP_CHECKED};
+use record::term;
 use session::buffered_channel::{Body, BufferedChannel, SSH_FAILED};
 use session::channel::Channel;
 use session::{HostFault, Session, reasons, session_token};
@@ -259,7 +260,7 @@ impl Greeting {
 
     fn remember(&mut self, words: &str) {
         if !words.trim().is_empty() {
-            self.shell_output = words.trim().chars().take(MAX_SHELL_OUTPUT).collect();
+            self.shell_output = term::cut(words.trim(), MAX_SHELL_OUTPUT);
         }
     }
 

@@ -1,8 +1,7 @@
 //! Why a host cannot be used.
 
-use record::Host;
 use record::error::{Fault, Report};
-use record::quote;
+use record::{Host, quote, term};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -84,7 +83,7 @@ impl HostFault {
 
     /// Does not match the request.
     pub fn unexpected(event: &FileEvent) -> HostFault {
-        let text: String = format!("{event:?}").chars().take(100).collect();
+        let text = term::cut(&format!("{event:?}"), 100);
         HostFault::protocol(format_args!("unexpected answer: {text}"))
     }
 

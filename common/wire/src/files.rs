@@ -11,7 +11,8 @@
 //! at most [`crate::codec::MAX_BODY`] bytes, with its sum in the line.
 
 use crate::Text;
-use crate::text::{cut, message, names, optional_message};
+use crate::text::{message, names, optional_message};
+use record::term::cut;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_with::skip_serializing_none;
 use std::collections::BTreeSet;

@@ -1,8 +1,9 @@
 //! Messages that find, signal and end the jobs on a host, and remove their remains. The answers are
 //! records; only the tool knows their `host`.
 
-use crate::text::{COMMAND, NAME, cut, cut_message, first};
+use crate::text::{COMMAND, NAME, cut_message, first};
 use record::exit::SignalNumber;
+use record::term::cut;
 use record::{Found, Reaped, Role};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_with::skip_serializing_none;

@@ -1,9 +1,10 @@
 //! Messages about the stacks of the threads of a job's processes.
 
 use crate::reap::Pick;
-use crate::text::{COMMAND, NAME, cut, first};
+use crate::text::{COMMAND, NAME, first};
 use record::profile::{CountedStack, ThreadProfile};
 use record::stacks::ProcessState;
+use record::term::cut;
 use record::{Process, Role, Thread};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_with::skip_serializing_none;
@@ -327,10 +328,12 @@ mod tests {
         };
         let process = process.in_bounds();
         let torchrun = process.torchrun.unwrap();
-        assert_eq!((torchrun.endpoint.len(), torchrun.id.len()), (NAME, NAME));
+        let chars = |text: &str| text.chars().count();
+        assert_eq!(chars(&torchrun.endpoint), NAME);
+        assert_eq!(chars(&torchrun.id), NAME);
         let names: Vec<&String> = process.variables.keys().collect();
         assert_eq!(names, ["MASTER_ADDR", "RANK"]);
-        assert_eq!(process.command.len(), COMMAND);
+        assert_eq!(chars(&process.command), COMMAND);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use record::term;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -58,11 +59,6 @@ impl AsRef<OsStr> for Text {
     }
 }
 
-/// The first characters of a text; a hostile host may send as many as a line holds.
-pub(crate) fn cut(text: &str, chars: usize) -> String {
-    text.chars().take(chars).collect()
-}
-
 /// The most characters of a line that a host words for users.
 const LINE: usize = 300;
 /// The most characters of a host's reason for a failure, which may name paths.
@@ -74,16 +70,12 @@ pub(crate) const COMMAND: usize = 200;
 
 /// A host's text as a line for users: cut, and without control characters.
 pub fn shown(text: &str) -> String {
-    record::term::plain(cut(text, LINE).trim_end()).into_owned()
+    term::plain(&term::cut(text.trim_end(), LINE)).into_owned()
 }
 
 /// The beginning of a reason for which a host cannot be used.
 pub fn cut_message(text: &str) -> String {
-    let cut = cut(text, MESSAGE);
-    if cut.len() < text.len() {
-        return cut + " …";
-    }
-    cut
+    term::cut(text, MESSAGE)
 }
 
 /// Reads a host's reason for a failure.

@@ -229,11 +229,10 @@ fn unread(stacks: &[Stack]) -> Option<String> {
         }
     }
     let lines = groups.iter().map(|((error, command, kind), holders)| {
-        let short: String = command.chars().take(60).collect();
         format!(
             "{} ({}): {}\n",
             who(*kind, holders),
-            term::plain(&short),
+            term::plain(&term::cut(command, 60)),
             term::plain(error)
         )
     });
