@@ -13,7 +13,7 @@ struct Blocked {
 
 /// `None` if the thread computes, has ended or cannot be read.
 pub fn of_thread(pid: i32, tid: u32) -> Option<String> {
-    blocked(pid, tid)?.name(pid, tid)
+    blocked(pid, tid)?.name(tid)
 }
 
 pub fn stack_pointers(pid: i32) -> Vec<(u32, u64)> {
@@ -45,19 +45,18 @@ fn parse(text: &str) -> Option<Blocked> {
 impl Blocked {
     /// A call that cannot be interrupted waits for a disk or a file server, which the kernel's
     /// function identifies.
-    fn name(&self, pid: i32, tid: u32) -> Option<String> {
+    fn name(&self, tid: u32) -> Option<String> {
         let name = match self.number {
             -1 => "none".to_owned(),
             number => known(number).map_or_else(|| format!("number {number}"), str::to_owned),
         };
-        let stat = procfs::of_thread(pid, tid, "stat")?;
-        let state = stat.rsplit(')').next()?.trim_start().chars().next();
-        if state != Some('D') {
+        // the state in /proc/TID is that of the thread, not of its process
+        let tid = tid.cast_signed();
+        if procfs::stat(tid)?.state != 'D' {
             return Some(name);
         }
-        let function = procfs::of_thread(pid, tid, "wchan").unwrap_or_default();
-        let is_known = !matches!(function.as_str(), "" | "0");
-        let function = if is_known { &function } else { "the kernel" };
+        let function = procfs::kernel_function(tid);
+        let function = function.as_deref().unwrap_or("the kernel");
         Some(format!(
             "{name}, which cannot be interrupted, in {function}"
         ))
