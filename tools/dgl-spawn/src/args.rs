@@ -218,7 +218,7 @@ fn stall_timeout(text: &str) -> Result<StallRule, String> {
         Some(time) => (time, true),
         None => (text, false),
     };
-    let limit = if text == "0" || duration(text)?.is_zero() {
+    let limit = if duration(text)?.is_zero() {
         Duration::ZERO
     } else {
         at_least(text, SHORTEST_STALL.as_secs()).map_err(|least| {

@@ -32,15 +32,9 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     }
     let hosts = stream.require("ipconf-check").map_err(noted)?;
     let hosts = args.connect.choose(hosts)?;
-    let processes: Vec<Process> = stream.require("dgl-env").map_err(noted)?;
-    let processes = if args.connect.host.is_empty() {
-        processes
-    } else {
-        processes
-            .into_iter()
-            .filter(|process| args.connect.host.contains(&process.host))
-            .collect()
-    };
+    let mut processes: Vec<Process> = stream.require("dgl-env").map_err(noted)?;
+    let chosen = &args.connect.host;
+    processes.retain(|process| chosen.is_empty() || chosen.contains(&process.host));
     plan::check(&hosts, &processes)?;
     if let Some(warning) = record::changed_since_copied(&stream)? {
         record::tell!("dgl-spawn: warning: {}", term::plain(&warning));

@@ -10,7 +10,7 @@ use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{Out, Stream};
 use record::stacks::Comparison;
-use record::{Host, Process, Profile, Stack, Summary, stderr, term};
+use record::{Host, Process, Profile, Stack, Summary, term};
 use remote::conversation::{self, HostAnswers, ReadAnswer};
 use remote::{Remote, Session};
 use std::fs::File;
@@ -79,7 +79,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Res
     let mut processes = found.map_or_else(|| stream.all(), |job| Ok(job.processes(hosts)))?;
     let time = args.record.unwrap_or_default();
     if human && !time.is_zero() && !asked.sessions.is_empty() {
-        notice_of_recording(time);
+        record::tell!("dgl-stacks: recording for {}", term::seconds(time));
     }
     let requests = |host: &Host| requests(args, found, host.id);
     let read = |host, event| plan::answer(host, &processes, event, term::now_ms());
@@ -183,11 +183,6 @@ fn summary(begun: Instant, exit: Exit, job: Option<String>) -> Summary {
     Summary::of_questions("dgl-stacks", exit, term::millis(begun.elapsed()), job)
 }
 
-fn notice_of_recording(time: Duration) {
-    let time = term::seconds(time);
-    stderr::write_line(format_args!("dgl-stacks: recording for {time}"));
-}
-
 /// The job that `--job` and `--match` choose among those that run on these hosts, of `given` ones
 /// in the input.
 fn find_job(args: &Args, given: usize, asked: &mut Asked<'_>) -> Result<FoundJob, Report> {
@@ -208,11 +203,11 @@ fn find_job(args: &Args, given: usize, asked: &mut Asked<'_>) -> Result<FoundJob
         1 => {
             let mut job = jobs.remove(0);
             job.find_missing(&hosts, given);
-            stderr::write_line(format_args!("dgl-stacks: job {}", job.words()));
+            record::tell!("dgl-stacks: job {}", job.words());
             let late = torchruns.late(&job).unwrap_or_default();
             let notices = [&job.missing, &job.disagreement, &late].into_iter();
             for words in notices.filter(|words| !words.is_empty()) {
-                stderr::write_line(format_args!("dgl-stacks: {words}"));
+                record::tell!("dgl-stacks: {words}");
             }
             return Ok(job);
         }
