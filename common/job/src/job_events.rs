@@ -240,7 +240,7 @@ mod tests {
             steps.extend(ends.then_some(END));
             assert_eq!(job.event(1, &stands(computing), now), steps);
             let cause = ends.then_some(Cause::Stalled(MINUTE));
-            assert_eq!(job.cause(), cause.as_ref());
+            assert_eq!(job.ending().and_then(|ending| ending.cause.clone()), cause);
             let moves = job.event(1, &activity(0), now);
             assert_eq!(
                 moves.is_empty(),

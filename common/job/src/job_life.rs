@@ -298,15 +298,6 @@ impl JobLife {
         self.ending.as_ref()
     }
 
-    /// `None` if the job has not ended or every process succeeded.
-    pub fn cause(&self) -> Option<&Cause> {
-        self.ending.as_ref()?.cause.as_ref()
-    }
-
-    pub fn failure(&self) -> Option<&JobFailure> {
-        self.ending.as_ref()?.failure.as_ref()
-    }
-
     pub fn progress(&self) -> Progress {
         let mut progress = Progress::default();
         for (id, state) in &self.processes {
@@ -369,6 +360,17 @@ fn failure((host, index): ProcessId, reason: Reason) -> JobFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl JobLife {
+        /// `None` if the job has not ended or every process succeeded.
+        fn cause(&self) -> Option<&Cause> {
+            self.ending.as_ref()?.cause.as_ref()
+        }
+
+        fn failure(&self) -> Option<&JobFailure> {
+            self.ending.as_ref()?.failure.as_ref()
+        }
+    }
 
     const END: Option<JobEnd> = Some(JobEnd::Term);
     const PATIENCE: Duration = Duration::from_secs(12);

@@ -113,14 +113,10 @@ pub fn data(process: &Process) -> Data {
 /// How servers differ from what these trainers need.
 fn differences(states: &[(&Host, ServersState)]) -> Report {
     let mut report = Report::default();
-    let mut grouped: Vec<(String, Vec<&Host>)> = Vec::new();
-    for (host, label) in states.iter().flat_map(|(host, state)| {
-        let labels = difference_labels(&state.theirs, &state.ours).into_iter();
-        labels.map(|label| (*host, label))
-    }) {
-        match grouped.iter_mut().find(|(other, _)| *other == label) {
-            Some((_, hosts)) => hosts.push(host),
-            None => grouped.push((label, vec![host])),
+    let mut grouped: BTreeMap<String, Vec<&Host>> = BTreeMap::new();
+    for (host, state) in states {
+        for label in difference_labels(&state.theirs, &state.ours) {
+            grouped.entry(label).or_default().push(host);
         }
     }
     for (label, hosts) in grouped {

@@ -4,14 +4,6 @@ use job::Progress;
 use record::term;
 use std::time::Duration;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EndPhase {
-    /// The end has not begun.
-    Running,
-    /// KILL follows after this time.
-    Ending { kill_in: Option<Duration> },
-}
-
 /// The shortest silence that is shown.
 const SILENCE_SHOWN: Duration = Duration::from_secs(60);
 
@@ -26,7 +18,9 @@ pub struct JobStatus<'a> {
     pub stalls: Option<&'a str>,
     /// For how long no trainer or worker has written.
     pub silent: Option<Duration>,
-    pub phase: EndPhase,
+    pub is_ending: bool,
+    /// When KILL follows, if that is known.
+    pub kill_in: Option<Duration>,
 }
 
 impl JobStatus<'_> {
@@ -51,21 +45,16 @@ impl JobStatus<'_> {
             );
         }
         text += &format!(", {}", whole_seconds(self.age));
-        text += &match (self.phase, self.stalls, self.silent) {
-            (EndPhase::Ending { kill_in: None }, ..) => ", ending".to_owned(),
-            (
-                EndPhase::Ending {
-                    kill_in: Some(left),
-                },
-                ..,
-            ) => format!(", ending: {}", kill_notice(left)),
-            (EndPhase::Running, Some(""), _) => ", stalls".to_owned(),
-            (EndPhase::Running, Some(why), _) => format!(", stalls: {}", term::plain(why)),
+        text += &match (self.kill_in, self.stalls, self.silent) {
+            (Some(left), ..) => format!(", ending: {}", kill_notice(left)),
+            _ if self.is_ending => ", ending".to_owned(),
+            (None, Some(""), _) => ", stalls".to_owned(),
+            (None, Some(why), _) => format!(", stalls: {}", term::plain(why)),
             // in most scripts only one process writes, so only the silence of all is worth showing
-            (EndPhase::Running, None, Some(time)) if time >= SILENCE_SHOWN => {
+            (None, None, Some(time)) if time >= SILENCE_SHOWN => {
                 format!(", no output for {}", term::seconds(time))
             }
-            (EndPhase::Running, None, _) => String::new(),
+            _ => String::new(),
         };
         text
     }
@@ -105,7 +94,8 @@ mod tests {
         age: Duration::from_secs(9),
         stalls: None,
         silent: None,
-        phase: EndPhase::Running,
+        is_ending: false,
+        kill_in: None,
     };
     const SHOWN: &str = "job try7: 2/3 hosts up, 1/2 servers listening, 3/4 trainers running, 9 s";
 
@@ -152,7 +142,8 @@ mod tests {
         ];
         for (kill_in, end) in table {
             let status = JobStatus {
-                phase: EndPhase::Ending { kill_in },
+                is_ending: true,
+                kill_in,
                 stalls: Some(""),
                 ..RUNNING
             };

@@ -14,6 +14,7 @@ mod reachability;
 use crate::run::outcome::Stopped;
 use conversation::Conversation;
 use diagnosis::{Diagnosis, JobUnderCheck};
+use record::error::Fault;
 use record::term;
 use session::SessionEvent;
 use std::time::{Duration, Instant};
@@ -62,15 +63,19 @@ pub fn prepare(
         if !std::mem::replace(&mut waits, true)
             && let (Some(fault), Some(wait)) = (report.0.first(), subject.wait)
         {
-            notice(&format!(
-                "dgl-spawn: waiting for {} at most: {}: {}",
-                term::seconds(wait),
-                fault.location,
-                fault.problem
-            ));
+            notice(&waiting(wait, fault));
         }
         conversation.pause(TURN_PAUSE)?;
     }
+}
+
+/// The notice about a job that waits for others.
+pub fn waiting(limit: Duration, fault: &Fault) -> String {
+    let limit = term::seconds(limit);
+    format!(
+        "dgl-spawn: waiting for {limit} at most: {}: {}",
+        fault.location, fault.problem
+    )
 }
 
 fn attempt<'a, 'h: 'a>(

@@ -10,7 +10,7 @@ use super::process_table::ProcessTable;
 use super::stall::StallReporter;
 use crate::output::lines::OutputJoiner;
 use crate::output::sink::OutputSink;
-use crate::output::status::{self, EndPhase, JobStatus};
+use crate::output::status::{self, JobStatus};
 use crate::plan;
 use job::{Cause, Ending, JobEnd, JobLife, JobMember, STACKS_TIME, Step};
 use record::error::{Fault, Report};
@@ -347,12 +347,6 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
 
     fn status(&self) -> String {
         let kill_in = |times: &EndTimes| times.kill_in(self.now);
-        let phase = match self.job.ending() {
-            None => EndPhase::Running,
-            Some(_) => EndPhase::Ending {
-                kill_in: self.end_times.as_ref().and_then(kill_in),
-            },
-        };
         let wrote = |process| self.output.wrote(process);
         let status = JobStatus {
             name: &self.plan.name,
@@ -362,7 +356,8 @@ impl<'a, 'h> Dispatcher<'a, 'h> {
             age: self.now.saturating_duration_since(self.begun),
             stalls: self.stalls.brief(),
             silent: self.table.silent(self.now, wrote),
-            phase,
+            is_ending: self.job.ending().is_some(),
+            kill_in: self.end_times.as_ref().and_then(kill_in),
         };
         status.line()
     }

@@ -89,13 +89,6 @@ impl Inbox {
         state.round
     }
 
-    /// Ends a round, unless another one has begun.
-    pub fn end_round(&self, round: u32) {
-        if self.state.lock().round == round {
-            self.begin_round(0);
-        }
-    }
-
     /// Adds an event, to be handled before those of hosts.
     pub fn push_first(&self, event: RunEvent) {
         self.state.lock().signals.push_back(event);

@@ -328,12 +328,7 @@ fn await_servers(
             return Err(Stopped::Preflight(fault.report()));
         }
         if let (false, Some(wait)) = (std::mem::replace(&mut waits, true), plan.wait) {
-            sink.notice(&format!(
-                "dgl-spawn: waiting for {} at most: {}: {}",
-                term::seconds(wait),
-                fault.location,
-                fault.problem
-            ));
+            sink.notice(&preflight::waiting(wait, &fault));
         }
         conversation.pause(CHECK_AGAIN)?;
     }
