@@ -123,7 +123,7 @@ fn unrecorded(process: &JobProcess, reading: Reading) -> CountedStacks {
     }
 }
 
-/// See [`read_all`].
+/// Processes that were not read in time have an error.
 pub fn take(known: &[Known], with_connections: bool, readers: &Arc<()>) -> Vec<ProcessStacks> {
     let mut stacks = read_all(known, readers);
     keep_python_parents(&mut stacks);

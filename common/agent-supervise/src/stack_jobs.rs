@@ -30,15 +30,6 @@ pub enum StackSubject {
     Positions(Vec<ProcessHandle>),
 }
 
-impl StackSubject {
-    fn limit(&self) -> Duration {
-        match self {
-            StackSubject::AtEnd => job::SURVEY_LIMIT,
-            _ => LIMIT,
-        }
-    }
-}
-
 #[derive(Debug)]
 pub struct TakenStacks {
     pub subject: StackSubject,
@@ -127,8 +118,13 @@ impl StackJobs {
     /// incomplete; it is empty if reading has failed.
     pub fn take(&mut self) -> Option<TakenStacks> {
         let is_reading = self.has_readers();
-        let is_over =
-            |job: &mut StackJob| !is_reading || job.begun.elapsed() >= job.subject.limit();
+        let is_over = |job: &mut StackJob| {
+            let limit = match job.subject {
+                StackSubject::AtEnd => job::SURVEY_LIMIT,
+                _ => LIMIT,
+            };
+            !is_reading || job.begun.elapsed() >= limit
+        };
         let job = self.current.take_if(is_over)?;
         let mut stacks = job.stacks.try_iter().collect::<Vec<_>>();
         stacks.sort_by_key(|stack| stack.record.pid);

@@ -43,12 +43,6 @@ struct CompleteStall {
 }
 
 impl CompleteStall {
-    /// The last activity, in milliseconds since 1970.
-    fn since_ms(&self) -> u64 {
-        self.time_ms
-            .saturating_sub(term::millis(self.stalled.silent))
-    }
-
     fn problem(&self) -> String {
         let silent = term::seconds(self.stalled.silent);
         let problem = match self.stalled.computing {
@@ -56,14 +50,6 @@ impl CompleteStall {
             Some(_) => "every main thread has been at the same line, although processes compute",
         };
         format!("for {silent} {problem}")
-    }
-
-    /// About the processes for which the others wait.
-    fn note(&self) -> &'static str {
-        match self.stalled.computing {
-            Some(Computing::MayWork) => LONG_CALL,
-            Some(Computing::Waits) | None => "",
-        }
     }
 }
 
@@ -149,7 +135,10 @@ fn explain(
     let reason = match (says_more, brief.is_empty()) {
         (true, _) if others.is_empty() => brief.clone(),
         (true, _) => format!("{brief}; {others}"),
-        (false, false) => comparison.sentence(stacks::names, complete.note()),
+        (false, false) => {
+            let is_long = complete.stalled.computing == Some(Computing::MayWork);
+            comparison.sentence(stacks::names, if is_long { LONG_CALL } else { "" })
+        }
         (false, true) => {
             let groups = comparison.lines().join("; ");
             let colon = if groups.is_empty() { "" } else { ": " };
@@ -290,14 +279,15 @@ impl<'a> StallReporter<'a> {
         for stack in &stall.stacks {
             self.write_stack(stack.clone(), false, sink);
         }
+        let since_ms = stall.time_ms.saturating_sub(term::millis(stalled.silent));
         self.stalls = Some(ReportedStall {
-            since_ms: stall.since_ms(),
+            since_ms,
             silent: stalled.silent,
             found: Instant::now(),
             brief: why.brief.clone(),
         });
         let stalled = Stalled {
-            since_ms: stall.since_ms(),
+            since_ms,
             silent_s: stalled.silent.as_secs_f64(),
             computing: stalled.computing.is_some(),
             reason: why.reason.clone(),
@@ -590,9 +580,12 @@ mod tests {
         let mut sink = OutputSink::queued(Arc::clone(&queue));
         let processes = processes();
         let mut reporter = StallReporter::new("try7", &processes, &[]);
+        let before_ms = now_ms();
         reporter.stalled(STALLED, &mut sink);
+        let since_ms = &mut reporter.stalls.as_mut().unwrap().since_ms;
+        assert!((before_ms..=now_ms()).contains(&(*since_ms + 600_000)));
         // the clock is set forward by an hour
-        reporter.stalls.as_mut().unwrap().since_ms -= 3_600_000;
+        *since_ms -= 3_600_000;
         reporter.resumed(None, &mut sink);
         let items = queue.next(usize::MAX).unwrap().items;
         let text: Vec<_> = items.iter().flat_map(QueueItem::text).copied().collect();
@@ -614,7 +607,6 @@ mod tests {
         );
         assert!(text[2].starts_with("trainers 0 and 2 wait in a collective operation"));
         assert!(text[3].contains("dgl-stacks --job try7"));
-        assert_eq!(stalled.since_ms(), 100_000);
     }
 
     #[test]
