@@ -12,19 +12,14 @@ use std::sync::Arc;
 
 /// How the lines begin that launchers write around the end of a job. They are not a process's last
 /// line.
-const LAUNCHER_LINES: [&str; 24] = [
+const LAUNCHER_LINES: [&str; 15] = [
     " ",
     "Traceback",
-    "torch.distributed.elastic",
-    "WARNING:torch.distributed",
-    "ERROR:torch.distributed",
     "====",
     "----",
     "****",
     "Failures:",
     "Root Cause",
-    "[0]:",
-    "[1]:",
     "srun: ",
     "slurmstepd: ",
     "Primary job  terminated",
@@ -33,19 +28,24 @@ const LAUNCHER_LINES: [&str; 24] = [
     "mpirun ",
     "mpiexec ",
     "prterun ",
-    "W0",
-    "W1",
-    "E0",
-    "E1",
+];
+/// The same within a line.
+const WITHIN_LAUNCHER_LINES: [&str; 4] = [
+    "torch.distributed.elastic",
+    "torch/distributed/elastic",
+    ":sigkill_handler] ",
+    "%|",
 ];
 
 pub fn is_launcher_line(line: &str) -> bool {
     line.trim().is_empty()
         || LAUNCHER_LINES.iter().any(|begin| line.starts_with(begin))
         || line.ends_with(" FAILED")
-        || line.contains(":sigkill_handler] ")
+        || line.starts_with('[') && line.ends_with("]:")
         || marks::is_of_agent(line)
-        || line.contains("%|")
+        || WITHIN_LAUNCHER_LINES
+            .iter()
+            .any(|words| line.contains(words))
 }
 
 /// Whether torchrun or accelerate raised it because a process of theirs failed.
