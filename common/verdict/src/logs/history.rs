@@ -269,7 +269,7 @@ impl Logs {
             let exits_with_1 =
                 |index: &usize| self.processes[*index].end_or_unknown().code == Some(1);
             if failed.iter().any(exits_with_1) {
-                failed.retain(|index| !self.processes[*index].left_silently());
+                failed.retain(|index| !self.processes[*index].has_chosen_status());
             }
             failed.sort_by_cached_key(|index| self.processes[*index].order());
             let evidence = &mut self.processes[source].evidence;
@@ -384,11 +384,9 @@ impl Logs {
     /// Lines without a known writer that precede another process's failure count too.
     fn find_unreported_ends(&mut self) {
         let has_failed = self.failed().next().is_some();
-        let explained = self.failed().any(|process| {
-            let end = process.end_or_unknown();
-            let mut stated = process.evidence.statements().into_iter();
-            end.signal.is_some() || stated.any(account::is_own)
-        });
+        let explained = self
+            .failed()
+            .any(|process| process.end_or_unknown().signal.is_some() || process.has_own_words());
         if self.job_end.is_some() {
             return;
         }
@@ -493,36 +491,24 @@ impl LogProcess {
         self.end_or_unknown().code.is_some_and(is_chosen)
     }
 
-    fn left_silently(&self) -> bool {
-        self.has_chosen_status() && self.evidence.statements().is_empty()
-    }
-
-    /// Whether it wrote why, and then left with such a status.
-    fn left_with_a_word(&self) -> bool {
+    /// Whether it wrote something that is not only about another process.
+    fn has_own_words(&self) -> bool {
         let mut stated = self.evidence.statements().into_iter();
-        let is_death = |one: &Statement| one.kind == StatementKind::Died && account::is_own(one);
-        self.has_chosen_status() && stated.any(is_death)
-    }
-
-    /// Whether all that it wrote is about another process.
-    fn only_echoes(&self) -> bool {
-        let stated = self.evidence.statements();
-        !stated.is_empty() && !stated.into_iter().any(account::is_own)
+        stated.any(account::is_own)
     }
 
     /// First the processes that a signal ended, because that is a cause by itself, except SIGABRT,
     /// by which libraries give up when a peer is lost; then lines without a known writer, unless
-    /// they are only about others; then the processes that wrote why, and those that left without a
-    /// word; and of them those that the launcher saw first.
+    /// they are only about others; then the processes that wrote why, and those that chose their
+    /// status; and of them those that the launcher saw first.
     fn order(&self) -> impl Ord + use<> {
         let is_own = |end: ProcessEnd| end.signal.is_some_and(|one| one != SignalNumber::ABRT);
         let group = match &self.end {
-            None => 7,
-            Some(end) if end.while_ending => 6,
+            None => 6,
             Some(end) if is_own(end.reported.end) => 0,
-            Some(_) if self.writer == Writer::default() && !self.only_echoes() => 1,
-            Some(_) if self.explains() || self.left_with_a_word() => 2,
-            Some(_) if self.left_silently() => 3,
+            Some(_) if self.writer == Writer::default() && self.has_own_words() => 1,
+            Some(_) if self.explains() => 2,
+            Some(_) if self.has_chosen_status() => 3,
             Some(_) if self.writer == Writer::default() => 4,
             Some(_) => 5,
         };
