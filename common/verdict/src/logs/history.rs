@@ -99,7 +99,7 @@ impl Logs {
         });
         self.processes.sort_by_cached_key(LogProcess::order);
         let mut job = JobHistory::default();
-        if self.is_out_of_memory && self.failed().all(|process| !process.end_or_unknown().oom) {
+        if self.is_out_of_memory {
             let text = "the kernel killed a process because memory ran out: it had reached the \
                         limit of a container or of a batch job";
             self.job_end.get_or_insert((text.to_owned(), false));
@@ -137,9 +137,7 @@ impl Logs {
     /// Without torchrun's table, its line about a local rank is about the rank of that number. On
     /// a node that is not the first, it would be about a greater rank.
     fn join_local_ranks(&mut self) {
-        let is_elsewhere = |(local, rank): (&Writer, &Option<u32>)| {
-            local.local_rank.is_some() && local.local_rank != *rank
-        };
+        let is_elsewhere = |(local, rank): (&Writer, &Option<u32>)| local.local_rank != *rank;
         let failed = self.failed().map(|process| &process.writer);
         let failed: BTreeSet<&Writer> = failed.filter(|one| one.local_rank.is_some()).collect();
         let last = failed.iter().filter_map(|one| one.local_rank).max();
@@ -244,16 +242,13 @@ impl Logs {
         for (source, mut failed) in ended {
             let end = |index: &usize| self.processes[*index].end.as_ref();
             let is_own = |index: &usize| end(index).is_some_and(|end| !end.while_ending);
-            // a shell reports the end of the same process as its launcher
-            let is_of_shell = self.processes[source].writer == Writer::default();
-            let counts = |index: &usize| *index != source || !is_of_shell;
-            let ends = failed.iter().filter(|index| counts(index));
-            let first = ends.filter_map(end).map(|end| end.line).min();
+            let first = failed.iter().filter_map(end).map(|end| end.line).min();
             failed.retain(|index| *index != source && is_own(index));
             if failed.is_empty() || !self.processes[source].evidence.is_mixed() {
                 continue;
             }
-            if is_of_shell {
+            // a shell reports the end of the same process as its launcher
+            if self.processes[source].writer == Writer::default() {
                 self.processes[source].end = None;
             }
             let stated = self.processes[source].evidence.statements();
@@ -306,7 +301,6 @@ impl Logs {
         let Some(taker) = named.or(failed.first()).copied() else {
             return;
         };
-        let is_sole = named.is_some() || failed.len() == 1;
         let is_death =
             |one: &Statement| matches!(one.kind, StatementKind::Died | StatementKind::Stacks);
         match self.processes[taker].end_or_unknown().signal {
@@ -315,7 +309,7 @@ impl Logs {
             Some(_) => evidence.retain(is_death),
             None if named.is_none() && !can_be_of_one(&evidence, failed.len() > 1) => return,
             None => {
-                if is_sole && evidence.statements().into_iter().any(account::is_own) {
+                if evidence.statements().into_iter().any(account::is_own) {
                     evidence.retain(account::is_own);
                     evidence.attribute_to_one();
                 }
@@ -363,8 +357,7 @@ impl Logs {
             return;
         }
         let is_in_log_dir = |one: &LogProcess| {
-            let is_local = one.writer.local_rank.is_some() && one.writer.place.is_some();
-            is_local && one.group.is_none() && one.end.is_none() && explains(one)
+            one.writer.local_rank.is_some() && one.end.is_none() && explains(one)
         };
         let has_log_dir = self.processes.iter().any(is_in_log_dir);
         let is_without_lines = |one: &LogProcess| {
