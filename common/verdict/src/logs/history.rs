@@ -498,14 +498,14 @@ impl LogProcess {
         let is_own = |end: ProcessEnd| end.signal.is_some_and(|one| one != SignalNumber::ABRT);
         let group = match &self.end {
             None => 6,
+            Some(end) if end.while_ending => 5,
             Some(end) if is_own(end.reported.end) => 0,
             Some(_) if self.writer == Writer::default() && self.has_own_words() => 1,
             Some(_) if self.explains() => 2,
             Some(_) if self.has_chosen_status() => 3,
-            Some(_) if self.writer == Writer::default() => 4,
-            Some(_) => 5,
+            Some(_) => 4,
         };
-        let end = self.end.as_ref().filter(|_| group != 1);
+        let end = self.end.as_ref();
         let reported = end.map(|end| (!end.reported.is_first, end.reported.time.clone()));
         (group, reported, end.map(|end| end.order))
     }
