@@ -219,13 +219,7 @@ impl Logs {
                     let LogProcess { evidence, .. } = &mut self.processes[index];
                     let evidence = std::mem::take(evidence);
                     let own = &mut self.processes[own];
-                    own.end = match (own.end.take(), known) {
-                        (Some(table), Some(line)) if line.order < table.order => Some(LogEnd {
-                            reported: table.reported,
-                            ..line
-                        }),
-                        (table, line) => table.or(line),
-                    };
+                    own.end = own.end.take().or(known);
                     if own.evidence.count == 0 || self.begun > 0 {
                         own.evidence = evidence;
                     } else {
@@ -241,8 +235,8 @@ impl Logs {
     fn are_shared(&mut self, place: Option<&str>, torchruns: &Torchruns) {
         for index in 0..self.processes.len() {
             let writer = &self.processes[index].writer;
-            let local = writer.local_rank.filter(|_| writer.rank.is_none());
-            let Some(local) = local.filter(|_| writer.place.as_deref() == place) else {
+            let is_placed = |_: &u32| writer.place.as_deref() == place;
+            let Some(local) = writer.local_rank.filter(is_placed) else {
                 continue;
             };
             let count = torchruns.count();
@@ -277,13 +271,8 @@ impl Logs {
     fn ended(&mut self, index: usize, reported: ReportedEnd, source: usize, while_ending: bool) {
         let (order, line) = (self.ends, self.processes[source].evidence.count);
         self.ends += 1;
-        let earlier = self.processes[index]
-            .end
-            .take_if(|end| end.order < self.begun);
-        if let Some(earlier) = earlier.and_then(|end| end.source) {
-            self.processes[earlier].evidence.retain(|_| false);
-        }
         let process = &mut self.processes[index];
+        process.end.take_if(|end| end.order < self.begun);
         process.file = self.files.len();
         process.host = reported.host.clone().or(process.host.take());
         match &mut process.end {
