@@ -35,12 +35,7 @@ pub struct MarkedLine<'a> {
 
 impl LineMarks {
     pub fn split<'a>(&mut self, line: &'a str) -> MarkedLine<'a> {
-        let mut text = line;
-        let mut has_time = false;
-        while let Some((rest, is_time)) = after_mark(text) {
-            text = rest;
-            has_time |= is_time;
-        }
+        let (mut text, mut has_time) = after_marks(line);
         let mut in_traceback = false;
         let learned = self.learned.iter().find(|shape| has_shape(text, shape));
         if let Some(shape) = learned {
@@ -55,6 +50,10 @@ impl LineMarks {
             text = &text[prefix.len()..];
             self.learned.push(shape);
         }
+        // `3: [rank7]: ` of torchrun as a task of srun
+        let (rest, is_time) = after_marks(text);
+        text = rest;
+        has_time |= is_time;
         let free = MAX_LEARNED - self.learned.len();
         self.learned.extend(of_pdsh(text).take(free));
         let mark = &line[..line.len() - text.len()];
@@ -71,6 +70,16 @@ impl LineMarks {
             in_traceback,
         }
     }
+}
+
+/// The rest after all marks of known forms, and whether one was a time.
+fn after_marks(mut text: &str) -> (&str, bool) {
+    let mut has_time = false;
+    while let Some((rest, is_time)) = after_mark(text) {
+        text = rest;
+        has_time |= is_time;
+    }
+    (text, has_time)
 }
 
 /// The rest after the first mark of a known form, and whether that was a time.
@@ -424,6 +433,7 @@ mod tests {
     fn prefixes_are_learned_from_other_lines() {
         for (line, prefix) in [
             ("3: ERROR:root:no", "3: "),
+            ("3: [rank7]: ERROR:root:no", "3: [rank7]: "),
             (
                 "3: W0302 19:05:07 70652 torch/distributed/run.py:792] *****",
                 "3: ",
