@@ -576,7 +576,7 @@ fn unreached(cause: &[String]) -> Option<&str> {
     let form = &PEER_FORMS.as_ref()?.unreached;
     let words = cause.iter().find_map(|line| form.captures(line))?;
     let address = words.get(1).or(words.get(2))?.as_str();
-    let is_local = address.starts_with("127.") || ["localhost", "::1"].contains(&address);
+    let is_local = address.starts_with("127.") || address == "::1";
     (!is_local && address.contains(['.', ':'])).then_some(address)
 }
 
@@ -687,7 +687,7 @@ fn most_had_ended(
         [history] => job.process_name(history),
         _ => wait::names(ended),
     };
-    let are_most = !ended.is_empty() && ended.len() * 2 >= job.clients().count();
+    let are_most = ended.len() * 2 >= job.clients().count();
     are_most.then(|| JobFinding {
         text: format!("{}; {names} had ended with status 0 before", finding.text),
         ..finding.clone()
@@ -809,7 +809,7 @@ fn process_failure(
     let mut finding = match (&failure.error, failure.end.signal) {
         (Some(error), _) => {
             let raised = Account::of_end(history, false).filter(|_| error.starts_with("raised "));
-            let text = match raised.filter(|raised| raised.statement.is_raised()) {
+            let text = match raised {
                 Some(raised) => format!("{name}{} and did not end", raised.words()),
                 None => format!("{name} {error}"),
             };
