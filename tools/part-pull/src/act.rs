@@ -50,6 +50,8 @@ struct PullTask<'a> {
     /// The first of these, with the reason.
     first_left_out: Option<(PathBuf, FileFault)>,
     local: Local,
+    /// While this run alone writes to the local directory.
+    claim: Option<LockAttempt>,
     fates: Fates,
 }
 
@@ -176,8 +178,7 @@ fn bring_all(
     tasks: &mut [PullTask<'_>],
     of: u32,
 ) -> Result<Vec<Fault>, Report> {
-    let claims = claim_all(tasks, run, stop)?;
-    if claims.is_none() {
+    if !claim_all(tasks, run, stop)? {
         // another part-pull is writing there
         tasks
             .iter_mut()
@@ -208,27 +209,19 @@ fn bring_all(
     Ok(reporter.end())
 }
 
-/// Claims the local directories of all hosts that give something; `None` after a signal.
-fn claim_all(
-    tasks: &[PullTask<'_>],
-    run: &str,
-    stop: &AtomicUsize,
-) -> Result<Option<Vec<LockAttempt>>, Report> {
-    let lacks = |task: &&PullTask<'_>| task.fates.count(&Fate::Lacks) > 0;
-    let mut folders: Vec<PathBuf> = tasks
-        .iter()
-        .filter(lacks)
-        .map(|task| task.local.path.clone())
-        .collect();
+/// Claims the local directories of all hosts that give something; `false` after a signal.
+fn claim_all(tasks: &mut [PullTask<'_>], run: &str, stop: &AtomicUsize) -> Result<bool, Report> {
+    let lacking = tasks.iter_mut();
+    let lacking = lacking.filter(|task| task.fates.count(&Fate::Lacks) > 0);
+    let mut lacking: Vec<&mut PullTask<'_>> = lacking.collect();
     // in the same order for all, so that no two wait for each other
-    folders.sort_unstable();
-    let lacking = tasks.iter().filter(lacks);
-    let parents = lacking.flat_map(|task| {
+    lacking.sort_unstable_by(|one, other| one.local.path.cmp(&other.local.path));
+    let parents = lacking.iter().flat_map(|task| {
         let parents = task.items.iter().filter_map(|item| item.dst.parent());
         parents.map(|parent| (parent, &task.local))
     });
     let written: BTreeMap<&Path, &Local> = parents.collect();
-    let mut written = written.into_iter();
+    let mut written = written.iter();
     if let Some(folder) = written.find_map(|(folder, local)| local.exposed(folder)) {
         let fix = match folder {
             Exposed::Owned(_) => "give a directory that belongs to you with --to",
@@ -239,8 +232,13 @@ fn claim_all(
         };
         record::tell!("part-pull: {folder}\n  fix: {fix}");
     }
-    let claims = folders.iter().map(|folder| claim(folder, run, stop));
-    Ok(claims.collect::<Result<_, _>>()?)
+    for task in lacking {
+        task.claim = claim(&task.local.path, run, stop)?;
+        if task.claim.is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Waits until no other part-pull writes to this directory; `None` after a signal.
@@ -467,6 +465,7 @@ impl<'a> PullTask<'a> {
             left_out: listed.left_out,
             first_left_out: listed.first_left_out,
             local: Local::new(folder.to_owned(), mark.is_none()),
+            claim: None,
             fates: Fates::new(0, 0),
         }
     }
@@ -581,7 +580,9 @@ impl<'a> PullTask<'a> {
         }
         let why = self.link.as_ref().err();
         let why = why.map_or("it is no longer on the host", |broken| &broken.problem);
-        self.local.remove_left(&lacking);
+        if let Some(claim) = &self.claim {
+            self.local.remove_left(claim, &lacking);
+        }
         for item in self.fates.with(&Fate::Lacks, &all) {
             results.done(item, Err(PullFault::There(why.to_owned())));
         }

@@ -198,8 +198,8 @@ impl Local {
     }
 
     /// Removes partial files of other versions of the complete files, and what killed runs have
-    /// left. No other part-pull may be at work there.
-    pub fn remove_left(&mut self, items: &[&PulledFile]) {
+    /// left. Without the claim, they may be those of another part-pull that is at work.
+    pub fn remove_left(&mut self, _: &LockAttempt, items: &[&PulledFile]) {
         let mut here = HashSet::new();
         for item in items {
             if self.has(item) {
