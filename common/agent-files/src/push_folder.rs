@@ -2,7 +2,8 @@
 //!
 //! These are on the file system of the finished files, and other users cannot read them:
 //!
-//!     .part-push.RUN.ID   the directory of a push on this host; removed at its end in any case
+//!     .part-push.RUN.ID   the directory of a push on this host; removed at its end, unless a disk
+//!                         is too full to move a part of a large file out of it
 //!     .part-push.lock     the lock of the running push; on shared storage its hosts hold it
 //!                         together, and other pushes wait
 //!     .part-push.kept/    the parts of large files that arrived before a push was interrupted
@@ -155,6 +156,8 @@ impl PushFolder {
         };
         // it may show the same ones for all files, and one of these by chance
         let keeps_modes = keeps(0o640) & keeps(0o600);
+        // while there is room: a full disk takes no new directory
+        let _ = kept_or_new(&self.base, &folder);
         Ok((folder, !keeps_modes))
     }
 
@@ -295,20 +298,26 @@ fn belongs(push_folder: &OsStr, run: &str) -> bool {
     push_folder.as_bytes().starts_with(own.as_bytes())
 }
 
-/// Removes the directory of a push, except for partial files that are worth keeping. If something
-/// cannot be removed, the directory keeps its mark, so that the next push removes it.
+/// Removes the directory of a push, except for partial files that are worth keeping. If a full disk
+/// has no room to move one, or something cannot be removed, the directory keeps its mark, so that
+/// the next push tries again.
 fn salvage(base: &Folder, name: &OsStr, push_folder: &Folder) {
     let names = push_folder.names().unwrap_or_default();
     let keys = names
         .iter()
         .filter_map(|name| name.to_str()?.strip_prefix("part."))
         .filter(|key| is_partial_key(key));
-    keys.for_each(|key| keep(base, push_folder, key));
-    let is_of_push = |name: &&OsString| {
+    let has_no_room = |key: &&str| {
+        let kept = keep(base, push_folder, key);
+        kept.is_err_and(|error| is_full(&error))
+    };
+    let not_moved: Vec<&str> = keys.filter(has_no_room).collect();
+    let is_removed = |name: &&OsString| {
         let name = name.to_str().unwrap_or_default();
         let key = name.strip_prefix("part.").or(name.strip_prefix("good."));
         // older versions had a file `owner`
-        [SMALL, "owner"].contains(&name) || key.is_some_and(is_partial_key)
+        [SMALL, "owner"].contains(&name)
+            || key.is_some_and(|key| is_partial_key(key) && !not_moved.contains(&key))
     };
     // a push was killed while it had these
     for name in [PEERS, NEW_KEPT] {
@@ -317,8 +326,8 @@ fn salvage(base: &Folder, name: &OsStr, push_folder: &Folder) {
             let _ = push_folder.remove_folder(name);
         }
     }
-    let mut is_empty = true;
-    for name in names.iter().filter(is_of_push) {
+    let mut is_empty = not_moved.is_empty();
+    for name in names.iter().filter(is_removed) {
         is_empty &= push_folder.remove(name).is_ok();
     }
     if is_empty && push_folder.remove(MADE_HERE).is_ok() {
@@ -326,25 +335,26 @@ fn salvage(base: &Folder, name: &OsStr, push_folder: &Folder) {
     }
 }
 
-fn keep(base: &Folder, push_folder: &Folder, key: &str) {
+/// Moves a partial file out of the directory of a push if it is worth keeping.
+fn keep(base: &Folder, push_folder: &Folder, key: &str) -> io::Result<()> {
     let part = part(push_folder, key);
     if part.kept(u64::MAX).bytes() < WORTH_KEEPING {
-        return;
+        return Ok(());
     }
-    if kept(base).is_none() {
-        let _ = make_kept(base, push_folder);
-    }
-    if let Some(kept) = kept(base) {
-        let _ = part.rename(&PartialNames::new(kept, key));
-    }
+    part.rename(&PartialNames::new(kept_or_new(base, push_folder)?, key))
 }
 
-/// The directory has its mark before it gets its name, because another user might put another
+/// A new directory has its mark before it gets its name, because another user might put another
 /// directory in its place in between. It replaces an empty one that has lost its mark.
-fn make_kept(base: &Folder, push_folder: &Folder) -> io::Result<()> {
+fn kept_or_new(base: &Folder, push_folder: &Folder) -> io::Result<Folder> {
+    if let Some(kept) = kept(base) {
+        return Ok(kept);
+    }
     push_folder.make(NEW_KEPT, 0o700)?;
-    push_folder.folder(NEW_KEPT)?.create(MADE_HERE, &[])?;
-    push_folder.rename(NEW_KEPT, base, KEPT)
+    let new = push_folder.folder(NEW_KEPT)?;
+    new.create(MADE_HERE, &[])?;
+    push_folder.rename(NEW_KEPT, base, KEPT)?;
+    Ok(new)
 }
 
 fn is_full(error: &io::Error) -> bool {
