@@ -42,7 +42,7 @@ pub struct WantedFile {
 
 impl WantedFile {
     /// The first path with a file.
-    fn path(&self) -> Result<Option<&PathBuf>, Fault> {
+    pub fn path(&self) -> Result<Option<&PathBuf>, Fault> {
         let Some(folder) = self.only_in.first() else {
             return first_file(self.candidates.iter());
         };

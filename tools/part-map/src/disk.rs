@@ -52,12 +52,12 @@ pub fn graphstorm_files(folder: &Path, choice: &ScriptChoice) -> Result<BTreeSet
 }
 
 /// The graph's files on this machine by their identities, including its config, so that they are
-/// not copied to every host as scripts. A fault of one that is copied is reported elsewhere.
+/// not copied to every host as scripts.
 pub fn identities(config: &Path, wanted: &[WantedFile]) -> HashMap<Identity, PathBuf> {
     let of = |path: &Path| Some((identity(path)?, path.to_owned()));
     wanted
         .iter()
-        .filter_map(|wanted| of(first_file(&wanted.candidates)?))
+        .filter_map(|wanted| of(path(wanted)?))
         .chain(of(config))
         .collect()
 }
@@ -67,12 +67,9 @@ fn identity(path: &Path) -> Option<Identity> {
     Some((meta.dev(), meta.ino()))
 }
 
-/// The first path that has a file.
-pub fn first_file(candidates: &[PathBuf]) -> Option<&Path> {
-    candidates
-        .iter()
-        .map(PathBuf::as_path)
-        .find(|path| path.is_file())
+/// The path of a file that is copied. A fault is reported when it is.
+pub fn path(wanted: &WantedFile) -> Option<&Path> {
+    wanted.path().ok()?.map(PathBuf::as_path)
 }
 
 /// Whether both paths lead to one file.

@@ -219,7 +219,7 @@ fn graph_files(
         .unwrap_or_default();
     warnings.extend(plan::both_forms(config, args.graph));
     let dropped = report.keep(plan::dropped(config, args.graph)).flatten();
-    let mut wanted = plan::wanted(config, layout, args.parts_per_host, disk::first_file);
+    let mut wanted = plan::wanted(config, layout, args.parts_per_host, disk::path);
     let choice = ScriptChoice::default();
     let beside = report.keep(disk::graphstorm_files(&config.folders[0], &choice));
     warnings.extend(choice.warnings());

@@ -126,7 +126,7 @@ pub fn wanted(
     config: &PartConfig,
     layout: &Layout,
     per_host: u32,
-    find: impl Fn(&[PathBuf]) -> Option<&Path>,
+    find: impl Fn(&WantedFile) -> Option<&Path>,
 ) -> Vec<WantedFile> {
     let mut wanted: Vec<WantedFile> = wanted_maps(config, layout).collect();
     for (k, part) in (0u32..).zip(&config.parts) {
@@ -146,14 +146,12 @@ pub fn wanted(
                 continue;
             };
             let candidates = config.candidates(path);
-            let required = config::is_known(name);
-            if required {
-                let found = find(&candidates).and_then(Path::parent);
-                beside = found.map(Path::to_owned).or(beside);
-            }
             let mut file = of_part(candidates, Path::new(file_name), FileFormat::of_key(name));
-            file.required = required;
-            if !required {
+            file.required = config::is_known(name);
+            if file.required {
+                let found = find(&file).and_then(Path::parent);
+                beside = found.map(Path::to_owned).or(beside);
+            } else {
                 file.only_in.clone_from(&config.folders);
             }
             file.item.key = Some(Key {
