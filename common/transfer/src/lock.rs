@@ -17,8 +17,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// In bytes.
 const LONGEST_NAME: u64 = 256;
-/// Mount options by which an NFS or a Lustre client keeps locks to itself.
-const LOCAL_LOCKS: [&str; 4] = ["nolock", "local_lock=all", "local_lock=flock", "localflock"];
+/// Mount options by which an NFS or a Lustre client keeps locks to itself, and file systems that
+/// always do (github.com/libfuse/sshfs/pull/55 and github.com/s3fs-fuse/s3fs-fuse/issues/2137).
+const LOCAL_LOCKS: [&str; 6] = [
+    "nolock",
+    "local_lock=all",
+    "local_lock=flock",
+    "localflock",
+    "fuse.sshfs",
+    "fuse.s3fs",
+];
 
 /// How long a tool waits for the others that have a lock. While they live, they may be copying.
 pub const PATIENCE: Duration = Duration::from_secs(3600);
@@ -294,7 +302,8 @@ fn has_name(file: &File, folder: &Folder, name: &str) -> bool {
     (open.dev(), open.ino()) == (named.dev(), named.ino())
 }
 
-/// The mount option that keeps the locks of a directory from other hosts, if it has one.
+/// The mount option, or the type of file system, that keeps the locks of a directory from other
+/// hosts.
 pub fn local_option(folder: &Folder) -> Option<&'static str> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     let device = folder.metadata().ok()?.dev();
@@ -308,8 +317,11 @@ fn option_in(mounts: &str, device: &str) -> Option<&'static str> {
     let options = mounts.lines().filter(is_of_device).flat_map(|line| {
         let (mount, system) = line.split_once(" - ").unwrap_or_default();
         let of_mount = mount.split(' ').nth(5).unwrap_or_default();
-        let of_system = system.split(' ').nth(2).unwrap_or_default();
-        of_mount.split(',').chain(of_system.split(','))
+        let mut system = system.split(' ');
+        let kind = system.next();
+        let of_system = system.nth(1).unwrap_or_default();
+        let options = of_mount.split(',').chain(of_system.split(','));
+        options.chain(kind)
     });
     let known = |option: &str| LOCAL_LOCKS.into_iter().find(|local| *local == option);
     options.into_iter().find_map(known)
@@ -380,16 +392,20 @@ mod tests {
     }
 
     #[test]
-    fn locks_that_stay_on_a_host_are_known_by_a_mount_option() {
+    fn locks_that_stay_on_a_host_are_known_by_the_mount() {
         let mounts = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
              30 22 0:50 / /a rw shared:2 - nfs s:/a rw,vers=3,local_lock=all,addr=1\n\
              31 22 0:51 / /b rw - nfs4 s:/b rw,vers=4.2,local_lock=none\n\
-             32 22 0:52 / /c rw - lustre m@tcp:/c rw,localflock\n";
+             32 22 0:52 / /c rw - lustre m@tcp:/c rw,localflock\n\
+             33 22 0:53 / /d rw - fuse.sshfs u@s:/d rw,user_id=1\n\
+             34 22 0:54 / /e rw - fuse.glusterfs s:/e rw,user_id=0\n";
         let table = [
             ("8:1", None),
             ("0:50", Some("local_lock=all")),
             ("0:51", None),
             ("0:52", Some("localflock")),
+            ("0:53", Some("fuse.sshfs")),
+            ("0:54", None),
             ("0:5", None),
         ];
         for (device, expected) in table {
