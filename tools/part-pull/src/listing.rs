@@ -38,12 +38,7 @@ pub struct HostListing {
     bytes: usize,
 }
 
-/// Directories below the roots that have a file with the name `mark` are left out.
-pub fn list(
-    link: &mut HostLink,
-    wanted: &SelectedFiles,
-    mark: Option<&str>,
-) -> Result<HostListing, HostFault> {
+pub fn list(link: &mut HostLink, wanted: &SelectedFiles) -> Result<HostListing, HostFault> {
     link.send(FileRequest::Find {
         roots: wanted
             .roots
@@ -51,7 +46,6 @@ pub fn list(
             .map(|root| root.as_str().into())
             .collect(),
         enter: wanted.enter.clone(),
-        mark: mark.map(str::to_owned),
     });
     let (mut listing, mut listed) = (HostListing::default(), 0);
     loop {

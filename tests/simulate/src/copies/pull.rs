@@ -39,7 +39,6 @@ fn bring(
     let find = FileRequest::Find {
         roots: vec!["./logs".into()],
         enter: vec!["**".to_owned()],
-        mark: None,
     };
     let mut items = Vec::new();
     for (event, _) in agent.ask(find, &[])? {
