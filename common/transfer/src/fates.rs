@@ -92,10 +92,14 @@ impl Fates {
         self.fates.lock().iter().all(|fate| *fate == Fate::Reported)
     }
 
-    pub fn with<'a, T: Numbered>(&self, fate: &Fate, deliveries: &[&'a T]) -> Vec<&'a T> {
+    pub fn with<'a, T: Numbered>(
+        &self,
+        fate: &Fate,
+        deliveries: impl IntoIterator<Item = &'a T>,
+    ) -> Vec<&'a T> {
         let fates = self.fates.lock();
-        let has = |delivery: &&&T| fates.get(self.index(**delivery)) == Some(fate);
-        deliveries.iter().filter(has).copied().collect()
+        let has = |delivery: &&T| fates.get(self.index(*delivery)) == Some(fate);
+        deliveries.into_iter().filter(has).collect()
     }
 }
 
@@ -125,7 +129,7 @@ mod tests {
         let expected = [Fate::Present, Fate::Reported, refused, Fate::Lacks];
         let known: Vec<Fate> = all.iter().map(|one| fates.of(*one)).collect();
         assert_eq!(known, expected);
-        let lacking = fates.with(&Fate::Lacks, &all);
+        let lacking = fates.with(&Fate::Lacks, &files);
         assert!(!fates.are_reported() && lacking.len() == 1 && lacking[0].0 == 10);
         assert!([0, 2, 3].iter().all(|index| fates.report(all[*index])));
         assert!(fates.are_reported() && fates.count(&Fate::Lacks) == 0);

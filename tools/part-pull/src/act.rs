@@ -96,7 +96,7 @@ pub fn run(
     let of = number(&mut tasks);
     pool.install(|| tasks.par_iter_mut().for_each(|task| task.find_present()));
     tell_missing(&tasks, wanted);
-    if let (true, [task]) = (alone && hosts[0].of > 1, &mut tasks[..]) {
+    if let (true, [task]) = (alone && hosts[0].of > 1, &tasks[..]) {
         task.tell_replaced();
     }
     report.0.extend(unmatched(&tasks, workspace, wanted));
@@ -464,14 +464,12 @@ impl<'a> PullTask<'a> {
     }
 
     fn lacking(&self) -> Vec<&PulledFile> {
-        let all: Vec<&PulledFile> = self.items.iter().collect();
-        self.fates.with(&Fate::Lacks, &all)
+        self.fates.with(&Fate::Lacks, &self.items)
     }
 
     /// Finds out which lacking files are here.
-    fn find_present(&mut self) {
-        let all: Vec<&PulledFile> = self.items.iter().collect();
-        for item in self.fates.with(&Fate::Lacks, &all) {
+    fn find_present(&self) {
+        for item in self.lacking() {
             if self.local.has(item) {
                 self.fates.set(item, Fate::Present);
             } else if self.local.is_occupied(item) {
@@ -482,9 +480,7 @@ impl<'a> PullTask<'a> {
     }
 
     /// The room that its files need beside the parts that are here.
-    fn needed_bytes(&mut self) -> u64 {
-        let all: Vec<&PulledFile> = self.items.iter().collect();
-        let lacking = self.fates.with(&Fate::Lacks, &all);
+    fn needed_bytes(&self) -> u64 {
         let of = |item: &PulledFile| {
             let kept = (item.bytes() >= LARGE)
                 .then(|| self.local.kept(item))
@@ -492,7 +488,10 @@ impl<'a> PullTask<'a> {
             let kept = kept.filter(|kept| !kept.is_from_replaced_file);
             item.room_needed(kept.as_ref())
         };
-        lacking.into_iter().map(of).fold(0, u64::saturating_add)
+        self.lacking()
+            .into_iter()
+            .map(of)
+            .fold(0, u64::saturating_add)
     }
 
     /// Refuses all files if two of them would be one here.
@@ -515,11 +514,9 @@ impl<'a> PullTask<'a> {
 
     /// Tells which files this host's replace. Those may be of another host, because the files of a
     /// single one go to --to itself.
-    fn tell_replaced(&mut self) {
-        let all: Vec<&PulledFile> = self.items.iter().collect();
-        let lacking = self.fates.with(&Fate::Lacks, &all).into_iter();
-        let replaced: Vec<&PulledFile> =
-            lacking.filter(|item| self.local.has_other(item)).collect();
+    fn tell_replaced(&self) {
+        let mut replaced = self.lacking();
+        replaced.retain(|item| self.local.has_other(item));
         if let Some(first) = replaced.first() {
             record::tell!(
                 "part-pull: {} will be replaced, {} first\n  fix: to keep what is there, such as \
@@ -547,12 +544,11 @@ impl<'a> PullTask<'a> {
             fates: &self.fates,
             reporter,
         };
-        let all: Vec<&PulledFile> = self.items.iter().collect();
-        for item in self.fates.with(&Fate::Present, &all) {
+        for item in self.fates.with(&Fate::Present, &self.items) {
             results.report(item, true, Ok(0));
         }
-        for item in &all {
-            if let Fate::Refused(why) = self.fates.of(*item) {
+        for item in &self.items {
+            if let Fate::Refused(why) = self.fates.of(item) {
                 let fault = match item.unreadable {
                     Some(_) => PullFault::There(why),
                     None => PullFault::Here(why),
@@ -560,9 +556,9 @@ impl<'a> PullTask<'a> {
                 results.done(item, Err(fault));
             }
         }
-        let lacking = self.fates.with(&Fate::Lacks, &all);
+        let lacking = self.fates.with(&Fate::Lacks, &self.items);
         if let Ok(link) = &mut self.link
-            && let Err(broken) = pull_by_wire(link, &mut self.local, &all, wire, &results)
+            && let Err(broken) = pull_by_wire(link, &self.local, &self.items, wire, &results)
         {
             self.link = Err(broken);
         }
@@ -571,7 +567,7 @@ impl<'a> PullTask<'a> {
         if let Some(claim) = &self.claim {
             self.local.remove_left(claim, &lacking);
         }
-        for item in self.fates.with(&Fate::Lacks, &all) {
+        for item in self.lacking() {
             results.done(item, Err(PullFault::There(why.to_owned())));
         }
         let show = &reporter.show;
@@ -583,8 +579,8 @@ impl<'a> PullTask<'a> {
 /// breaks.
 fn pull_by_wire(
     link: &mut HostLink,
-    local: &mut Local,
-    all: &[&PulledFile],
+    local: &Local,
+    all: &[PulledFile],
     wire: &WireOptions,
     results: &PullReporter<'_>,
 ) -> Result<(), HostFault> {

@@ -9,6 +9,7 @@
 //! Each word is random, so that others who can write there cannot take the name before.
 
 use crate::plan::PulledFile;
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -57,7 +58,7 @@ pub struct Local {
     /// Nothing is written to it.
     is_only_read: bool,
     /// Once it was opened.
-    tree: Option<Tree>,
+    tree: OnceCell<Tree>,
 }
 
 /// The partial file's name: the same for the same version of the file. Its first half depends on
@@ -139,13 +140,13 @@ impl Local {
         Local {
             path,
             is_only_read,
-            tree: None,
+            tree: OnceCell::new(),
         }
     }
 
     /// Whose content other users can replace: a directory below this one, or one above it.
     pub fn exposed(&self, path: &Path) -> Option<Exposed> {
-        match &self.tree {
+        match self.tree.get() {
             Some(tree) => tree.exposed(path),
             None => exposed(path, &|_| false),
         }
@@ -158,16 +159,18 @@ impl Local {
     }
 
     /// The directory and the name of a file, if the directory exists.
-    fn find<'p>(&mut self, item: &'p PulledFile) -> Result<(Folder, &'p OsStr), FileFault> {
+    fn find<'p>(&self, item: &'p PulledFile) -> Result<(Folder, &'p OsStr), FileFault> {
         let (folder, name) = split(&item.dst).ok_or(FileFault::OutOfOrder)?;
-        let tree = match &mut self.tree {
+        let tree = match self.tree.get() {
             Some(tree) => tree,
             None => {
                 let opened = Folder::open(&self.path)?;
-                self.tree.insert(if self.is_only_read {
-                    Tree::only_read(opened, &self.path)
-                } else {
-                    Tree::new(opened, &self.path, false)
+                self.tree.get_or_init(|| {
+                    if self.is_only_read {
+                        Tree::only_read(opened, &self.path)
+                    } else {
+                        Tree::new(opened, &self.path, false)
+                    }
                 })
             }
         };
@@ -175,7 +178,7 @@ impl Local {
     }
 
     /// The directories of these files, and the names of part-pull's own in them.
-    fn left<'a>(&mut self, items: &[&'a PulledFile]) -> Vec<(&'a Path, Folder, OsString)> {
+    fn left<'a>(&self, items: &[&'a PulledFile]) -> Vec<(&'a Path, Folder, OsString)> {
         let mut seen = BTreeSet::new();
         let mut left = Vec::new();
         for item in items {
@@ -193,7 +196,7 @@ impl Local {
 
     /// Removes partial files of other versions of the complete files, and what killed runs have
     /// left. Without the claim, they may be those of another part-pull that is at work.
-    pub fn remove_left(&mut self, _: &LockAttempt, items: &[&PulledFile]) {
+    pub fn remove_left(&self, _: &LockAttempt, items: &[&PulledFile]) {
         let mut here = HashSet::new();
         for item in items {
             if self.has(item) {
@@ -216,7 +219,7 @@ impl Local {
         }
     }
 
-    pub fn has(&mut self, item: &PulledFile) -> bool {
+    pub fn has(&self, item: &PulledFile) -> bool {
         let Ok((folder, name)) = self.find(item) else {
             return false;
         };
@@ -231,18 +234,18 @@ impl Local {
         here.is_file()
             && here.len() == item.there.bytes
             && source::same_time(item.there.mtime, time)
-            && !self.tree.as_ref().is_some_and(is_foreign)
+            && !self.tree.get().is_some_and(is_foreign)
     }
 
     /// Whether a directory has the name of a file, which would fail only when it is whole.
-    pub fn is_occupied(&mut self, item: &PulledFile) -> bool {
+    pub fn is_occupied(&self, item: &PulledFile) -> bool {
         let found = self.find(item).ok();
         let here = found.and_then(|(folder, name)| folder.stat(name).ok());
         !item.there.is_folder() && here.is_some_and(|here| here.is_dir())
     }
 
     /// Whether another file has its name.
-    pub fn has_other(&mut self, item: &PulledFile) -> bool {
+    pub fn has_other(&self, item: &PulledFile) -> bool {
         let found = self.find(item).ok();
         let here = found.and_then(|(folder, name)| folder.stat(name).ok());
         here.is_some_and(|here| here.is_file()) && !self.has(item)
@@ -255,7 +258,7 @@ impl Local {
     }
 
     /// The kept parts of a file: of the partial file, or else of the one with the final name.
-    pub fn kept(&mut self, item: &PulledFile) -> Option<KeptPartial> {
+    pub fn kept(&self, item: &PulledFile) -> Option<KeptPartial> {
         let (folder, name) = self.find(item).ok()?;
         let names = own_folder(&folder).map(|own| PartialNames::new(own, partial_key(item)));
         let replaced = || folder.file(name).ok();

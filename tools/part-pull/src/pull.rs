@@ -55,7 +55,7 @@ fn here(fault: &FileFault) -> PullFault {
 /// Reports the result of each file.
 pub fn pull(
     link: &mut HostLink,
-    local: &mut Local,
+    local: &Local,
     files: &[&PulledFile],
     results: &PullReporter<'_>,
 ) -> Result<(), HostFault> {
@@ -128,7 +128,7 @@ impl<'a> Pull<'_, 'a> {
     }
 
     /// Asks for small files together, or for what is missing of a larger one.
-    fn request(&mut self, files: &[&'a PulledFile], local: &mut Local) -> Result<(), HostFault> {
+    fn request(&mut self, files: &[&'a PulledFile], local: &Local) -> Result<(), HostFault> {
         let wanted = files.iter().map(|file| FileToSend {
             id: file.id,
             path: file.src.as_path().into(),

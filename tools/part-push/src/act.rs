@@ -22,7 +22,7 @@ use rayon::prelude::*;
 use record::error::{Fault, Report};
 use record::exit::{Exit, SignalNumber};
 use record::jsonl::{Out, Stream};
-use record::term::{self, plain};
+use record::term;
 use record::{Host, Pushed, Record, is_job_name};
 use remote::HostFault;
 use remote::{self, Remote, Session};
@@ -67,14 +67,11 @@ pub fn run(
         run: remote::random_token()?,
     };
     let targets = open(&context, hosts, deliveries, &mut report)?;
-    if let Some(signal) = context.signal() {
-        return Ok(interrupted(signal));
-    }
     turn::wait(&context, &targets)?;
-    warn(&context, &targets);
     if let Some(signal) = context.signal() {
         return Ok(interrupted(signal));
     }
+    warn(&context, &targets);
     let at_once = hosts.len().min(usize::from(args.jobs));
     let pool = remote::threads(at_once)?;
     report.extend(pool.install(|| carry_out(&context, stream, &targets, deliveries)));
@@ -182,7 +179,7 @@ fn warn(context: &PushContext<'_>, targets: &[Target<'_>]) {
             "part-push: {}: members of a group can write to the new directory {}, as the umask \
              of the login allows\n  fix: if they should not, run chmod g-w on it there",
             name_first(&open_to_group),
-            plain(&context.base.to_string_lossy())
+            context.base.display()
         );
     }
     for (why, hosts) in unlocked {
@@ -191,7 +188,7 @@ fn warn(context: &PushContext<'_>, targets: &[Target<'_>]) {
              not wait for this one\n  fix: mount that file system with locks (Lustre: -o flock; \
              NFS: without nolock and local_lock), or run one push at a time",
             name_first(&hosts),
-            plain(&context.base.to_string_lossy()),
+            context.base.display(),
             wire::shown(&why)
         );
     }
@@ -238,17 +235,13 @@ fn warn_of_jobs(context: &PushContext<'_>, targets: &[Target<'_>]) {
             "part-push: {}: job {name} runs in {}, where files are replaced now\n  fix: give the \
              next job another --workspace, or copy again when that one has finished",
             name_first(&hosts),
-            plain(&context.base.to_string_lossy())
+            context.base.display()
         );
     }
 }
 
 fn name_first(hosts: &[&Host]) -> String {
-    let others = match hosts.len() {
-        1 => String::new(),
-        count => format!(" and {} more", count - 1),
-    };
-    format!("{}{others}", plain(&hosts[0].location()))
+    term::first_few(hosts.iter().map(|host| host.location()), 1)
 }
 
 /// Marks every delivery as lacking, and refuses those whose destination is taken.
@@ -262,17 +255,6 @@ fn fates(deliveries: &[&Delivery]) -> Fates {
         }
     }
     fates
-}
-
-fn fault(host: &Host, broken: &HostFault) -> Fault {
-    let mut fault = broken.fault(host);
-    let fix = if broken.is_unreachable {
-        "run the same command again; copied files are skipped"
-    } else {
-        "fix the problem on the host and run the same command again; copied files are skipped"
-    };
-    fault.fix.get_or_insert_with(|| fix.to_owned());
-    fault
 }
 
 fn carry_out(
@@ -353,45 +335,21 @@ fn send(context: &PushContext<'_>, targets: &[Target<'_>], reporter: &Reporter) 
         .par_iter()
         .for_each(|target| target.push(context, reporter));
     loop {
-        let heirs = take_over(targets, reporter);
-        if heirs.is_empty() {
+        choose_writers(targets, |delivery| {
+            reporter.has_failed(delivery.host, delivery.file)
+        });
+        let lack = |target: &&Target<'_>| target.fates.count(&Fate::Lacks) > 0;
+        let writers: Vec<_> = targets.iter().filter(lack).collect();
+        if writers.is_empty() {
             break;
         }
-        heirs
+        writers
             .par_iter()
             .for_each(|target| target.push(context, reporter));
     }
     targets
         .par_iter()
         .for_each(|target| target.check_shared(context, reporter));
-}
-
-/// A host that was given up leaves the files that it was to put on shared storage to the next host
-/// there. Returns the hosts that have such files now.
-fn take_over<'t, 'a>(targets: &'t [Target<'a>], reporter: &Reporter) -> Vec<&'t Target<'a>> {
-    let is_connected = |target: &Target<'_>| target.lock().connection.is_some();
-    let lost = targets.iter().filter(|target| !is_connected(target));
-    let lost: BTreeSet<u32> = lost.map(|target| target.host.id).collect();
-    let mut heirs: HashMap<(u32, u32), u32> = HashMap::new();
-    let mut changed = Vec::new();
-    for target in targets.iter().filter(|target| is_connected(target)) {
-        let mut is_heir = false;
-        for (delivery, by) in target.fates.shared(&target.deliveries) {
-            if lost.contains(&by) && reporter.has_failed(by, delivery.file) {
-                let host = target.host.id;
-                let heir = *heirs.entry((by, delivery.file)).or_insert(host);
-                is_heir |= heir == host;
-                let fate = if heir == host {
-                    Fate::Lacks
-                } else {
-                    Fate::Shared(heir)
-                };
-                target.fates.set(delivery, fate);
-            }
-        }
-        changed.extend(is_heir.then_some(target));
-    }
-    changed
 }
 
 /// Gives up all hosts because one cannot take its files: sending nothing is better than filling a
@@ -410,11 +368,16 @@ fn send_nothing(targets: &[Target<'_>], reporter: &Reporter) {
 fn broken(targets: &[Target<'_>]) -> Vec<Fault> {
     let fault = |target: &Target<'_>| {
         let state = target.lock();
-        state
-            .broken
-            .as_ref()
-            .filter(|_| !state.reported && !state.complete)
-            .map(|broken| fault(target.host, broken))
+        let unreported = |_: &&HostFault| !state.reported && !state.complete;
+        let broken = state.broken.as_ref().filter(unreported)?;
+        let mut fault = broken.fault(target.host);
+        let fix = if broken.is_unreachable {
+            "run the same command again; copied files are skipped"
+        } else {
+            "fix the problem on the host and run the same command again; copied files are skipped"
+        };
+        fault.fix.get_or_insert_with(|| fix.to_owned());
+        Some(fault)
     };
     targets.iter().filter_map(fault).collect()
 }
@@ -428,25 +391,36 @@ fn share(targets: &[Target<'_>]) {
     };
     let seen: BTreeMap<u32, BTreeSet<u32>> = targets.par_iter().filter_map(peers).collect();
     let leaders = plan::leaders(&seen);
-    let mut taken: HashMap<(u32, &[u8]), (u32, u32)> = HashMap::new();
     for target in targets {
-        let Some(leader) = leaders.get(&target.host.id) else {
-            continue;
-        };
-        target.lock().leader = Some(*leader);
+        target.lock().leader = leaders.get(&target.host.id).copied();
+    }
+    choose_writers(targets, |_| false);
+}
+
+/// Of hosts that share a directory, the first one writes each file there. A host that was given up
+/// leaves to the next one what it could not write.
+fn choose_writers(targets: &[Target<'_>], has_failed: impl Fn(&Delivery) -> bool) {
+    let mut files: HashMap<(u32, &[u8]), (&Delivery, Option<u32>)> = HashMap::new();
+    for target in targets {
+        let state = target.lock();
+        let Some(leader) = state.leader else { continue };
         for delivery in &target.deliveries {
-            let (file, host) = *taken
-                .entry((*leader, delivery.dst.as_os_str().as_bytes()))
-                .or_insert((delivery.file, delivery.host));
-            if host != delivery.host && file == delivery.file {
-                target.fates.set(*delivery, Fate::Shared(host));
-            } else if host != delivery.host {
-                let why = format!(
-                    "host {host} shares the directory and gets another file of this \
-                                   name"
-                );
-                target.fates.set(*delivery, Fate::Refused(why));
-            }
+            let place = (leader, delivery.dst.as_os_str().as_bytes());
+            let (first, writer) = files.entry(place).or_insert((delivery, None));
+            let fate = if first.file != delivery.file {
+                Fate::Refused(format!(
+                    "host {} shares the directory and gets another file of this name",
+                    first.host
+                ))
+            } else if state.connection.is_none() && has_failed(delivery) {
+                continue;
+            } else {
+                match *writer.get_or_insert(delivery.host) {
+                    host if host == delivery.host => Fate::Lacks,
+                    host => Fate::Shared(host),
+                }
+            };
+            target.fates.set(*delivery, fate);
         }
     }
 }

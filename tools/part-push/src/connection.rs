@@ -121,23 +121,16 @@ impl PushConnection {
     /// Whether each of the deliveries is already on the host completely.
     pub fn find_present(&mut self, deliveries: &[&Delivery]) -> Result<Vec<bool>, HostFault> {
         let existing = self.ask(deliveries, None)?;
-        let occupied = deliveries.iter().zip(&existing);
-        let occupied =
-            occupied.filter(|(_, existing)| existing.is_some_and(|existing| existing.is_file()));
-        self.occupied
-            .extend(occupied.map(|(delivery, _)| delivery.id));
-        let in_the_way = deliveries.iter().zip(&existing);
-        self.in_the_way
-            .extend(in_the_way.filter_map(|(delivery, existing)| {
-                Some((delivery.id, in_the_way_of(delivery, existing.as_ref()?)?))
-            }));
-        let mut same: Vec<bool> = deliveries
-            .iter()
-            .zip(&existing)
-            .map(|(file, existing)| {
-                existing.is_some_and(|existing| self.is_present(file, existing))
-            })
-            .collect();
+        let mut same = Vec::with_capacity(deliveries.len());
+        for (delivery, existing) in deliveries.iter().zip(&existing) {
+            same.push(existing.is_some_and(|existing| self.is_present(delivery, existing)));
+            let Some(existing) = existing else { continue };
+            if existing.is_file() {
+                self.occupied.insert(delivery.id);
+            }
+            let why = in_the_way_of(delivery, existing);
+            self.in_the_way.extend(why.map(|why| (delivery.id, why)));
+        }
         let unsure = |index: &usize| {
             let delivery = deliveries[*index];
             let must_compare = self.comparison == Comparison::All && delivery.has_bytes();

@@ -395,13 +395,11 @@ impl<'r, 't, 'a> Relay<'r, 't, 'a> {
         let member = &self.members[index];
         let outcome = Outcome {
             error,
-            fix: None,
-            skipped: false,
             sent_bytes: if index == 0 { self.sent } else { 0 },
             elapsed: self.begun.elapsed(),
+            ..Outcome::default()
         };
-        let results = member.target.results(self.reporter);
-        results.done(member.delivery, outcome);
+        member.target.done(member.delivery, outcome, self.reporter);
     }
 }
 

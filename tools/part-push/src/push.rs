@@ -5,7 +5,8 @@ use crate::compression::Compression;
 use crate::connection::PushConnection;
 use crate::feed;
 use crate::plan::{Delivery, DeliverySource, partial_key};
-use crate::reporter::{Outcome, TargetResults};
+use crate::reporter::{Outcome, Reporter};
+use crate::target::Target;
 use remote::Body;
 use remote::HostFault;
 use std::collections::BTreeMap;
@@ -24,11 +25,12 @@ pub fn push(
     connection: &mut PushConnection,
     deliveries: &[&Delivery],
     compress: Option<bool>,
-    results: &TargetResults<'_>,
+    (target, reporter): (&Target<'_>, &Reporter),
 ) -> Result<(), HostFault> {
     let mut push = Sending {
         connection,
-        results,
+        target,
+        reporter,
         under_way: BTreeMap::new(),
         compression: Compression::new(compress),
         sent: 0,
@@ -44,7 +46,8 @@ pub fn push(
 
 struct Sending<'a, 'd> {
     connection: &'a mut PushConnection,
-    results: &'a TargetResults<'a>,
+    target: &'a Target<'a>,
+    reporter: &'a Reporter,
     /// Unconfirmed deliveries, by number.
     under_way: BTreeMap<u32, UnderWay<'d>>,
     compression: Compression,
@@ -72,11 +75,9 @@ impl<'d> Sending<'_, 'd> {
                     "put it there, or correct its name for part-map: in the config, or with \
                      --per-host",
                 ),
-                skipped: false,
-                sent_bytes: 0,
-                elapsed: Duration::ZERO,
+                ..Outcome::default()
             };
-            self.results.done(delivery, outcome);
+            self.target.done(delivery, outcome, self.reporter);
         }
         self.begin_measuring()?;
         sender::send(self, &here)?;
@@ -92,6 +93,11 @@ impl<'d> Sending<'_, 'd> {
                 sent,
             },
         );
+    }
+
+    /// Bytes that were sent, or need not be.
+    fn moved(&self, bytes: u64) {
+        self.reporter.copy.show.moved(self.target.host, bytes);
     }
 
     fn pays(&mut self, block: &[u8]) -> bool {
@@ -130,16 +136,14 @@ impl<'d> Sending<'_, 'd> {
         while let Some((event, _)) = self.connection.link.take_event() {
             match event {
                 FileEvent::Landed { done, failed } => {
-                    for (id, fault) in done
-                        .into_iter()
-                        .map(|id| (id, None))
-                        .chain(failed.into_iter().map(|(id, fault)| (id, Some(fault))))
-                    {
-                        let Some(file) = self.under_way.get(&id) else {
-                            continue;
-                        };
-                        let error = fault.map(|fault| why(file.delivery, &fault));
-                        self.done(id, error);
+                    for id in done {
+                        self.done(id, None);
+                    }
+                    for (id, fault) in failed {
+                        if let Some(file) = self.under_way.get(&id) {
+                            let why = why(file.delivery, &fault);
+                            self.done(id, Some(why));
+                        }
                     }
                 }
                 FileEvent::Synced { number } => self.answered = number,
@@ -166,16 +170,13 @@ impl<'d> Sending<'_, 'd> {
             sent,
         }) = self.under_way.remove(&id)
         {
-            self.results.done(
-                delivery,
-                Outcome {
-                    error,
-                    fix: None,
-                    skipped: false,
-                    sent_bytes: sent,
-                    elapsed: begun.elapsed(),
-                },
-            );
+            let outcome = Outcome {
+                error,
+                sent_bytes: sent,
+                elapsed: begun.elapsed(),
+                ..Outcome::default()
+            };
+            self.target.done(delivery, outcome, self.reporter);
         }
     }
 }
@@ -209,7 +210,7 @@ impl<'d> Outlet<&'d Delivery> for Sending<'_, 'd> {
         });
         let link = &mut self.connection.link;
         link.send_with(FileRequest::Step(batch), Body::Bytes(body));
-        self.results.moved(raw);
+        self.moved(raw);
         self.continue_when_sent(bytes)
     }
 
@@ -225,8 +226,7 @@ impl<'d> Outlet<&'d Delivery> for Sending<'_, 'd> {
         });
         self.step(open, &[])?;
         let counted = self.connection.counted(file);
-        self.results
-            .moved(kept.parts.bytes().saturating_sub(counted));
+        self.moved(kept.parts.bytes().saturating_sub(counted));
         self.begin_measuring()?;
         Ok(kept.parts)
     }
@@ -244,7 +244,7 @@ impl<'d> Outlet<&'d Delivery> for Sending<'_, 'd> {
         if let Some(file) = self.under_way.get_mut(&file.id) {
             file.sent += bytes;
         }
-        self.results.moved(piece.length);
+        self.moved(piece.length);
         self.continue_when_sent(bytes)
     }
 

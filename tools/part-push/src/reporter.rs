@@ -8,8 +8,8 @@ use record::term::millis;
 use record::{Host, Pushed};
 use std::collections::BTreeSet;
 use std::time::Duration;
-use transfer::fates::Fates;
 
+#[derive(Default)]
 pub struct Outcome {
     /// Why the file is not there, if it is not.
     pub error: Option<String>,
@@ -65,25 +65,6 @@ impl Reporter {
                 Some(fix) => fault.fix(fix),
                 None => fault,
             });
-        }
-    }
-}
-
-pub struct TargetResults<'a> {
-    pub host: &'a Host,
-    pub fates: &'a Fates,
-    pub reporter: &'a Reporter,
-}
-
-impl TargetResults<'_> {
-    /// Bytes that were sent, or need not be.
-    pub fn moved(&self, bytes: u64) {
-        self.reporter.copy.show.moved(self.host, bytes);
-    }
-
-    pub fn done(&self, delivery: &Delivery, outcome: Outcome) {
-        if self.fates.report(delivery) {
-            self.reporter.report(self.host, delivery, outcome);
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::connection::PushConnection;
 use crate::context::PushContext;
 use crate::plan::{self, Delivery, DeliverySource};
 use crate::push;
-use crate::reporter::{Outcome, Reporter, TargetResults};
+use crate::reporter::{Outcome, Reporter};
 use parking_lot::{Mutex, MutexGuard};
 use record::Host;
 use remote::HostFault;
@@ -46,9 +46,7 @@ fn unsent(error: Option<String>) -> Outcome {
     Outcome {
         skipped: error.is_none(),
         error,
-        fix: None,
-        sent_bytes: 0,
-        elapsed: Duration::ZERO,
+        ..Outcome::default()
     }
 }
 
@@ -72,11 +70,10 @@ impl<'a> Target<'a> {
         }
     }
 
-    pub fn results<'r>(&'r self, reporter: &'r Reporter) -> TargetResults<'r> {
-        TargetResults {
-            host: self.host,
-            fates: &self.fates,
-            reporter,
+    /// Reports the result of a delivery, unless it has one.
+    pub fn done(&self, delivery: &Delivery, outcome: Outcome, reporter: &Reporter) {
+        if self.fates.report(delivery) {
+            reporter.report(self.host, delivery, outcome);
         }
     }
 
@@ -85,7 +82,12 @@ impl<'a> Target<'a> {
         if self.lock().connection.is_none() {
             return Vec::new();
         }
-        self.fates.with(&Fate::Lacks, &self.deliveries)
+        self.undelivered()
+    }
+
+    fn undelivered(&self) -> Vec<&'a Delivery> {
+        self.fates
+            .with(&Fate::Lacks, self.deliveries.iter().copied())
     }
 
     /// The user's jobs on the host that may load files which this push replaces.
@@ -182,8 +184,7 @@ impl<'a> Target<'a> {
                 Fate::Refused(why) => Some(why),
                 Fate::Lacks | Fate::Shared(_) | Fate::Reported => continue,
             };
-            self.fates.report(*delivery);
-            reporter.report(self.host, delivery, unsent(error));
+            self.done(delivery, unsent(error), reporter);
         }
         let lacking = self.lacking();
         if !lacking.is_empty() {
@@ -191,8 +192,7 @@ impl<'a> Target<'a> {
         }
         let has_failed = self.fates.count(&Fate::Lacks) > 0;
         self.lock().complete = was_there && self.fates.are_reported();
-        let lacking = self.fates.with(&Fate::Lacks, &self.deliveries);
-        self.give_up(&lacking, reporter);
+        self.give_up(&self.undelivered(), reporter);
         // the message covers files that others put on shared storage, so it waits for them
         if self.fates.shared(&self.deliveries).is_empty() {
             self.show_end(has_failed, reporter);
@@ -216,10 +216,9 @@ impl<'a> Target<'a> {
         context: &PushContext<'_>,
         reporter: &Reporter,
     ) -> Result<(), HostFault> {
-        let results = self.results(reporter);
         let compress = context.args.compress.wish();
         let send = |connection: &mut PushConnection, deliveries: &[&'a Delivery]| {
-            push::push(connection, deliveries, compress, &results)
+            push::push(connection, deliveries, compress, (self, reporter))
         };
         reporter.copy.show_route(self.host, &connection.link);
         let Err(broken) = send(connection, lacking) else {
@@ -227,7 +226,7 @@ impl<'a> Target<'a> {
         };
         let (link, wire) = (&mut connection.link, context.wire.wire);
         reporter.copy.fall_back(self.host, link, broken, wire)?;
-        let missing = self.missing(connection, lacking, &results)?;
+        let missing = self.missing(connection, lacking, reporter)?;
         send(connection, &missing)
     }
 
@@ -236,9 +235,9 @@ impl<'a> Target<'a> {
         &self,
         connection: &mut PushConnection,
         lacking: &[&'a Delivery],
-        results: &TargetResults<'_>,
+        reporter: &Reporter,
     ) -> Result<Vec<&'a Delivery>, HostFault> {
-        let unknown = self.fates.with(&Fate::Lacks, lacking);
+        let unknown = self.fates.with(&Fate::Lacks, lacking.iter().copied());
         let present = connection.find_present(&unknown)?;
         let (present, missing): (Vec<_>, Vec<_>) = unknown
             .into_iter()
@@ -250,7 +249,7 @@ impl<'a> Target<'a> {
                 sent_bytes: delivery.bytes,
                 ..unsent(None)
             };
-            results.done(delivery, outcome);
+            self.done(delivery, outcome, reporter);
         }
         let missing: Vec<&Delivery> = missing.into_iter().map(|(delivery, _)| delivery).collect();
         let alone: Vec<&Delivery> = missing
@@ -298,14 +297,13 @@ impl<'a> Target<'a> {
                     later.push((delivery, other));
                     continue;
                 }
-                self.fates.report(delivery);
                 let outcome = if present {
                     unsent(None)
                 } else {
                     self.not_shared(other, reporter.has_failed(other, delivery.file))
                 };
                 has_failed |= outcome.error.is_some();
-                reporter.report(self.host, delivery, outcome);
+                self.done(delivery, outcome, reporter);
             }
             files = later;
             if !files.is_empty() {

@@ -64,9 +64,9 @@ fn bring(
         tool.run(|| drop(lock));
         return Err(Lost);
     }
-    let mut local = Local::new(folder, false);
+    let local = Local::new(folder, false);
     let mut copied = Vec::new();
-    let fetched = fetch(world, tool, &mut agent, &mut local, (&items, &mut copied));
+    let fetched = fetch(world, tool, &mut agent, &local, (&items, &mut copied));
     world.touch(Vec::new());
     if !tool.is_killed() {
         for (item, step) in copied {
@@ -88,7 +88,7 @@ fn fetch<'a>(
     world: &World,
     tool: &Rc<Process>,
     agent: &mut Agent,
-    local: &mut Local,
+    local: &Local,
     (items, copied): (&'a [PulledFile], &mut Vec<(&'a PulledFile, u64)>),
 ) -> Result<bool, Lost> {
     let begun = world.turns.steps();
@@ -133,7 +133,7 @@ impl<'a> Pull<'_, 'a> {
     fn one(
         &mut self,
         agent: &mut Agent,
-        local: &mut Local,
+        local: &Local,
         item: &'a PulledFile,
     ) -> Result<bool, Lost> {
         let bytes = item.there.bytes;
