@@ -46,14 +46,6 @@ pub struct Push {
     incoming: Arc<IncomingFiles>,
 }
 
-fn tree_of(receive: &Receive, folder: Folder) -> Tree {
-    if receive.dry {
-        Tree::only_read(folder, receive.base.path())
-    } else {
-        Tree::new(folder, receive.base.path(), receive.fsync)
-    }
-}
-
 impl Push {
     pub fn begin(
         receive: Receive,
@@ -93,17 +85,20 @@ impl Push {
                 Some(push_folder.ok_or_else(|| Failure::new(missing))?)
             }
         };
-        let opened = match &push_folder {
-            Some(push_folder) => Some(push_folder.base().clone()),
-            None => Folder::open(base).ok(),
-        };
+        let opened = push_folder.as_ref().map(|folder| folder.base().clone());
+        let opened = opened.or_else(|| Folder::open(base).ok());
         let receiver = opened.map(|folder| {
             let destination = PushDestination {
                 push_folder: push_folder.clone(),
                 read: ReadBytes::default(),
                 output: Arc::clone(&output),
             };
-            Receiver::new(tree_of(&receive, folder), destination)
+            let tree = if receive.dry {
+                Tree::only_read(folder, base)
+            } else {
+                Tree::new(folder, base, receive.fsync)
+            };
+            Receiver::new(tree, destination)
         });
         let push = Push {
             base: base.to_owned(),
@@ -159,8 +154,14 @@ impl Push {
             FileStep::Write(Block { id, .. }) | FileStep::Commit { id, .. } => {
                 self.passed_on.get(id).cloned()
             }
-            _ => None,
+            FileStep::Open(Open { file, .. }) => self.passed_on.remove(&file.id),
+            FileStep::Abandon { id, .. } => self.passed_on.remove(id),
+            FileStep::Batch(_) => None,
         };
+        if let (FileStep::Open(_) | FileStep::Abandon { .. }, Some(file)) = (&step, &passed_on) {
+            // no other host writes to it any longer
+            file.end(false);
+        }
         let results = match (step, passed_on) {
             (FileStep::Open(open), _) if open.chained.is_some() => {
                 let id = open.file.id;
@@ -187,12 +188,6 @@ impl Push {
                     // the tool compares what has arrived, and sends what is wrong
                     Err(fault) => self.refuse(id, fault),
                 }
-            }
-            (step @ FileStep::Abandon { id, .. }, _) => {
-                if let Some(file) = self.passed_on.remove(&id) {
-                    file.end(false);
-                }
-                receiver.step(step, body)
             }
             (step, _) => receiver.step(step, body),
         };

@@ -14,7 +14,7 @@ use crate::sums::{self, Watch};
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use nix::sys::stat::futimens;
 use nix::sys::time::TimeSpec;
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::Mutex;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -44,8 +44,6 @@ pub struct Partial {
     /// The size of the whole file.
     bytes: u64,
     state: Mutex<PartialState>,
-    /// Whether nothing more may be written. Writers hold the lock.
-    closed: RwLock<bool>,
 }
 
 #[derive(Debug)]
@@ -198,42 +196,29 @@ impl Partial {
                 return Err(FileFault::EarlierChanged);
             }
         }
-        let is_beginning = keep.is_beginning();
-        let state = PartialState {
+        let mut state = PartialState {
             parts: keep,
             noted: None,
         };
-        let partial = Partial {
-            file,
-            names,
-            bytes,
-            state: Mutex::new(state),
-            closed: RwLock::new(false),
-        };
-        if !is_beginning {
-            partial.scatter()?;
-        }
-        Ok(partial)
-    }
-
-    /// Begins the notes, because parts may arrive in any order from here on.
-    fn scatter(&self) -> io::Result<()> {
-        let mut state = self.state.lock();
-        if state.noted.is_none() {
+        if !state.parts.is_beginning() {
+            // parts may arrive in any order from here on
             let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_APPEND;
-            let mut lines = self.names.folder.open_file(&self.names.notes, flags)?;
+            let mut lines = names.folder.open_file(&names.notes, flags)?;
             let there = state.parts.list().iter();
             let text: String = there
                 .map(|(begin, end)| Parts::line(*begin, *end))
                 .collect();
             before(Call::Write)?;
             lines.write_all(text.as_bytes())?;
-            state.noted = Some(Notes {
-                lines,
-                part: (0, 0),
-            });
+            let part = (0, 0);
+            state.noted = Some(Notes { lines, part });
         }
-        Ok(())
+        Ok(Partial {
+            file,
+            names,
+            bytes,
+            state: Mutex::new(state),
+        })
     }
 
     pub fn parts(&self) -> Parts {
@@ -258,36 +243,22 @@ impl Partial {
         Ok(end)
     }
 
-    /// Returns the lock to hold while something is written; fails once the file is closed.
-    fn writing(&self) -> Result<RwLockReadGuard<'_, bool>, FileFault> {
-        let closed = self.closed.read();
-        if *closed {
-            Err(FileFault::OutOfOrder)
-        } else {
-            Ok(closed)
-        }
-    }
-
     /// Without content, writes zeros.
     pub fn put(&self, offset: u64, length: u64, content: Option<&[u8]>) -> Result<(), FileFault> {
+        let end = self.end_of(offset, length)?;
         // zeros may be sent as content
         match content.filter(|content| !content::is_hole(content)) {
-            Some(content) => self.write(offset, content),
-            None => self.write_zeros(offset, length),
+            Some(content) => {
+                before(Call::Write)?;
+                self.file.write_all_at(content, offset)?;
+            }
+            None if offset == end => {}
+            None => self.make_hole(offset, end)?,
         }
-    }
-
-    /// Takes no space if the file system supports holes.
-    fn write_zeros(&self, offset: u64, length: u64) -> Result<(), FileFault> {
-        let _writing = self.writing()?;
-        let end = self.end_of(offset, length)?;
-        if offset == end {
-            return Ok(());
-        }
-        self.make_hole(offset, end)?;
         Ok(self.note(offset, end)?)
     }
 
+    /// Takes no space if the file system supports holes.
     fn make_hole(&self, offset: u64, end: u64) -> io::Result<()> {
         // the length shows what has arrived, and setting it could remove what another thread wrote
         before(Call::Write)?;
@@ -309,14 +280,6 @@ impl Partial {
         Ok(())
     }
 
-    fn write(&self, offset: u64, content: &[u8]) -> Result<(), FileFault> {
-        let _writing = self.writing()?;
-        let end = self.end_of(offset, content.len() as u64)?;
-        before(Call::Write)?;
-        self.file.write_all_at(content, offset)?;
-        Ok(self.note(offset, end)?)
-    }
-
     /// If parts arrive in any order, writes the notes now and then.
     fn note(&self, offset: u64, end: u64) -> io::Result<()> {
         let mut state = self.state.lock();
@@ -336,32 +299,13 @@ impl Partial {
         }
     }
 
-    fn flush(&self) -> io::Result<()> {
-        self.state
-            .lock()
-            .noted
-            .as_mut()
-            .map_or(Ok(()), Notes::flush)
-    }
-
-    pub fn close(&self) -> io::Result<()> {
-        *self.closed.write() = true;
-        self.flush()
-    }
-
     /// Gives the file its mode, time and name. All parts must be present.
     pub fn finish(
         &self,
         (folder, dst): (&Folder, &OsStr),
         finish: Finish,
     ) -> Result<(), FileFault> {
-        self.close()?;
-        let mut parts = self.parts();
-        if self.state.lock().noted.is_some() {
-            // also the parts that others have written
-            parts = Parts::parse(&self.names.read_notes()?);
-        }
-        if !parts.is_whole(self.bytes) || self.file.metadata()?.len() != self.bytes {
+        if !self.parts().is_whole(self.bytes) || self.file.metadata()?.len() != self.bytes {
             return Err(FileFault::NotWhole);
         }
         // what could not be stored may still be read from the cache (fsync(2)), so that a
@@ -375,13 +319,10 @@ impl Partial {
     pub fn keep(&self) {
         if self.parts().list().is_empty() {
             self.discard();
-        } else {
-            let _ = self.close();
         }
     }
 
     pub fn discard(&self) {
-        let _ = self.close();
         let _ = self.names.remove();
     }
 }
@@ -434,7 +375,9 @@ impl Notes {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        let _ = self.flush();
+        if let Some(noted) = &mut self.state.get_mut().noted {
+            let _ = noted.flush();
+        }
     }
 }
 
@@ -536,7 +479,8 @@ mod tests {
 
         let keep = Parts::of(&[(0, begin), (end, 3 * GRAIN)]);
         let partial = begin_with(keep);
-        partial.write(begin, &vec![2; grain]).unwrap();
+        let content = vec![2; grain];
+        partial.put(begin, GRAIN, Some(&content)).unwrap();
         partial.finish(dst, FINISH).unwrap();
         let expected = [vec![1; grain], vec![2; grain], vec![1; grain]].concat();
         assert!(fs::read(folder.join("dst")).unwrap() == expected);
@@ -612,18 +556,6 @@ mod tests {
             .unwrap();
         let content = |name| fs::read(folder.join(name)).unwrap();
         assert!(content("new") == content("dst"));
-        fs::remove_dir_all(folder).unwrap();
-    }
-
-    #[test]
-    fn nothing_is_written_once_it_is_closed() {
-        let folder = folder("closed");
-        let partial =
-            Partial::begin(names(&folder), 10, Parts::default(), None, &|_| true).unwrap();
-        partial.write(0, b"01234").unwrap();
-        partial.close().unwrap();
-        assert_eq!(partial.write(5, b"56789"), Err(FileFault::OutOfOrder));
-        assert_eq!(partial.write_zeros(5, 5), Err(FileFault::OutOfOrder));
         fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -187,10 +187,6 @@ impl<D: Destination> Receiver<D> {
         Some(landed)
     }
 
-    pub fn has(&self, id: u32) -> bool {
-        self.files.contains_key(&id)
-    }
-
     /// Nothing more of the file arrives over this connection. With `keep`, what has arrived can be
     /// continued.
     pub fn close(&mut self, id: u32, keep: bool) {
