@@ -323,7 +323,7 @@ pub fn text(value: &RawValue) -> Option<String> {
     serde_json::from_str(value.get()).ok()
 }
 
-fn field<'a, T: Deserialize<'a>>(fields: &'a Object, key: &str) -> Result<T, String> {
+pub(crate) fn field<'a, T: Deserialize<'a>>(fields: &'a Object, key: &str) -> Result<T, String> {
     let value = fields.get(key).ok_or_else(|| format!("{key} is missing"))?;
     serde_json::from_str(value.get()).map_err(|error| format!("{key}: {error}"))
 }

@@ -218,22 +218,14 @@ fn first_file<'a>(
     candidates: impl IntoIterator<Item = &'a PathBuf>,
 ) -> Result<Option<&'a PathBuf>, Fault> {
     for path in candidates {
-        match is_file(path) {
-            Ok(true) => return Ok(Some(path)),
-            Ok(false) => {}
+        match path.metadata() {
+            Ok(meta) if meta.is_file() => return Ok(Some(path)),
+            Ok(_) => {}
+            Err(error) if is_missing(&error) => {}
             Err(error) => return Err(unreadable(path, &error)),
         }
     }
     Ok(None)
-}
-
-/// Fails if it cannot know, for instance because a directory on the path is closed to this user.
-pub fn is_file(path: &Path) -> std::io::Result<bool> {
-    match path.metadata() {
-        Ok(meta) => Ok(meta.is_file()),
-        Err(error) if is_missing(&error) => Ok(false),
-        Err(error) => Err(error),
-    }
 }
 
 pub fn is_missing(error: &std::io::Error) -> bool {

@@ -1,6 +1,7 @@
 //! node_map and edge_map: the ids of each partition. They are checked before anything is copied,
 //! because DGL does not: a hole only shows when a trainer reads another node's features.
 
+use crate::config::{Object, field};
 use indexmap::IndexMap;
 use record::error::{Fault, Report};
 use serde::de::DeserializeOwned;
@@ -44,51 +45,37 @@ pub const KEYS: [Keys; 2] = [
     },
 ];
 
-type RangesByType = IndexMap<String, Box<RawValue>>;
 type Ranges<'a> = (&'a str, Vec<[u64; 2]>);
 
 /// Checks that the ranges of all types, part by part, cover 0..total without gaps.
-pub fn check(
-    location: &str,
-    fields: &RangesByType,
-    keys: Keys,
-    num_parts: u32,
-) -> Result<Map, Report> {
+pub fn check(location: &str, fields: &Object, keys: Keys, num_parts: u32) -> Result<Map, Report> {
     let fault = |problem: String| {
         Fault::data(location, problem)
             .fix("partition the graph again, or use the config that partition_graph wrote")
     };
-    let field = |key: &str| {
-        fields
-            .get(key)
-            .ok_or_else(|| fault(format!("{key} is missing")))
-    };
-    let total: u64 =
-        parse(field(keys.total)?).map_err(|error| fault(format!("{}: {error}", keys.total)))?;
-    let map = field(keys.map)?;
+    let total: u64 = field(fields, keys.total).map_err(fault)?;
+    let map: &RawValue = field(fields, keys.map).map_err(fault)?;
     let wrong = |error: String| fault(format!("{}: {error}", keys.map)).report();
     match map.get().as_bytes().first() {
         Some(b'"') => Ok(Map::Npy {
-            path: parse(map).map_err(wrong)?,
+            path: field(fields, keys.map).map_err(fault)?,
             ids: total,
         }),
         Some(b'[') => {
-            let ranges = [("", from_ends(parse(map).map_err(wrong)?))];
+            let ranges = [("", from_ends(field(fields, keys.map).map_err(fault)?))];
             tile(&ranges, num_parts, total).map_err(wrong)?;
             Ok(Map::Ends)
         }
         _ => {
-            let by_type: RangesByType = parse(map).map_err(wrong)?;
+            let by_type: Object = field(fields, keys.map).map_err(fault)?;
             let mut ranges = by_type
                 .iter()
                 .map(|(name, value)| Ok((name.as_str(), ranges(value)?)))
                 .collect::<Result<Vec<_>, _>>()
                 .map_err(wrong)?;
-            let ids = fields
-                .get(keys.types)
-                .map(|types| parse(types))
-                .transpose()
-                .map_err(|error| fault(format!("{}: {error}", keys.types)))?;
+            let has_ids = fields.contains_key(keys.types);
+            let ids = has_ids.then(|| field(fields, keys.types));
+            let ids = ids.transpose().map_err(fault)?;
             sort(&mut ranges, &by_type, ids, keys.types).map_err(wrong)?;
             tile(&ranges, num_parts, total).map_err(wrong)?;
             Ok(Map::Ranges {
@@ -122,7 +109,7 @@ fn from_ends(ends: Vec<u64>) -> Vec<[u64; 2]> {
 /// Sorts the types by their ids, their order in a partition.
 fn sort(
     ranges: &mut [Ranges<'_>],
-    by_type: &RangesByType,
+    by_type: &Object,
     ids: Option<IndexMap<String, u32>>,
     key: &str,
 ) -> Result<(), String> {
@@ -202,7 +189,7 @@ mod tests {
     use super::*;
 
     fn node_map(num_nodes: &str, map: &str, ntypes: &str) -> Result<Map, String> {
-        let mut fields = RangesByType::new();
+        let mut fields = Object::new();
         for (key, text) in [
             ("num_nodes", num_nodes),
             ("node_map", map),
