@@ -483,7 +483,7 @@ fn an_environment_is_left_out_whatever_its_name_is() {
     let arrived = || sh(&folder, "find ws/src -name python | sort").out;
     map(&folder, "--script-folder src")
         .ends(0)
-        .err_has("src/deep/env and 1 more: a Python environment works only where it was made")
+        .err_has("src/deep/env (and 1 more): a Python environment works only where it was made")
         .err_has("host-probe --venv");
     push(&folder).ends(0);
     assert_eq!(arrived(), "");

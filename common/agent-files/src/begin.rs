@@ -19,7 +19,7 @@ pub fn begin(
         (FileRequest::Receive(receive), Caller::Tool) => {
             Box::new(Push::begin(receive, output, files)?)
         }
-        (FileRequest::Give(give), Caller::Tool) => Box::new(Giver::begin(&give, output)?),
+        (FileRequest::Give { base }, Caller::Tool) => Box::new(Giver::begin(base.path(), output)?),
         (FileRequest::Handed { partial_key }, Caller::Host(host)) => {
             Box::new(ForwardReceiver::begin(&partial_key, host, output, files)?)
         }

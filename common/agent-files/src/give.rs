@@ -1,6 +1,6 @@
 //! A pull from this host: lists files and sends them. Nothing is written here.
 
-use super::progress::ReadBytes;
+use super::progress::watch;
 use super::push_folder;
 use super::serve::Serve;
 use agent::output::EventOutput;
@@ -22,7 +22,7 @@ use transfer::sender::{self, Outlet, SourceFile};
 use transfer::{SMALL, source, sums};
 use wire::files::{
     FileAttributes, FileEvent, FileFault, FileRequest, FileStep, FileToSend, FilesToSend,
-    FolderReport, FoundFile, Give, Meta, Open, Sum, Unreadable,
+    FolderReport, FoundFile, Meta, Open, Sum, Unreadable,
 };
 use wire::{Failure, Text};
 
@@ -38,21 +38,20 @@ pub struct Giver {
 }
 
 impl Giver {
-    pub fn begin(give: &Give, output: Arc<EventOutput>) -> Result<Giver, Failure> {
-        let base = Folder::open(&at_home(give.base.path())).map_err(|fault| match fault {
+    pub fn begin(base: &Path, output: Arc<EventOutput>) -> Result<Giver, Failure> {
+        let folder = Folder::open(&at_home(base)).map_err(|fault| match fault {
             FileFault::LinkOfOther(_) | FileFault::UnknownLink(_) | FileFault::RenamedLink(_) => {
                 Failure::new(fault.to_string())
             }
-            FileFault::System(libc::ENOENT | libc::ENOTDIR) => Failure::new(format!(
-                "there is no directory {}",
-                give.base.path().display()
-            )),
-            _ => Failure::new(format!("{}: {fault}", give.base.path().display())),
+            FileFault::System(libc::ENOENT | libc::ENOTDIR) => {
+                Failure::new(format!("there is no directory {}", base.display()))
+            }
+            _ => Failure::new(format!("{}: {fault}", base.display())),
         })?;
         output.send(FileEvent::Ready(FolderReport::default()));
         Ok(Giver {
             output,
-            base,
+            base: folder,
             last: None,
         })
     }
@@ -290,9 +289,7 @@ impl SourceFile for &GivenFile<'_> {
         if !now.iter().all(has_grown) {
             return Err(FileFault::Changed);
         }
-        let read = ReadBytes::default();
-        let watch = |bytes| read.add(bytes, self.output);
-        let sum = sums::of_beginning(&watch, source, listed.bytes);
+        let sum = sums::of_beginning(&watch(self.output), source, listed.bytes);
         sum.map(Some).map_err(|error| fault(&error))
     }
 }
@@ -309,9 +306,7 @@ struct ToolOutlet<'a> {
 impl ToolOutlet<'_> {
     /// The parts that are the same here, and the sum of their checksums.
     fn same(&self, source: &File, bytes: u64) -> (Parts, Sum) {
-        let read = ReadBytes::default();
-        let watch = |bytes| read.add(bytes, self.output);
-        let ours = sums::of(&watch, source, &self.kept, bytes);
+        let ours = sums::of(&watch(self.output), source, &self.kept, bytes);
         sums::same(&self.kept, bytes, &ours.unwrap_or_default(), &self.sums)
     }
 }

@@ -1,6 +1,6 @@
 //! Reports what exists under names.
 
-use super::progress::ReadBytes;
+use super::progress::watch;
 use agent::output::EventOutput;
 use nix::libc;
 use std::cell::Cell;
@@ -88,7 +88,5 @@ const NO_FOLDER: FileFault = FileFault::System(libc::ENOTDIR);
 fn sum(folder: &Folder, name: &OsStr, most: u64, output: &EventOutput) -> Option<Sum> {
     let file = folder.file(name).ok()?;
     let bytes = file.metadata().ok()?.len();
-    let read = ReadBytes::default();
-    let watch = |bytes| read.add(bytes, output);
-    (bytes <= most).then(|| sums::of_beginning(&watch, &file, bytes).ok())?
+    (bytes <= most).then(|| sums::of_beginning(&watch(output), &file, bytes).ok())?
 }

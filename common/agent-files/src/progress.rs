@@ -5,6 +5,12 @@ use agent::output::EventOutput;
 use std::sync::atomic::{AtomicU64, Ordering};
 use wire::files::{FileEvent, READ_AT_ONCE};
 
+/// For one file: whether the tool still waits, as [`ReadBytes::add`] returns it.
+pub fn watch(output: &EventOutput) -> impl Fn(u64) -> bool + Sync {
+    let read = ReadBytes::default();
+    move |bytes| read.add(bytes, output)
+}
+
 /// The bytes that were read of one file.
 #[derive(Default)]
 pub struct ReadBytes(AtomicU64);

@@ -2,7 +2,7 @@
 //! not at all. A file that hosts pass on is an [`IncomingFile`] beside that.
 
 use super::incoming_file::{IncomingFile, IncomingFiles};
-use super::progress::ReadBytes;
+use super::progress::{ReadBytes, watch};
 use super::push_folder::{self, PushFolder};
 use super::serve::Serve;
 use super::{forward, inspect};
@@ -233,23 +233,18 @@ impl Push {
         });
         let replaced = || self.file_to_replace(dst?);
         let kept = KeptPartial::find(part.as_ref(), bytes, replaced).and_then(|kept| {
-            let read = ReadBytes::default();
-            let watch = |bytes| read.add(bytes, &self.output);
+            let watch = watch(&self.output);
             let sums = sums::of(&watch, &kept.file, &kept.parts, bytes).ok()?;
-            Some((kept, sums))
+            let sums: Vec<u8> = sums.iter().flat_map(|sum| sum.0).collect();
+            Some((kept.parts.list().to_vec(), sums, kept.is_from_replaced_file))
         });
-        let (mut parts, mut body, mut from_replaced_file) = (Vec::new(), Vec::new(), false);
-        if let Some((kept, sums)) = kept {
-            from_replaced_file = kept.is_from_replaced_file;
-            parts = kept.parts.list().to_vec();
-            body = sums.iter().flat_map(|sum| sum.0).collect();
-        }
+        let (parts, sums, from_replaced_file) = kept.unwrap_or_default();
         let partial = FileEvent::Partial {
             partial_key,
             parts,
             from_replaced_file,
         };
-        self.output.send_with(partial, &body);
+        self.output.send_with(partial, &sums);
     }
 }
 

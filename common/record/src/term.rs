@@ -220,6 +220,14 @@ pub fn first_few(names: impl IntoIterator<Item = impl AsRef<str>>, most: usize) 
     }
 }
 
+/// ` (and 2 more that grew)`, if the first of three was named; empty if there is only one.
+pub fn and_more(count: usize, what: &str) -> String {
+    match count {
+        0 | 1 => String::new(),
+        _ => format!(" (and {} more{what})", count - 1),
+    }
+}
+
 /// `1 file`, `2 files`, `2 processes`.
 pub fn count(number: u64, noun: &str) -> String {
     match number {

@@ -247,19 +247,15 @@ fn open(folder: &Folder, name: &str) -> io::Result<Option<File>> {
 /// not a lock, and is left alone.
 fn read(mut file: &File) -> io::Result<Option<String>> {
     let meta = file.metadata()?;
-    let mut text = String::new();
     file.rewind()?;
-    let is_text = file
-        .take(LONGEST_NAME + 1)
-        .read_to_string(&mut text)
-        .is_ok();
-    let is_owner = is_text
-        && text.len() as u64 <= LONGEST_NAME
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let text = io::read_to_string(file.take(LONGEST_NAME + 1)).ok();
+    let owner = text.filter(|text| {
+        text.len() as u64 <= LONGEST_NAME && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    });
     match meta.nlink() {
         0 => Ok(None),
         // beside the name with which it was made
-        1 | 2 if is_owner => Ok(Some(text)),
+        1 | 2 if owner.is_some() => Ok(owner),
         _ => Err(io::Error::other(
             "a file that is not a lock has the name of the lock",
         )),

@@ -90,7 +90,8 @@ impl PartialNames {
         else {
             return Parts::default();
         };
-        let parts = match self.read_notes() {
+        let notes = self.folder.file(&self.notes).and_then(io::read_to_string);
+        let parts = match notes {
             Ok(text) => Parts::parse(&text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Parts::beginning(length),
             Err(_) => Parts::default(),
@@ -102,12 +103,6 @@ impl PartialNames {
         } else {
             there.whole_grains(bytes)
         }
-    }
-
-    fn read_notes(&self) -> io::Result<String> {
-        let mut text = String::new();
-        self.folder.file(&self.notes)?.read_to_string(&mut text)?;
-        Ok(text)
     }
 
     /// The notes move first: without them all bytes of the file would count.

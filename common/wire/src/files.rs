@@ -36,7 +36,10 @@ pub const FILES_AT_ONCE: usize = 128;
 pub enum FileRequest {
     Receive(Receive),
     /// Announces that files are fetched; answered by [`FileEvent::Ready`].
-    Give(Give),
+    Give {
+        /// The directory whose files are fetched. A leading `~` is the home on the host.
+        base: Text,
+    },
     /// Asks what exists under the names after the line, each ended by NUL; answered by
     /// [`FileEvent::Inspected`], in their order.
     Inspect {
@@ -88,7 +91,8 @@ pub enum FileRequest {
     EndDirect,
     /// Asks which files and empty directories exist; answered by [`FileEvent::Found`]s.
     Find {
-        /// Files, and directories with all below; relative to the directory of [`Give`].
+        /// Files, and directories with all below; relative to the directory of
+        /// [`FileRequest::Give`].
         roots: Vec<Text>,
         /// Globs of the directories below the roots whose names are of interest.
         enter: Vec<String>,
@@ -174,13 +178,6 @@ pub struct HandOn {
     pub port: u16,
     #[serde(rename = "peer")]
     pub public_key: PublicKey,
-}
-
-/// A directory whose files are fetched; nothing is written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Give {
-    /// A leading `~` is the home on the host.
-    pub base: Text,
 }
 
 /// The attributes of a file or of an empty directory that the host creates.
@@ -273,7 +270,7 @@ pub struct FilesToSend {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileToSend {
     pub id: u32,
-    /// Relative to the directory of [`Give`].
+    /// Relative to the directory of [`FileRequest::Give`].
     pub path: Text,
     /// As listed. Another version is not sent.
     pub meta: Meta,
@@ -517,7 +514,7 @@ fn is_folder(mode: u32) -> bool {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundFile {
-    /// Relative to the directory of [`Give`].
+    /// Relative to the directory of [`FileRequest::Give`].
     pub path: Text,
     pub meta: Meta,
 }
@@ -526,7 +523,7 @@ pub struct FoundFile {
 /// no content to copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unreadable {
-    /// Relative to the directory of [`Give`].
+    /// Relative to the directory of [`FileRequest::Give`].
     pub path: Text,
     pub fault: FileFault,
     /// Whether it is a link to a file, so that nothing can be below it.

@@ -11,9 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use tls::{Identity, PublicKey, TlsConnection};
 use wire::codec::{self, Decoder};
-use wire::files::{
-    Block, FileAttributes, FileEvent, FileRequest, FileStep, Give, Listen, Open, Receive,
-};
+use wire::files::{Block, FileAttributes, FileEvent, FileRequest, FileStep, Listen, Open, Receive};
 use wire::{Event, Request};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -101,9 +99,9 @@ fn strangers(address: SocketAddr, count: usize) -> Vec<TcpStream> {
 fn strangers_keep_nobody_from_direct_connections_and_a_key_has_so_many() {
     let mut agent = Agent::begin();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let give = Request::File(FileRequest::Give(Give {
+    let give = Request::File(FileRequest::Give {
         base: folder.into(),
-    }));
+    });
     agent.send(&give);
     let tool = Identity::new().unwrap();
     let (address, key) = agent.listen(&tool);

@@ -129,10 +129,7 @@ fn several_names(items: &[FileItem]) -> Option<String> {
         }
     }
     let (one, other) = pairs.first().filter(|_| bytes >= MUCH)?;
-    let more = match pairs.len() {
-        1 => String::new(),
-        count => format!(" (and {} more)", count - 1),
-    };
+    let more = term::and_more(pairs.len(), "");
     Some(format!(
         "{} are copied more than once, because they have several names: {} and {} are links to one \
          file{more}\n  fix: leave one of them out with --exclude, if the job needs only the other",

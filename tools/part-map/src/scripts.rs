@@ -6,6 +6,7 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use partition::files::{FileItem, FileSource, inspect, is_missing};
 use partition::format::FileFormat;
 use record::error::{Fault, Report};
+use record::term;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -80,10 +81,7 @@ impl ScriptChoice {
     fn names_of_graph(&self) -> Option<String> {
         let of_graph = self.of_graph.borrow();
         let (path, planned) = of_graph.first_key_value()?;
-        let more = match of_graph.len() {
-            1 => String::new(),
-            count => format!(" (and {} more of the graph's files)", count - 1),
-        };
+        let more = term::and_more(of_graph.len(), " of the graph's files");
         Some(format!(
             "left out {}: it is a link to {}, which goes to its hosts under that name \
              only{more}\n  fix: make a copy of it, if scripts need it under this name",
@@ -100,10 +98,7 @@ impl ScriptChoice {
     fn left_out(&self) -> Option<String> {
         let left_out = self.left_out.borrow();
         let (path, what) = left_out.first_key_value()?;
-        let more = match left_out.len() {
-            1 => String::new(),
-            count => format!(" (and {} more that have no content)", count - 1),
-        };
+        let more = term::and_more(left_out.len(), " that have no content");
         Some(format!("left out {}: it is {what}{more}", path.display()))
     }
 
@@ -111,10 +106,7 @@ impl ScriptChoice {
     fn environments(&self) -> Option<String> {
         let environments = self.environments.borrow();
         let first = environments.first()?.display();
-        let more = match environments.len() {
-            1 => String::new(),
-            count => format!(" and {} more", count - 1),
-        };
+        let more = term::and_more(environments.len(), "");
         Some(format!(
             "left out {first}{more}: a Python environment works only where it was made\n  fix: \
              make one on the hosts and name it with host-probe --venv; --exclude '!NAME' copies it"

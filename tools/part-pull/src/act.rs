@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use transfer::fates::{Fate, Fates};
 use transfer::lock::{LockAttempt, PATIENCE};
 use transfer::{LARGE, case, room, source};
-use wire::files::{Exposed, FileFault, FileRequest, Give};
+use wire::files::{Exposed, FileFault, FileRequest};
 
 const MAX_NAMES: usize = 3;
 /// Space that a file system needs beside the files.
@@ -46,7 +46,7 @@ struct PullTask<'a> {
     /// The patterns that match something.
     matched: BTreeSet<usize>,
     /// How many special files and broken links match.
-    left_out: u64,
+    left_out: usize,
     /// The first of these, with the reason.
     first_left_out: Option<(PathBuf, FileFault)>,
     local: Local,
@@ -367,16 +367,13 @@ fn tell_missing(tasks: &[PullTask<'_>], wanted: &SelectedFiles) {
             record::tell!("part-pull: no file matches {pattern} on {hosts}");
         }
     }
-    let count: u64 = asked.iter().map(|task| task.left_out).sum();
+    let count = asked.iter().map(|task| task.left_out).sum();
     let first = asked
         .iter()
         .find_map(|task| Some((task.host, task.first_left_out.as_ref()?)));
     if let Some((host, (path, fault))) = first {
         let path = path.to_string_lossy();
-        let more = match count {
-            1 => String::new(),
-            _ => format!(" (and {} more that have no content)", count - 1),
-        };
+        let more = term::and_more(count, " that have no content");
         record::tell!(
             "part-pull: left out {} on {}: {fault}{more}",
             term::plain(&path),
@@ -428,7 +425,7 @@ impl<'a> PullTask<'a> {
     ) -> PullTask<'a> {
         let listed = opened.and_then(|session| {
             let base = workspace.into();
-            let give = FileRequest::Give(Give { base });
+            let give = FileRequest::Give { base };
             let (mut link, _) = HostLink::begin(session, stop.clone(), give)?;
             let listed = listing::list(&mut link, wanted)?;
             Ok((link, listed))
@@ -529,14 +526,14 @@ impl<'a> PullTask<'a> {
 
     fn pull(&mut self, reporter: &CopyReporter, wire: &WireOptions) {
         let begun = Instant::now();
-        if let (true, Err(broken)) = (self.items.is_empty(), &self.link) {
-            reporter.record(&Pulled {
-                host: self.host.id,
-                error: Some(broken.problem.clone()),
-                ..Pulled::default()
-            });
-        }
         if self.items.is_empty() {
+            if let Err(broken) = &self.link {
+                reporter.record(&Pulled {
+                    host: self.host.id,
+                    error: Some(broken.problem.clone()),
+                    ..Pulled::default()
+                });
+            }
             return;
         }
         let results = PullReporter {
@@ -628,10 +625,7 @@ impl PullReporter<'_> {
     /// These files grew while they were copied; their beginnings are here.
     pub fn grown(&self, files: &[&PulledFile]) {
         let Some(first) = files.first() else { return };
-        let more = match files.len() {
-            1 => String::new(),
-            count => format!(" (and {} more that grew)", count - 1),
-        };
+        let more = term::and_more(files.len(), " that grew");
         record::tell!(
             "part-pull: {}: {} grew while it was copied; the first {} are here{more}",
             self.host.location(),

@@ -31,7 +31,7 @@ pub struct HostListing {
     /// Patterns that match something, or may match something unreadable.
     pub matched: BTreeSet<usize>,
     /// Special files and broken links that match.
-    pub left_out: u64,
+    pub left_out: usize,
     /// The first of them, and what it is.
     pub first_left_out: Option<(PathBuf, FileFault)>,
     /// Memory that `chosen` takes.

@@ -264,11 +264,6 @@ impl Local {
         let replaced = || folder.file(name).ok();
         KeptPartial::find(names.as_ref(), item.there.bytes, replaced)
     }
-
-    pub fn make_empty(&self, item: &PulledFile) -> Result<(), FileFault> {
-        let made = self.make().and_then(|mut tree| tree.make(&item.dst));
-        made.map(drop)
-    }
 }
 
 /// The partial files in a directory of them.

@@ -59,13 +59,7 @@ pub fn pull(
     files: &[&PulledFile],
     results: &PullReporter<'_>,
 ) -> Result<(), HostFault> {
-    let (folders, files): (Vec<&PulledFile>, Vec<&PulledFile>) =
-        files.iter().partition(|file| file.there.is_folder());
-    for folder in folders {
-        let made = local.make_empty(folder);
-        results.done(folder, made.map(|()| 0).map_err(|fault| here(&fault)));
-    }
-    let tree = match local.make() {
+    let mut tree = match local.make() {
         Ok(tree) => tree,
         Err(fault) => {
             for file in files {
@@ -74,6 +68,13 @@ pub fn pull(
             return Ok(());
         }
     };
+    let (folders, files): (Vec<&PulledFile>, Vec<&PulledFile>) =
+        files.iter().partition(|file| file.there.is_folder());
+    for folder in folders {
+        let made = tree.make(&folder.dst).map(|_| 0);
+        results.done(folder, made.map_err(|fault| here(&fault)));
+        tree.forget();
+    }
     let mut pull = Pull {
         link,
         receiver: Receiver::new(tree, PullDestination::default()),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use transfer::lock::LockAttempt;
 use transfer::receiver::Receiver;
 use transfer::{SMALL, sums};
-use wire::files::{FileEvent, FileRequest, FileStep, FileToSend, FilesToSend, Give};
+use wire::files::{FileEvent, FileRequest, FileStep, FileToSend, FilesToSend};
 
 const ATTEMPTS: usize = 30;
 
@@ -30,9 +30,9 @@ fn bring(
     run: &str,
 ) -> Result<bool, Lost> {
     let workspace = world.disks[world.hosts[host]].workspace();
-    let give = FileRequest::Give(Give {
+    let give = FileRequest::Give {
         base: workspace.as_path().into(),
-    });
+    };
     let (mut agent, ready) = Agent::begin(world, actor, host, &give);
     ready?;
     let folder = world.pulled(host);
