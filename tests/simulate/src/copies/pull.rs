@@ -55,18 +55,27 @@ fn bring(
             });
         }
     }
-    let lock = (0..ATTEMPTS).find_map(|_| {
+    let claim = (0..ATTEMPTS).find_map(|_| {
         world.turns.pass(actor, 100);
         let attempt = tool.run(|| local::claim(&folder, run)).ok()?;
         (!matches!(attempt, LockAttempt::Busy(_))).then_some(attempt)
     });
-    if lock.is_none() || tool.is_killed() {
-        tool.run(|| drop(lock));
-        return Err(Lost);
-    }
+    let claim = match claim {
+        Some(claim) if !tool.is_killed() => claim,
+        other => {
+            tool.run(|| drop(other));
+            return Err(Lost);
+        }
+    };
     let local = Local::new(folder, false);
     let mut copied = Vec::new();
-    let fetched = fetch(world, tool, &mut agent, &local, (&items, &mut copied));
+    let fetched = fetch(
+        world,
+        tool,
+        &mut agent,
+        (&local, &claim),
+        (&items, &mut copied),
+    );
     world.touch(Vec::new());
     if !tool.is_killed() {
         for (item, step) in copied {
@@ -79,7 +88,7 @@ fn bring(
             }
         }
     }
-    tool.run(|| drop(lock));
+    tool.run(|| drop(claim));
     fetched
 }
 
@@ -88,7 +97,7 @@ fn fetch<'a>(
     world: &World,
     tool: &Rc<Process>,
     agent: &mut Agent,
-    local: &Local,
+    (local, claim): (&Local, &LockAttempt),
     (items, copied): (&'a [PulledFile], &mut Vec<(&'a PulledFile, u64)>),
 ) -> Result<bool, Lost> {
     let begun = world.turns.steps();
@@ -118,7 +127,7 @@ fn fetch<'a>(
     }
     tool.run(|| {
         drop(pull);
-        local.remove_left(&lacking);
+        local.remove_left(claim, &lacking);
     });
     Ok(is_whole)
 }
