@@ -150,15 +150,19 @@ fn ms(ms: u32) -> Duration {
 
 /// A link to the process for which the others wait; a failure has its own section.
 fn culprit(run: &RunReport) -> Markup {
-    let has_failed = first_failure(run).is_some();
-    let mut bars = run.hosts.iter().flat_map(|host| &host.processes);
+    let bar = bar_of_culprit(run).filter(|_| first_failure(run).is_none());
     html! {
-        @if let Some(bar) = bars.find(|bar| bar.culprit && !has_failed) {
+        @if let Some(bar) = bar {
             p {
                 a href={ "#process-" (bar.id()) } { (bar.name()) " and its last lines" }
             }
         }
     }
+}
+
+fn bar_of_culprit<'a>(run: &'a RunReport) -> Option<&'a Bar<'a>> {
+    let mut bars = run.hosts.iter().flat_map(|host| &host.processes);
+    bars.find(|bar| bar.culprit)
 }
 
 fn finding(run: &RunReport, finding: &JobFinding) -> Markup {
@@ -187,35 +191,56 @@ fn first_failure<'a>(run: &RunReport<'a>) -> Option<&'a FirstFailure> {
     run.summary?.first_failure.as_ref()
 }
 
-/// With its last lines.
+/// The failure that caused the others, with its last lines; and the first that arrived, if that is
+/// another, because the exit status is its status.
 fn failure(run: &RunReport) -> Markup {
+    let Some(failure) = first_failure(run) else {
+        return html! {};
+    };
+    let arrived = html! {
+        (location(run, failure.host, failure.id))
+        @if let (Some(role), Some(rank)) = (failure.role, failure.rank) {
+            ", " (role.name()) " " (rank)
+        }
+        ": " (failure.words())
+    };
+    let cause = bar_of_culprit(run).filter(|bar| failure.id != Some(bar.id()));
     html! {
-        @if let Some(failure) = first_failure(run) {
-            section.failure {
-                h2 { "First failure" }
+        section.failure {
+            @if let Some(bar) = cause {
+                @let mut lines = bar.last_lines(run.lines).peekable();
+                h2 { "Cause: " (bar.name()) }
                 p {
-                    (location(run, failure))
-                    @if let (Some(role), Some(rank)) = (failure.role,
-                        failure.rank) { ", " (role.name()) " " (rank) }
-                    ": " (failure.words())
+                    (location(run, bar.history.process.host, Some(bar.id())))
+                    ", " (bar.name()) ": "
+                    @match &bar.history.life.exited {
+                        Some(exited) => (exited.end.to_string()),
+                        None => "no end was recorded"
+                    }
                 }
+                @if lines.peek().is_some() { pre { @for line in lines { (line) "\n" } } }
+                p { "The exit status comes from the failure that arrived first: " (arrived) }
+            } @else {
+                h2 { "First failure" }
+                p { (arrived) }
                 @if !failure.last_lines.is_empty() { pre { (failure.last_lines.join("\n")) } }
             }
         }
     }
 }
 
-fn location(run: &RunReport, failure: &FirstFailure) -> Markup {
-    let host = run
+fn location(run: &RunReport, host: u32, id: Option<u32>) -> Markup {
+    let shown = run
         .hosts
         .iter()
-        .find(|host| host.id == failure.host && !host.processes.is_empty());
-    let process = host.and_then(|host| host.processes.iter().find(|bar| bar.culprit));
+        .find(|shown| shown.id == host && !shown.processes.is_empty());
     html! {
-        @match (host, process) {
-            (Some(host), Some(bar)) => a href={ "#process-" (bar.id()) } { "host " (host.name) },
-            (Some(host), None) => a href={ "#host-" (host.id) } { "host " (host.name) },
-            (None, _) => { "host " (failure.host) }
+        @match (shown, id) {
+            (Some(host), Some(id)) if host.processes.iter().any(|bar| bar.id() == id) => {
+                a href={ "#process-" (id) } { "host " (host.name) }
+            },
+            (Some(host), _) => a href={ "#host-" (host.id) } { "host " (host.name) },
+            (None, _) => { "host " (host) }
         }
     }
 }
@@ -284,7 +309,7 @@ fn timeline(run: &RunReport) -> Markup {
             p.legend {
                 @for role in roles { span.(bar_class(role)) { (role.name()) } }
                 @if bars().any(|bar| bar.culprit) {
-                    span.culprit { "failed first, or the others wait for it" }
+                    span.culprit { "the cause: it failed first, or the others wait for it" }
                 }
                 @if bars().any(|bar| bar.listening_ms.is_some()) { span.tick { "listens" } }
                 @if has(run, EventKind::Restart) { span.again { "another attempt" } }
@@ -528,6 +553,30 @@ fn step(length_ms: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use crate::plan;
+
+    #[test]
+    fn the_cause_comes_before_the_failure_that_arrived_first() {
+        let job = plan::tests::read(plan::tests::ECHO);
+        let page = super::page(&plan::run(&job, 20));
+        let plain = |text: &str| text.replace('\n', " ");
+        let section = page
+            .split_once("<section class=\"failure\">")
+            .and_then(|(_, rest)| rest.split_once("</section>"));
+        let (section, rest) = section.unwrap();
+        assert_eq!(
+            plain(section),
+            "<h2>Cause: worker 0</h2><p><a href=\"#process-0\">host 0 10.0.0.1</a>, worker 0: \
+             exited with status 1</p><pre>Traceback (most recent call last):   File \
+             &quot;t.py&quot;, line 3, in &lt;module&gt; ValueError: bad feature </pre>\
+             <p>The exit status comes from the failure that arrived first: \
+             <a href=\"#process-1\">host 0 10.0.0.1</a>, worker 1: exited with status 1</p>"
+        );
+        let (others, chart) = rest.split_once("<h2>Processes</h2>").unwrap();
+        assert!(others.contains("worker 1: status 1"), "{others}");
+        assert_eq!(chart.matches("class=\"bar culprit\"").count(), 1, "{chart}");
+    }
+
     #[test]
     fn dates_have_four_digits_of_a_year() {
         let table = [

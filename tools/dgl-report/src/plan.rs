@@ -1,7 +1,7 @@
 //! Collects what the page shows. Times are milliseconds since the first process was started.
 
 use record::exit::SignalNumber;
-use record::{Exited, Host, Profile, Pushed, Stalled, Summary};
+use record::{Exited, FirstFailure, Host, Profile, Pushed, Stalled, Summary};
 use std::collections::BTreeMap;
 use verdict::{Conclusion, Life, ProcessHistory};
 
@@ -86,7 +86,7 @@ pub struct Bar<'a> {
     pub end: Option<String>,
     /// Why it was ended, if the job had begun to end before.
     pub why: Option<String>,
-    /// It failed first, or the others wait for it.
+    /// The verdict names it, or it failed first.
     pub culprit: bool,
 }
 
@@ -101,13 +101,8 @@ impl Bar<'_> {
         format!("{} {}", process.role.name(), process.rank)
     }
 
-    /// Whether it ended with a status other than 0 before the job was ended. A death by a signal
-    /// does not count, because innocent processes die in the same way.
     pub fn failed(&self) -> bool {
-        let exited = self.history.life.exited.as_ref();
-        exited.is_some_and(|exited| {
-            !exited.while_ending && exited.end.code.is_some_and(|code| code != 0)
-        })
+        has_failed(self.history)
     }
 
     pub fn last_lines(&self, most: usize) -> impl Iterator<Item = &String> {
@@ -115,6 +110,17 @@ impl Bar<'_> {
         let earlier = lines.len().saturating_sub(most);
         lines.skip(earlier).map(|line| &line.text)
     }
+}
+
+/// Whether it ended with a status other than 0 for a reason from before the end of the job. A death
+/// by a signal does not count, because innocent processes die in the same way.
+fn has_failed(history: &ProcessHistory) -> bool {
+    let exited = history.life.exited.as_ref();
+    exited.is_some_and(|exited| {
+        // the exit of a program can take longer than the end of the others that its failure causes
+        let is_own = !exited.while_ending || history.raised().is_some();
+        is_own && exited.end.code.is_some_and(|code| code != 0)
+    })
 }
 
 fn how_it_ended(exited: &Exited) -> String {
@@ -131,17 +137,20 @@ fn how_it_ended(exited: &Exited) -> String {
 }
 
 /// Why processes were ended that have not failed.
-fn why_ended(summary: Option<&Summary>) -> String {
+fn why_ended(job: &JobHistory, culprit: Option<u32>) -> String {
+    let summary = job.summary.as_ref();
     let cause = summary.and_then(|summary| summary.cause.as_deref());
     let failure = summary.and_then(|summary| summary.first_failure.as_ref());
-    match (cause, failure) {
-        (Some("stalled"), _) => "ended: the job stalled".to_owned(),
-        (Some("timeout"), _) => "ended: its time limit was reached".to_owned(),
-        (Some("signal"), _) => "ended: interrupted".to_owned(),
-        (_, Some(failure)) => match (failure.role, failure.rank) {
-            (Some(role), Some(rank)) => format!("ended: {} {rank} failed", role.name()),
-            _ => format!("ended: host {} was lost", failure.host),
-        },
+    let culprit = culprit.and_then(|id| job.history(id));
+    match (cause, culprit, failure) {
+        (Some("stalled"), ..) => "ended: the job stalled".to_owned(),
+        (Some("timeout"), ..) => "ended: its time limit was reached".to_owned(),
+        (Some("signal"), ..) => "ended: interrupted".to_owned(),
+        (_, _, Some(FirstFailure { id: None, host, .. })) => format!("ended: host {host} was lost"),
+        (_, Some(ProcessHistory { process, .. }), Some(_)) => {
+            // it need not have failed: the others also fail if it leaves too early
+            format!("ended because of {} {}", process.role.name(), process.rank)
+        }
         _ => "ended with the job".to_owned(),
     }
 }
@@ -154,14 +163,9 @@ pub fn run(job: &JobHistory, lines: usize) -> RunReport<'_> {
     let verdict = verdict::verdict(job);
     let summary = job.summary.as_ref();
     let failure = summary.and_then(|summary| summary.first_failure.as_ref());
-    let culprit = match failure {
-        Some(failure) => failure.id,
-        None => verdict
-            .cause
-            .culprit
-            .as_ref()
-            .and_then(|culprit| culprit.id),
-    };
+    // the failure that arrived first may be an echo of the one that the verdict names
+    let named = verdict.cause.culprit.as_ref();
+    let culprit = named.and_then(|culprit| culprit.id).or_else(|| failure?.id);
     let mut hosts: BTreeMap<u32, HostRun> = job
         .hosts
         .iter()
@@ -173,7 +177,13 @@ pub fn run(job: &JobHistory, lines: usize) -> RunReport<'_> {
             continue;
         };
         let exited = life.exited.as_ref();
-        let is_innocent = exited.is_some_and(|exited| exited.while_ending && !exited.end.oom);
+        let is_innocent = exited.is_some_and(|exited| exited.while_ending && !exited.end.oom)
+            && !has_failed(history);
+        let why = match culprit == Some(id) {
+            false => Some(why_ended(job, culprit)),
+            true if failure.is_none() => Some("the others waited for it".to_owned()),
+            true => None,
+        };
         host.processes.push(Bar {
             history,
             from_ms: life.started.as_ref().map(|started| since(started.time_ms)),
@@ -183,13 +193,7 @@ pub fn run(job: &JobHistory, lines: usize) -> RunReport<'_> {
                 .as_ref()
                 .map(|listening| since(listening.time_ms)),
             end: exited.map(how_it_ended),
-            why: is_innocent.then(|| {
-                if culprit == Some(id) {
-                    "the others waited for it".to_owned()
-                } else {
-                    why_ended(summary)
-                }
-            }),
+            why: why.filter(|_| is_innocent),
             culprit: culprit == Some(id),
         });
     }
@@ -211,12 +215,12 @@ pub fn run(job: &JobHistory, lines: usize) -> RunReport<'_> {
 }
 
 fn events(job: &JobHistory, since: &impl Fn(u64) -> u64) -> Vec<TimelineEvent> {
-    let failure = |life: &Life| {
+    let failure = |(life, has_failed): (&Life, bool)| {
         let exited = life.exited.as_ref()?;
         // innocent processes are ended by TERM, and records of 0.1.0 do not mark them
         let is_innocent = exited.end.is_success() || exited.end.signal == Some(SignalNumber::TERM);
         let (role, rank, host) = (exited.role.name(), exited.rank, exited.host);
-        (!exited.while_ending && !is_innocent).then_some(TimelineEvent {
+        (has_failed || !exited.while_ending && !is_innocent).then_some(TimelineEvent {
             at_ms: since(life.end_ms()?),
             to_ms: None,
             kind: EventKind::Failure,
@@ -243,7 +247,10 @@ fn events(job: &JobHistory, since: &impl Fn(u64) -> u64) -> Vec<TimelineEvent> {
             text: format!("stalled: {}", stalled.reason.trim_end_matches('.')),
         }
     };
-    let failures = job.earlier.iter().chain(job.lives()).filter_map(failure);
+    let earlier = job.earlier.iter().map(|life| (life, false));
+    let last = job.processes.iter();
+    let last = last.map(|history| (&history.life, has_failed(history)));
+    let failures = earlier.chain(last).filter_map(failure);
     let restarts = (1..).zip(&job.attempts).skip(1).map(restart);
     let mut events: Vec<TimelineEvent> = failures
         .chain(restarts)
@@ -267,8 +274,12 @@ fn host_run<'a>(host: &Host) -> HostRun<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Worker 0 raises an exception and needs 1.5 s to exit; the others fail because of that, and
+    /// worker 1 exits first. Worker 2 catches the signal and exits with a status.
+    pub const ECHO: &str = include_str!("echo.jsonl");
 
     const RECORDS: &str = concat!(
         r#"{"type":"host","id":0,"of":1,"ip":"10.0.0.1","port":30050}"#,
@@ -305,7 +316,7 @@ mod tests {
         r#""elapsed_ms":2100}"#,
     );
 
-    fn read(text: &str) -> JobHistory {
+    pub fn read(text: &str) -> JobHistory {
         let mut run = verdict::Run::new(1);
         let add = |head: &_, text: &[u8]| run.record(head, text);
         record::jsonl::Stream::read_lines(text.as_bytes(), true, &|_| Ok(()), add).unwrap();
@@ -353,6 +364,34 @@ mod tests {
         );
         let lines: Vec<&String> = trainer.last_lines(1).collect();
         assert_eq!(lines, ["two"]);
+    }
+
+    #[test]
+    fn the_culprit_is_the_one_that_the_verdict_names() {
+        let job = read(ECHO);
+        let run = run(&job, 1);
+        let named = run.verdict.cause.culprit.as_ref();
+        assert_eq!(named.unwrap().id, Some(0), "{:?}", run.verdict.cause);
+        let shown: Vec<_> = run.hosts[0]
+            .processes
+            .iter()
+            .map(|bar| (bar.culprit, bar.failed(), bar.why.as_deref()))
+            .collect();
+        let because = Some("ended because of worker 0");
+        let expected = [
+            (true, true, None),
+            (false, true, None),
+            (false, false, because),
+        ];
+        assert_eq!(shown, expected);
+        let failures: Vec<&str> = run.events.iter().map(|event| &*event.text).collect();
+        assert_eq!(
+            failures,
+            [
+                "worker 1 on host 0 failed: status 1",
+                "worker 0 on host 0 failed: status 1"
+            ]
+        );
     }
 
     #[test]
@@ -425,7 +464,7 @@ mod tests {
         );
         let lost = r#""cause":"host","first_failure":{"host":3,"error":"no route"}"#;
         let table = [
-            (failure, "ended: trainer 0 failed"),
+            (failure, "ended because of trainer 0"),
             (lost, "ended: host 3 was lost"),
             (r#""cause":"stalled""#, "ended: the job stalled"),
             (r#""cause":"timeout""#, "ended: its time limit was reached"),
