@@ -134,22 +134,54 @@ fn the_example_for_torch_by_sbatch_on_real_hosts() {
     shared.ends(0).out_has("epoch 1: loss 0.0");
     sh(&folder, "test -s model.pt && test -e logs-2/worker-3.log").ends(0);
 
-    // what a cancelled job leaves; a file of somebody else's job stays
+    // what a cancelled job leaves; its workspace stays, which may hold the only copy of results
     let epilog = root()
         .join("examples/slurm/epilog.sh")
         .display()
         .to_string();
     let user = sh(&folder, "id -un").out.trim().to_owned();
     let left = format!(
-        "mkdir /tmp/{user}-7 /tmp/{user}-7-1 /tmp/{user}-70 && : >/tmp/host-agent-7 && \
+        "mkdir /tmp/{user}-7 /tmp/{user}-7-1 && : >/tmp/host-agent-7 && : >/tmp/host-agent-70 && \
          sed \"s,^PATH=,PATH=$PATH:,\" '{epilog}' >epilog.sh && \
          SLURM_JOB_ID=7 SLURM_JOB_USER={user} sh epilog.sh; echo $?; ls /tmp"
     );
     let cleaned = slurm.sh(&folder, &left);
     cleaned
-        .out_has(&format!("0\n{user}-70\n"))
-        .out_lacks("host-agent-7")
-        .out_lacks(&format!("{user}-7\n"));
+        .out_has(&format!("0\nhost-agent-70\n{user}-7\n{user}-7-1\n"))
+        .out_lacks("host-agent-7\n");
+}
+
+/// The batch scripts with stubs of all other programs.
+#[test]
+fn a_batch_job_fails_whose_results_cannot_be_fetched() {
+    let folder = scratch();
+    let stubs = "mkdir bin; for name in scontrol ipconf-check host-probe part-map part-push dgl-env
+        do printf '#!/bin/sh\n' >bin/$name; done
+        printf '#!/bin/sh\nexit $TRAINED\n' >bin/dgl-spawn
+        printf '#!/bin/sh\nexit $FETCHED\n' >bin/part-pull
+        printf '#!/bin/sh\necho \"$*\"\n' >bin/srun
+        chmod +x bin/*";
+    sh(&folder, stubs).ends(0);
+    let removes = "--overlap --ntasks-per-node=1 rm -rf /tmp/ann-7\n";
+    let stays = "/tmp/ann-7 stays on n[1-2]\n";
+    for example in ["torch", "dgl"] {
+        for (trained, fetched, status, out, err) in [
+            (0, 0, 0, removes, ""),
+            (0, 74, 74, "", stays),
+            (3, 0, 3, removes, ""),
+            (3, 74, 3, "", stays),
+        ] {
+            let script = format!(
+                "export TRAINED={trained} FETCHED={fetched} SLURM_JOB_ID=7 SLURM_JOB_USER=ann \
+                 SLURM_JOB_NODELIST='n[1-2]'; PATH=$PWD/bin:$PATH sh \
+                 '{}/examples/{example}/train.sbatch'; s=$?; rm -r run-7; exit $s",
+                root().display()
+            );
+            let ended = sh(&folder, &script);
+            ended.gives(status, out);
+            assert_eq!(ended.err, err, "{example}");
+        }
+    }
 }
 
 #[test]
