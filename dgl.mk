@@ -36,9 +36,10 @@ dgl_probe = host-probe $(dgl_workspace) --num-servers $(NUM_SERVERS) $(PROBE_FLA
 # Only a probe knows the home of the hosts.
 dgl_probed = $(or $(NEED),$(filter ~%,$(WORKSPACE)))
 dgl_chosen = $(dgl_hosts)$(if $(dgl_probed), | $(dgl_probe) --format jsonl$(if $(NEED), --need $(NEED) $(NEED_FLAGS)))
-dgl_taken = $(if $(NEED),cat '$(RUN)/pushed.jsonl',$(dgl_hosts))
+dgl_taken = $(if $(NEED)$(filter-out 0,$(RETRY)),cat '$(RUN)/pushed.jsonl',$(dgl_hosts))
 # The shell of a recipe becomes the last tool, after the stages before it, because make passes TERM on to that shell alone.
-dgl_last = > '$(RUN)/$@.stages'; { rm -f '$(RUN)/$@.stages'; exec $(1); } < '$(RUN)/$@.stages'
+# $$$$ keeps the stages of two makes apart.
+dgl_last = > '$(RUN)'/$@.$$$$.stages; { rm -f '$(RUN)'/$@.$$$$.stages; exec $(1); } < '$(RUN)'/$@.$$$$.stages
 dgl_stages = $(dgl_probe) --format jsonl < '$(RUN)/pushed.jsonl' | \
 	dgl-env $(if $(WORKERS),--role worker --num-workers $(WORKERS),--num-trainers $(NUM_TRAINERS) \
 	  --num-samplers $(NUM_SAMPLERS) --num-servers $(NUM_SERVERS)) $(ENV_FLAGS) \
@@ -71,8 +72,8 @@ push: $(PART_CONFIG)
 	@mkdir -p '$(RUN)' && : > '$(RUN)/push.begun'
 	$(dgl_chosen) | \
 	part-map $(dgl_workspace) $(PART_CONFIG:%=--part-config '%') $(SCRIPTS:%=--script-folder '%') $(MAP_FLAGS) \
-	$(call dgl_last,part-push --format jsonl $(PUSH_FLAGS) > '$(RUN)/pushing.jsonl')
-	@mv '$(RUN)/pushing.jsonl' '$(RUN)/pushed.jsonl'
+	$(call dgl_last,part-push --format jsonl $(PUSH_FLAGS) > '$(RUN)'/pushing.$$PPID.jsonl)
+	@mv '$(RUN)'/pushing.$$PPID.jsonl '$(RUN)/pushed.jsonl'
 
 train: push
 ifeq ($(RETRY),0)
