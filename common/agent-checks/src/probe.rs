@@ -4,10 +4,11 @@ use crate::claim::{self, HeldName};
 use crate::environment::{self, Environment};
 use crate::python::{self, PythonFacts};
 use agent_supervise::shell::ASK_LIMIT;
+use host::nvidia::cards::Listed;
 use host::{job_processes, netlink, nvidia, open_files, procfs};
 use nix::ifaddrs::getifaddrs;
 use record::python::activation;
-use record::{Facts, GpuCard, PROGRAM_PORTS};
+use record::{Facts, PROGRAM_PORTS};
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsStr;
@@ -50,17 +51,22 @@ pub fn probe(request: &Probe) -> Probed {
         let gpu_cards = gpu_cards
             .map_err(|error| nvidia::cards::failure(&error))
             // a panic ends this program
-            .and_then(|thread| thread.join().unwrap_or_else(|_| Ok(Vec::new())));
-        match gpu_cards {
-            Ok(cards) => probed.facts.gpu_cards = cards,
-            Err(failure) => probed.gpu_failure = Some(failure),
-        }
-        // in WSL the driver has no such directory, but nvidia-smi has the number
-        let counted = fs::read_dir("/proc/driver/nvidia/gpus");
-        let counted = counted.map_or(0, |entries| entries.flatten().count());
-        let gpus = match counted {
-            0 => probed.facts.gpu_cards.len(),
-            counted => counted,
+            .and_then(|thread| thread.join().unwrap_or_else(|_| Ok(None)));
+        let installed = fs::read_dir("/proc/driver/nvidia/gpus");
+        let installed = installed.map_or(0, |entries| entries.flatten().count());
+        let gpus = match gpu_cards {
+            Ok(Some(listed)) => {
+                // in WSL the driver has no such directory
+                let count = listed.cards.len();
+                probed.unlisted_gpus = u32::try_from(installed.saturating_sub(count)).ok();
+                probed.facts.gpu_cards = listed.cards;
+                listed.usable
+            }
+            Ok(None) => installed,
+            Err(failure) => {
+                probed.gpu_failure = Some(failure);
+                installed
+            }
         };
         probed.facts.gpus = u32::try_from(gpus).ok();
         probed
@@ -68,10 +74,11 @@ pub fn probe(request: &Probe) -> Probed {
 }
 
 /// None without nvidia-smi.
-fn gpu_cards() -> Result<Vec<GpuCard>, Failure> {
-    nvidia::program().map_or(Ok(Vec::new()), |program| {
-        nvidia::cards::query(&program, nvidia::LIMIT)
-    })
+fn gpu_cards() -> Result<Option<Listed>, Failure> {
+    let visible = env::var("CUDA_VISIBLE_DEVICES").ok();
+    nvidia::program()
+        .map(|program| nvidia::cards::query(&program, nvidia::LIMIT, visible.as_deref()))
+        .transpose()
 }
 
 /// The facts from the kernel and the environment of this process.

@@ -209,7 +209,7 @@ pub struct Facts {
     pub shm_free_bytes: Option<u64>,
     /// Free space for the workspace, in bytes.
     pub free_bytes: Option<u64>,
-    /// The number of NVIDIA GPUs.
+    /// The number of NVIDIA GPUs that a job may use.
     pub gpus: Option<u32>,
     /// What nvidia-smi reports about each of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]

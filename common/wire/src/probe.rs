@@ -50,6 +50,8 @@ pub struct Probed {
     #[serde(deserialize_with = "list")]
     pub interfaces: Vec<Interface>,
     pub ephemeral_ports: Option<EphemeralPorts>,
+    /// How many GPUs the driver has that nvidia-smi does not list.
+    pub unlisted_gpus: Option<u32>,
     /// Why an installed nvidia-smi reported no GPUs.
     pub gpu_failure: Option<Failure>,
     pub python_failure: Option<Failure>,

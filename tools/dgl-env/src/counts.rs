@@ -37,7 +37,8 @@ fn gpus(option: &'static str, hosts: &[Host]) -> Result<Vec<u32>, Report> {
         let (problem, fix) = match host.facts.gpus {
             Some(count @ 1..=MAX_PER_HOST) => return Ok(count),
             Some(0) => (
-                "has no GPU that nvidia-smi or the kernel shows".to_owned(),
+                "has no GPU that nvidia-smi or the kernel shows and CUDA_VISIBLE_DEVICES allows"
+                    .to_owned(),
                 format!("give {option} a number, or leave the host out"),
             ),
             Some(count) => (

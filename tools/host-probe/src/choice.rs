@@ -105,7 +105,7 @@ fn too_little(has: Option<u64>, what: &str, least: u64) -> String {
 fn gpu_lacks(facts: &Facts, least: Option<u64>) -> Option<String> {
     let least = least?;
     match (facts.gpus, &facts.gpu_cards[..]) {
-        (None | Some(0), []) => Some("it has no GPU".to_owned()),
+        (None, []) | (Some(0), _) => Some("it has no GPU".to_owned()),
         (_, []) => Some("nvidia-smi lists none of its GPUs".to_owned()),
         (_, cards) => {
             let free = |card: &GpuCard| card.mem_free_bytes;

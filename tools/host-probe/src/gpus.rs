@@ -1,26 +1,28 @@
 //! Warnings about a host's GPUs.
 
 use record::error::Fault;
-use record::{Facts, GpuCard, GpuUser, Host, term};
-use wire::Failure;
+use record::{GpuCard, GpuUser, Host, term};
+use wire::probe::Probed;
 
 /// A driver and a desktop use less of a GPU's memory than this part.
 const SYSTEM_PART: u64 = 8;
 const USERS_SHOWN: usize = 4;
 
-pub fn warnings(host: &Host, facts: &Facts, failure: Option<&Failure>) -> Vec<Fault> {
-    let (cards, count) = (&facts.gpu_cards, facts.gpus.unwrap_or(0));
+pub fn warnings(host: &Host, probed: &Probed) -> Vec<Fault> {
+    let (cards, unlisted) = (&probed.facts.gpu_cards, probed.unlisted_gpus.unwrap_or(0));
+    let count = cards.len();
     let warn = |problem: String| Fault::data(host.location(), problem);
-    if let Some(failure) = failure {
+    if let Some(failure) = &probed.gpu_failure {
         let fix = "run nvidia-smi on the host; until it works no process will find a GPU";
         return vec![warn(failure.problem.clone()).fix(fix)];
     }
     let mut warnings = Vec::new();
-    if !cards.is_empty() && cards.len() != count as usize {
-        let problem = format!("nvidia-smi lists {} of {count} GPUs", cards.len());
+    if unlisted > 0 && count > 0 {
+        let all = count + unlisted as usize;
+        let problem = format!("nvidia-smi lists {count} of {all} GPUs");
         warnings.push(warn(problem).fix(
-            "if a batch system gave this login only some, give --num-trainers that number; \
-             otherwise see what dmesg shows about the others, or restart the host",
+            "if a batch system gave this login only some, all is well; otherwise see what dmesg \
+             shows about the others, or restart the host",
         ));
     }
     let in_use: Vec<String> = cards.iter().filter_map(usage).collect();
@@ -71,6 +73,7 @@ fn shown(user: &GpuUser) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::Failure;
 
     const GB: u64 = 1_000_000_000;
 
@@ -94,14 +97,14 @@ mod tests {
         }
     }
 
-    fn reported(count: u32, cards: &[GpuCard], failure: Option<&str>) -> Vec<String> {
-        let failure = failure.map(Failure::new);
-        let facts = Facts {
-            gpus: Some(count),
-            gpu_cards: cards.to_vec(),
-            ..Facts::default()
+    fn reported(unlisted: u32, cards: &[GpuCard], failure: Option<&str>) -> Vec<String> {
+        let mut probed = Probed {
+            unlisted_gpus: Some(unlisted),
+            gpu_failure: failure.map(Failure::new),
+            ..Probed::default()
         };
-        let warnings = warnings(&Host::default(), &facts, failure.as_ref());
+        probed.facts.gpu_cards = cards.to_vec();
+        let warnings = warnings(&Host::default(), &probed);
         warnings.iter().map(Fault::to_string).collect()
     }
 
@@ -146,18 +149,18 @@ mod tests {
     #[test]
     fn what_is_warned_of() {
         let (free, used) = (card(0, Some(79), vec![]), card(1, Some(1), vec![]));
-        assert!(reported(2, &[free.clone(), card(1, None, vec![])], None).is_empty());
-        assert!(reported(4, &[], None).is_empty(), "no nvidia-smi");
-        let one = reported(2, &[free.clone(), used.clone()], None).concat();
+        assert!(reported(0, &[free.clone(), card(1, None, vec![])], None).is_empty());
+        assert!(reported(0, &[], None).is_empty(), "no nvidia-smi");
+        let one = reported(0, &[free.clone(), used.clone()], None).concat();
         assert!(
             one.contains("1 of its 2 GPUs is in use\n    GPU 1, 79 GB of 80 GB"),
             "{one}"
         );
-        assert!(reported(1, std::slice::from_ref(&used), None)[0].contains("its GPU is in use"));
-        assert!(reported(2, &[used.clone(), used], None)[0].contains("2 of its 2 GPUs are in use"));
-        let lost = reported(2, &[free], None).concat();
+        assert!(reported(0, std::slice::from_ref(&used), None)[0].contains("its GPU is in use"));
+        assert!(reported(0, &[used.clone(), used], None)[0].contains("2 of its 2 GPUs are in use"));
+        let lost = reported(1, &[free], None).concat();
         assert!(lost.contains("nvidia-smi lists 1 of 2 GPUs"), "{lost}");
-        let failed = reported(2, &[], Some("nvidia-smi fails: no driver")).concat();
+        let failed = reported(0, &[], Some("nvidia-smi fails: no driver")).concat();
         assert!(
             failed.contains("nvidia-smi fails: no driver\n  fix: "),
             "{failed}"

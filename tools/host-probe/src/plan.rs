@@ -21,7 +21,7 @@ pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<ProbeA
     if let Some(failure) = probed.environment_failure {
         return Err(no_environment(host, python, failure));
     }
-    let mut warnings = gpus::warnings(host, &probed.facts, probed.gpu_failure.as_ref());
+    let mut warnings = gpus::warnings(host, &probed);
     let mut warn = |problem: String, fix: &str| {
         warnings.push(Fault::data(host.location(), problem).fix(fix));
     };

@@ -3,6 +3,7 @@
 use super::{FORMAT, MAX_CARDS, bytes, number, rows};
 use crate::processes::JOB;
 use crate::{command, describe, procfs};
+use csv::StringRecord;
 use record::{GpuCard, GpuUser, term};
 use std::collections::HashMap;
 use std::io;
@@ -24,7 +25,15 @@ const DEVICES: &str = "/dev/nvidia";
 /// as a GPU is shared in this way, and uses some MB.
 const SHARING_SERVICE: &str = "nvidia-cuda-mps-server";
 
-pub fn query(program: &Path, limit: Duration) -> Result<Vec<GpuCard>, Failure> {
+/// What nvidia-smi lists.
+pub struct Listed {
+    pub cards: Vec<GpuCard>,
+    /// How many devices CUDA finds.
+    pub usable: usize,
+}
+
+/// `visible` is CUDA_VISIBLE_DEVICES, as a batch system sets it that gives a job only some.
+pub fn query(program: &Path, limit: Duration, visible: Option<&str>) -> Result<Listed, Failure> {
     let ask = |words: &[&str]| {
         let mut command = Command::new(program);
         command.args(words);
@@ -61,8 +70,30 @@ pub fn query(program: &Path, limit: Duration) -> Result<Vec<GpuCard>, Failure> {
         // the GPUs are known, but not their processes
         let users = users.join().ok().and_then(Result::ok).unwrap_or_default();
         let list = list.join().ok().and_then(Result::ok).unwrap_or_default();
-        Ok(described(&cards, &users, &list, &user))
+        let found = described(&cards, &users, &list, &user);
+        Ok(Listed {
+            usable: visible.map_or(found.len(), |words| visible_count(words, &cards)),
+            cards: found,
+        })
     })
+}
+
+/// CUDA stops at the first word that names no device: a number, a UUID that may be cut, or a MIG
+/// device.
+fn visible_count(words: &str, cards: &str) -> usize {
+    let cards = rows(cards);
+    let is_device = |word: &&str| match word.parse::<usize>() {
+        Ok(number) => number < cards.len(),
+        Err(_) => {
+            let has = |row: &StringRecord| row.get(1).is_some_and(|uuid| uuid.starts_with(word));
+            word.starts_with("MIG-") || word.starts_with("GPU-") && cards.iter().any(has)
+        }
+    };
+    words
+        .split(',')
+        .map(str::trim)
+        .take_while(is_device)
+        .count()
 }
 
 pub fn failure(error: &io::Error) -> Failure {
@@ -264,6 +295,27 @@ mod tests {
     }
 
     #[test]
+    fn devices_that_cuda_finds() {
+        let cards = "0, GPU-8932f937, 1, 1\n1, GPU-a5, 1, 1\n2, GPU-c, 1, 1\n";
+        let table = [
+            ("0,1", 2),
+            ("2", 1),
+            (" 0, 2 ", 2),
+            ("0,3,1", 1),
+            ("0,-1,1", 1),
+            ("-1", 0),
+            ("", 0),
+            ("NoDevFiles", 0),
+            ("GPU-8932,GPU-c", 2),
+            ("GPU-b", 0),
+            ("MIG-c7,MIG-GPU-a5/1/0", 2),
+        ];
+        for (words, expected) in table {
+            assert_eq!(visible_count(words, cards), expected, "{words:?}");
+        }
+    }
+
+    #[test]
     fn cards_in_parts() {
         let list = [
             "GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-a)",
@@ -326,13 +378,15 @@ mod tests {
         for (name, script, expected) in table {
             let program = stand_in(name, script);
             let begun = Instant::now();
-            let found = query(&program, Duration::from_secs(2));
+            let found = query(&program, Duration::from_secs(2), None);
             let took = begun.elapsed();
             fs::remove_file(&program).unwrap();
             match (found, expected) {
-                (Ok(cards), Ok(count)) => assert_eq!(cards.len(), count, "{name}"),
+                (Ok(found), Ok(count)) => {
+                    assert_eq!((found.cards.len(), found.usable), (count, count), "{name}");
+                }
                 (Err(failure), Err(text)) => assert!(failure.problem.contains(text), "{failure:?}"),
-                (found, _) => panic!("{name}: {found:?}"),
+                (found, _) => panic!("{name}: {:?}", found.map(|found| found.cards)),
             }
             assert!(took < Duration::from_secs(30), "{name}: {took:?}");
         }
