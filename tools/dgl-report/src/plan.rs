@@ -179,10 +179,12 @@ pub fn run(job: &JobHistory, lines: usize) -> RunReport<'_> {
         let exited = life.exited.as_ref();
         let is_innocent = exited.is_some_and(|exited| exited.while_ending && !exited.end.oom)
             && !has_failed(history);
-        let why = match culprit == Some(id) {
-            false => Some(why_ended(job, culprit)),
-            true if failure.is_none() => Some("the others waited for it".to_owned()),
-            true => None,
+        let why = if culprit != Some(id) {
+            Some(why_ended(job, culprit))
+        } else if failure.is_none() {
+            Some("the others waited for it".to_owned())
+        } else {
+            None
         };
         host.processes.push(Bar {
             history,
