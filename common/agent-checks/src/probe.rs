@@ -51,7 +51,7 @@ pub fn probe(request: &Probe) -> Probed {
         let gpu_cards = gpu_cards
             .map_err(|error| nvidia::cards::failure(&error))
             // a panic ends this program
-            .and_then(|thread| thread.join().unwrap_or_else(|_| Ok(None)));
+            .and_then(|thread| thread.join().unwrap_or(Ok(None)));
         let installed = fs::read_dir("/proc/driver/nvidia/gpus");
         let installed = installed.map_or(0, |entries| entries.flatten().count());
         let gpus = match gpu_cards {
@@ -84,7 +84,9 @@ fn gpu_cards() -> Result<Option<Listed>, Failure> {
 /// The facts from the kernel and the environment of this process.
 fn facts(workspace: Option<&str>) -> Facts {
     let mem_bytes = procfs::memory_bytes();
-    let cpus = u32::try_from(procfs::usable_cpus().len()).ok();
+    let cpus = procfs::usable_cpus().len() as u64;
+    let cpus = procfs::cgroup::cpu_limit().map_or(cpus, |limit| limit.min(cpus));
+    let cpus = u32::try_from(cpus).ok();
     let home = env::var_os("HOME");
     let folder = workspace.map(|workspace| {
         let workspace = host::home::at_home(workspace);

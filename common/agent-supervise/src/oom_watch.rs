@@ -1,7 +1,7 @@
 //! Detects whether the kernel killed a process because memory ran out, by the counter of its cgroup
 //! or, without one, of the whole host.
 
-use host::procfs::{self, cgroup::memory_groups};
+use host::procfs::{self, cgroup};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -95,7 +95,7 @@ fn read(path: &Path) -> Option<u64> {
 /// The files that may have a counter for a process, the closest first.
 fn counters(cgroup: &str, mounts: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for group in memory_groups(cgroup, mounts) {
+    for group in cgroup::groups("memory", cgroup, mounts) {
         let file = if group.unified {
             "memory.events"
         } else {
