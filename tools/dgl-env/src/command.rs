@@ -61,10 +61,15 @@ impl UserCommand {
             }
             (UserCommand::Shell(_), Some((mut words, script))) => {
                 words.insert(script + 1, argument);
-                let text = quote::sh_words(words);
-                Ok(UserCommand::Shell(
-                    String::from_utf8_lossy(&text).into_owned(),
-                ))
+                // a shell sees an assignment only if its name is not in quotes
+                let shown = |word: &String| match word.split_once('=') {
+                    Some((name, value)) if is_variable(name) => {
+                        format!("{name}={}", quote::shown(value))
+                    }
+                    _ => quote::shown(word),
+                };
+                let words: Vec<String> = words.iter().map(shown).collect();
+                Ok(UserCommand::Shell(words.join(" ")))
             }
             (UserCommand::Shell(_), None) => {
                 let problem = format!(
@@ -174,6 +179,11 @@ impl UserCommand {
     }
 }
 
+fn is_variable(name: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && name.chars().all(is_part)
+}
+
 /// These separate commands, or redirect their input and output.
 const OPERATORS: [char; 8] = ['|', '&', ';', '<', '>', '(', ')', '\n'];
 /// With these a shell replaces words, or takes others for its own.
@@ -221,6 +231,30 @@ fn script_of(words: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn assignments_before_the_interpreter_stay_assignments() {
+        for (text, expected) in [
+            (
+                "EXTRA='-O2 -g' python3 t.py --lr 1",
+                "EXTRA='-O2 -g' python3 t.py -r=1 --lr 1",
+            ),
+            (
+                "A= B=\"it's\" python3 't 1.py' 'C=x y'",
+                "A='' B='it'\\''s' python3 't 1.py' -r=1 C='x y'",
+            ),
+            (
+                "env 'A=x y' python3 t.py '--b=x y'",
+                "env A='x y' python3 t.py -r=1 '--b=x y'",
+            ),
+        ] {
+            let command = UserCommand::Shell(text.to_owned()).with_local_rank("-r", 1);
+            let Ok(UserCommand::Shell(told)) = command else {
+                panic!("{text}")
+            };
+            assert_eq!(told, expected);
+        }
+    }
 
     #[test]
     fn words_of_shell_text_have_no_typographic_characters_unless_quoted() {
