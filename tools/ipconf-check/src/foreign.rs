@@ -83,15 +83,31 @@ fn ansible_group(line: &HostLine) -> Option<&str> {
     (is_name(group) && inner.parse::<Ipv6Addr>().is_err()).then_some(group)
 }
 
-/// `h{1..4}` for `h[1-4]`: the words that bash makes of a range.
+/// `h{1..4} login` for `h[1-4],login`: the words that bash makes of ranges.
 fn expansion(word: &str) -> Option<String> {
+    let mut is_inside = false;
+    let terms = word.split(|c| {
+        is_inside = c == '[' || is_inside && c != ']';
+        c == ',' && !is_inside
+    });
+    let words = terms.map(|term| range(term).or_else(|| is_name(term).then(|| term.to_owned())));
+    let words: Vec<String> = words.collect::<Option<_>>()?;
+    word.contains('[').then(|| words.join(" "))
+}
+
+fn range(word: &str) -> Option<String> {
     let (prefix, rest) = word.split_once('[')?;
     let (ranges, suffix) = rest.split_once(']')?;
     // the words stand in a command, unquoted
     let is_part = |part: &str| part.chars().all(is_of_name);
-    if prefix.is_empty() || !is_part(prefix) || !is_part(suffix) {
+    if prefix.is_empty() || !is_part(prefix) {
         return None;
     }
+    let suffix = if is_part(suffix) {
+        suffix.to_owned()
+    } else {
+        range(suffix)?
+    };
     let is_number = |text: &str| {
         (1..=MAX_DIGITS).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit())
     };
@@ -174,6 +190,21 @@ mod tests {
                 "f:1: h[1,2]-ib names",
                 "'%s\\n' h{1,2}-ib; with Slurm: scontrol show hostnames 'h[1,2]-ib'",
             ),
+            (
+                "gpu[01-02],cpu[1-2]\n",
+                "f:1: gpu[01-02],cpu[1-2] names",
+                "gpu{01..02} cpu{1..2}; with Slurm: scontrol show hostnames 'gpu[01-02],cpu[1-2]'",
+            ),
+            (
+                "login,h[1,3],x7\n",
+                "f:1: login,h[1,3],x7 names",
+                "'%s\\n' login h{1,3} x7;",
+            ),
+            (
+                "rack[1-2]n[1-4]\n",
+                "f:1: rack[1-2]n[1-4] names",
+                "'%s\\n' rack{1..2}n{1..4};",
+            ),
         ];
         for (text, problem, fix) in table {
             let fault = fault(&text::lines("f", text).unwrap()).expect(text);
@@ -193,6 +224,9 @@ mod tests {
             "$(reboot)[1-2]\n",
             "-;reboot;[1-2]\n",
             "h[1-2]'\n",
+            "h[1-2],$(reboot)\n",
+            "h[1-2]n[a-b]\n",
+            "-f,h[1-2]\n",
             "h[1-1000000000]\n",
             "gpu1:x\n",
         ] {
