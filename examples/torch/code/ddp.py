@@ -19,7 +19,9 @@ distributed.init_process_group("nccl" if cuda else "gloo")
 device = f"cuda:{int(os.environ['LOCAL_RANK']) % torch.cuda.device_count()}" if cuda else "cpu"
 rank, ranks = distributed.get_rank(), distributed.get_world_size()
 with open("data.csv") as file:
-    lines = file.read().splitlines()[rank::ranks]
+    lines = file.read().splitlines()
+# as many for each rank: with one batch more, a rank would wait for the others forever
+lines = lines[: len(lines) // ranks * ranks][rank::ranks]
 rows = torch.tensor([[float(number) for number in line.split(",")] for line in lines]).to(device)
 
 
