@@ -41,6 +41,38 @@ fn every_workspace_gives_its_job_a_name_that_dgl_spawn_accepts() {
 }
 
 #[test]
+fn after_another_attempt_results_come_from_its_hosts() {
+    let folder = example();
+    for goal in ["fetch", "reap"] {
+        let dry = make(&format!("-n {goal} WORKSPACE=/w FETCH=x SPARES=s RETRY="));
+        let of = |retry: u32| sh(&folder, &dry.replace("RETRY=", &format!("RETRY={retry}")));
+        of(0).ends(0).out_has("ipconf-check").out_lacks("pushed");
+        of(2)
+            .ends(0)
+            .out_has("pushed.jsonl")
+            .out_lacks("ipconf-check");
+    }
+}
+
+#[test]
+fn two_makes_of_one_directory_do_not_mix_their_records() {
+    let folder = scratch();
+    let stubs = "mkdir bin; for name in ipconf-check host-probe part-map part-push dgl-spawn
+        do printf '#!/bin/sh\nexec cat\n' >bin/$name; done
+        printf '#!/bin/sh\nfor last; do :; done; echo \"$last\"; sleep 1; echo \"$last\"\n' \
+            >bin/dgl-env; cp bin/dgl-env bin/part-map; chmod +x bin/*";
+    sh(&folder, stubs).ends(0);
+    let train = format!(
+        "PATH=$PWD/bin:$PATH make -s -I '{0}' -f '{0}/dgl.mk' train WORKSPACE=/w </dev/null",
+        root().display()
+    );
+    let both = format!(
+        "{train} TRAIN=one MAP_FLAGS=one >1 & {train} TRAIN=two MAP_FLAGS=two >2; wait; cat 1 2"
+    );
+    sh(&folder, &both).gives(0, "one\none\ntwo\ntwo\n");
+}
+
+#[test]
 fn tools_that_path_does_not_lead_to_are_those_of_the_checkout() {
     let folder = example();
     assert_eq!(
