@@ -469,6 +469,12 @@ impl Evidence {
         end.saturating_sub(first).saturating_sub(stated)
     }
 
+    /// Whether the latest line belongs to a statement.
+    pub fn ends_with_statement(&self) -> bool {
+        let mut lasts = self.statements().into_iter().map(|one| one.last.number);
+        lasts.any(|last| last + 1 == self.count)
+    }
+
     pub fn continued_after(&self, statement: &Statement) -> bool {
         statement.precedes(self.continued)
     }

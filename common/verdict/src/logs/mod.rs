@@ -13,10 +13,9 @@ mod torchrun;
 
 pub use files::LogFile;
 
-use crate::account;
 use evidence::marks::{self, LineMarks, Writer};
 use evidence::syntax::{self, EvidenceFinder, LineStart};
-use evidence::{Evidence, LAST_LINES, without_escapes};
+use evidence::{Evidence, LAST_LINES, Statement, without_escapes};
 use report::{Forms, LauncherReport, ReportedEnd, Stated};
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Read};
@@ -26,6 +25,8 @@ use std::sync::LazyLock;
 const BLOCK: usize = 1 << 20;
 /// The end of a file, in bytes, is read line by line: it shows who went on and how it ended.
 const TAIL: usize = 256 << 10;
+/// If more lines than this follow the ends of the tasks, Slurm has started the job again.
+const LINES_OF_RUN: u64 = 50;
 /// How many lines are read after one that may be evidence: messages have many lines, and what
 /// follows shows whether the process has survived it.
 const LINES_AFTER: usize = 60;
@@ -152,7 +153,7 @@ impl Logs {
         }
         reader.lines_left = usize::MAX;
         reader.block(&text);
-        reader.finish_torchruns();
+        reader.finish();
         Ok(())
     }
 
@@ -295,6 +296,11 @@ impl Logs {
     }
 }
 
+/// Slurm cancels the steps of a job too.
+fn is_cancelled_job(text: &str) -> bool {
+    text.starts_with("Slurm cancelled job ")
+}
+
 fn is_line_end(byte: &u8) -> bool {
     matches!(byte, b'\n' | b'\r')
 }
@@ -326,6 +332,17 @@ impl Torchruns {
     }
 }
 
+/// What had been read when tasks of a job ended that Slurm ended. What follows belongs to the same
+/// run, unless it shows that Slurm has started the job again.
+#[derive(Default)]
+struct JobOver {
+    /// How many lines each process had written when the first task ended.
+    counts: Vec<u64>,
+    /// How many ends and lines were known when the last one ended.
+    ends: usize,
+    lines: u64,
+}
+
 struct LogReader<'a> {
     logs: &'a mut Logs,
     name: &'a str,
@@ -343,8 +360,9 @@ struct LogReader<'a> {
     has_gone_on: bool,
     /// Whether the launcher ends the processes.
     is_shutdown: bool,
-    /// Whether Slurm ended the job, and its tasks have ended since.
-    is_over: bool,
+    lines: u64,
+    /// If Slurm ended the job, and tasks have ended since.
+    over: Option<JobOver>,
     /// Whether a line reported what ended the job.
     is_job_over: bool,
     torchruns: Torchruns,
@@ -369,7 +387,8 @@ impl<'a> LogReader<'a> {
             failed_at: None,
             has_gone_on: false,
             is_shutdown: false,
-            is_over: false,
+            lines: 0,
+            over: None,
             is_job_over: false,
             torchruns: Torchruns::default(),
             lines_left: 0,
@@ -415,11 +434,13 @@ impl<'a> LogReader<'a> {
         let count = |end| memchr::memchr_iter(end, text).count();
         let lines = count(b'\n') + count(b'\r');
         if lines > 0 {
+            self.lines += lines as u64;
             self.logs.evidence(self.unmarked).skip(lines as u64);
         }
     }
 
     fn line(&mut self, line: &str) {
+        self.lines += 1;
         let marked = self.marks.split(line);
         if self.latest.0 != marked.mark {
             let mut writer = Writer::of(&marked.mark);
@@ -453,18 +474,18 @@ impl<'a> LogReader<'a> {
             self.failed_at = None;
         }
         self.torchruns.have_run |= marked.text.starts_with("torch.distributed.elastic.");
-        let is_ordinary = !history::is_launcher_line(marked.text);
-        let is_work = is_ordinary && LineStart::of(marked.text).is_none();
-        self.has_gone_on |= is_work;
-        if is_work && self.is_over && !account::tells_of_term(marked.text) {
-            self.forget_run();
-        }
-        let while_ending = self.is_job_over && self.logs.job_end.is_some();
+        // what follows the end of a task may be another run
+        let is_ending = self.is_job_over && self.logs.job_end.is_some();
+        let while_ending = is_ending && self.over.is_none();
         let evidence = self.logs.evidence(process);
         if marked.in_traceback {
             evidence.line(true, syntax::TRACEBACK, 0, while_ending);
         }
         evidence.line(true, marked.text, 0, while_ending);
+        self.has_gone_on |= self.failed_at.is_some()
+            && !history::is_launcher_line(marked.text)
+            && LineStart::of(marked.text).is_none()
+            && !evidence.ends_with_statement();
     }
 
     /// Takes a line of a launcher; returns whether it was one.
@@ -483,14 +504,35 @@ impl<'a> LogReader<'a> {
 
     /// Slurm has started the job again, and appends to the same log.
     fn forget_run(&mut self) {
-        (self.is_over, self.is_shutdown, self.is_job_over) = (false, false, false);
-        (self.logs.job_end, self.logs.is_out_of_memory) = (None, false);
-        let file = self.logs.files.len();
-        let processes = self.logs.processes.iter_mut();
-        for process in processes.filter(|process| process.file == file) {
-            process.end = None;
-            process.evidence.retain(|_| false);
+        if let Some(over) = self.over.take() {
+            (self.is_shutdown, self.is_job_over) = (false, false);
+            (self.logs.job_end, self.logs.is_out_of_memory) = (None, false);
+            self.keep_run(&over, true);
         }
+    }
+
+    /// Keeps only what belongs to the run before or after this end of a job.
+    fn keep_run(&mut self, over: &JobOver, is_later: bool) {
+        // of other nodes, other files tell
+        let file = self.logs.files.len();
+        let processes = self.logs.processes.iter_mut().enumerate();
+        for (index, process) in processes.filter(|(_, process)| process.file == file) {
+            let lines = over.counts.get(index).copied().unwrap_or(0);
+            let is_kept = |statement: &Statement| (statement.first.number >= lines) == is_later;
+            process.evidence.retain(is_kept);
+            process.end.take_if(|end| is_later && end.order < over.ends);
+        }
+    }
+
+    fn finish(&mut self) {
+        let last = self.over.as_ref().map(|over| over.lines + LINES_OF_RUN);
+        if last.is_some_and(|last| self.lines > last) {
+            self.forget_run();
+        }
+        if let Some(over) = self.over.take() {
+            self.keep_run(&over, false);
+        }
+        self.finish_torchruns();
     }
 
     /// If others have run before, what follows is as the log of another place.
@@ -548,6 +590,33 @@ impl<'a> LogReader<'a> {
         }
     }
 
+    fn tasks_ended(&mut self, tasks: Vec<ReportedEnd>, source: usize) {
+        let file = self.logs.files.len();
+        let has_ended = |task: &ReportedEnd| {
+            let index = self.logs.by_writer.get(&task.writer);
+            let end = index.and_then(|index| self.logs.processes[*index].end.as_ref());
+            end.is_some_and(|end| end.reported.is_task && end.file == file)
+        };
+        if tasks.iter().any(has_ended) {
+            self.forget_run();
+        }
+        for task in tasks {
+            self.ended(task, source);
+        }
+        // a step may be cancelled while the batch script goes on
+        let is_of_job = |(text, _): &(String, bool)| {
+            is_cancelled_job(text) || text.starts_with("Slurm lost node ")
+        };
+        if self.logs.job_end.as_ref().is_some_and(is_of_job) {
+            let counts = self.logs.processes.iter().map(|one| one.evidence.count);
+            let over = self.over.get_or_insert_with(|| JobOver {
+                counts: counts.collect(),
+                ..JobOver::default()
+            });
+            (over.ends, over.lines) = (self.logs.ends, self.lines);
+        }
+    }
+
     /// Takes what a line of this process reports; returns whether it reports anything.
     fn report(&mut self, forms: Option<&Forms>, line: &str, process: usize) -> bool {
         let reports = forms.map_or(Vec::new(), |forms| forms.read(&mut self.stated, line));
@@ -559,23 +628,15 @@ impl<'a> LogReader<'a> {
                     self.ended(end, process);
                 }
                 LauncherReport::Tasks { node, tasks, end } => {
-                    // a step may be cancelled while the batch script goes on
-                    let of_job = ["Slurm cancelled job ", "Slurm lost node "];
-                    let job_end = self.logs.job_end.as_ref();
-                    self.is_over = job_end.is_some_and(|(text, _)| {
-                        of_job.iter().any(|words| text.starts_with(words))
+                    let ended = tasks.into_iter().map(|task| ReportedEnd {
+                        writer: Writer::ranked(task),
+                        host: Some(node.clone()),
+                        end,
+                        is_task: true,
+                        line: line.to_owned(),
+                        ..ReportedEnd::default()
                     });
-                    for task in tasks {
-                        let end = ReportedEnd {
-                            writer: Writer::ranked(task),
-                            host: Some(node.clone()),
-                            end,
-                            is_task: true,
-                            line: line.to_owned(),
-                            ..ReportedEnd::default()
-                        };
-                        self.ended(end, process);
-                    }
+                    self.tasks_ended(ended.collect(), process);
                 }
                 LauncherReport::Rank { rank, local_rank } => {
                     self.torchruns.ranks.insert((rank, local_rank));
@@ -585,6 +646,11 @@ impl<'a> LogReader<'a> {
                 }
                 LauncherReport::OutOfMemory => self.logs.is_out_of_memory = true,
                 LauncherReport::Job { text, is_request } => {
+                    let job_end = self.logs.job_end.as_ref();
+                    let was_cancelled = job_end.is_some_and(|(text, _)| is_cancelled_job(text));
+                    if was_cancelled && is_cancelled_job(&text) {
+                        self.forget_run();
+                    }
                     let has_failed = self.logs.processes.iter().any(|one| one.end.is_some());
                     // Slurm cancels the other tasks of a step too
                     if !is_request || !has_failed && !self.is_shutdown {
@@ -592,7 +658,10 @@ impl<'a> LogReader<'a> {
                     }
                     (self.is_shutdown, self.is_job_over) = (true, true);
                 }
-                LauncherReport::Begins => self.torchrun_begins(),
+                LauncherReport::Begins => {
+                    self.forget_run();
+                    self.torchrun_begins();
+                }
                 LauncherReport::Closing => {}
                 LauncherReport::Shutdown => self.is_shutdown = true,
             }
