@@ -267,6 +267,7 @@ impl Evidence {
     /// The process had ended: lines after this many are of its launcher.
     pub fn limit_count(&mut self, count: u64) {
         self.count = self.count.min(count);
+        self.last_lines.retain(|line| line.number < count);
     }
 
     /// All remaining statements are of one process.

@@ -230,7 +230,9 @@ pub fn quoted(lines: &[String]) -> String {
     let is_boilerplate = |line: &str| BOILERPLATE.iter().any(|words| line.starts_with(words));
     let is_own = |line: &&str| {
         let word = line.split(": ").next().unwrap_or_default();
-        let is_logged = word.len() < line.len() && word.chars().all(|c| c.is_ascii_lowercase());
+        let is_logged = word.len() < line.len()
+            && word != "error"
+            && word.chars().all(|c| c.is_ascii_lowercase());
         !is_logged && !is_boilerplate(line.trim_start())
     };
     let mut lines = lines.iter().map(String::as_str);

@@ -251,14 +251,17 @@ impl Logs {
             if self.processes[source].writer == Writer::default() {
                 self.processes[source].end = None;
             }
+            let evidence = &mut self.processes[source].evidence;
+            evidence.limit_count(first.unwrap_or(u64::MAX));
+            let has_own_word = ends_with_own_word(evidence);
             let stated = self.processes[source].evidence.statements();
             // Ray's driver prints the exceptions of its actors
             let is_driver = stated.iter().any(|one| one.head().starts_with("ray."));
             failed.retain(|index| {
                 let process = &self.processes[*index];
                 let is_placed = process.writer.place.is_some() && !is_driver;
-                let has_lines = is_placed && process.evidence.count > 0;
-                !has_lines && process.evidence.statements().is_empty()
+                let can_have_others = process.evidence.count == 0 || has_own_word && !is_placed;
+                can_have_others && process.evidence.statements().is_empty()
             });
             // a Python that raised an exception exits with 1
             let exits_with_1 =
@@ -267,8 +270,6 @@ impl Logs {
                 failed.retain(|index| !self.processes[*index].has_chosen_status());
             }
             failed.sort_by_cached_key(|index| self.processes[*index].order());
-            let evidence = &mut self.processes[source].evidence;
-            evidence.limit_count(first.unwrap_or(u64::MAX));
             let mut raised = failed.clone();
             raised.retain(|index| {
                 let end = self.processes[*index].end_or_unknown();
@@ -380,12 +381,19 @@ impl Logs {
         let explained = self
             .failed()
             .any(|process| process.end_or_unknown().signal.is_some() || process.has_own_words());
+        // then the lines without a mark are of others
+        let have_marks = self.failed().any(|process| process.evidence.count > 0);
         if self.job_end.is_some() {
             return;
         }
         for process in &mut self.processes {
             let is_wanted = !has_failed || process.evidence.is_mixed() && !explained;
-            if is_wanted && process.end.is_none() && is_last_word(&process.evidence, has_failed) {
+            let is_about_end = if have_marks {
+                ends_with_own_word(&process.evidence)
+            } else {
+                is_last_word(&process.evidence, has_failed)
+            };
+            if is_wanted && process.end.is_none() && is_about_end {
                 process.end = Some(LogEnd::default());
             }
         }
@@ -410,6 +418,16 @@ fn common_head(evidence: &Evidence, failed: usize) -> Option<String> {
     let is_common = |same: &[&str]| same.len() > 1 && same.len() + 1 >= failed;
     let mut groups = heads.chunk_by(|one, other| one == other);
     (failed > 1 && groups.all(is_common)).then_some(first)
+}
+
+/// Whether lines without marks end with a statement that is not about others. Only this may be of
+/// a process whose lines have a mark.
+fn ends_with_own_word(evidence: &Evidence) -> bool {
+    let last = evidence.last_statement(|_| true);
+    last.is_some_and(|last| {
+        let is_last = account::is_late(evidence, last) && evidence.lines_after(last) == 0;
+        is_last && account::is_own(last)
+    })
 }
 
 /// The rank in a line of torch that repeats an exception without a mark: `[Rank 1] NCCL watchdog
