@@ -8,6 +8,7 @@ use evidence::{Evidence, LogLine, NO_TIME, Raiser, Statement, StatementKind};
 use record::Process;
 use record::exit::SignalNumber;
 use record::stacks;
+use std::collections::BTreeSet;
 
 /// The longest quoted message, in characters; the output has the rest.
 const QUOTED: usize = 400;
@@ -490,6 +491,20 @@ fn own_statements(evidence: &Evidence) -> Vec<&Statement> {
             })
     });
     all
+}
+
+/// The numbers of the statements that can be about the end of a process: it did not go on for long
+/// afterwards, nor until it raised another exception.
+pub fn about_end(evidence: &Evidence) -> BTreeSet<u64> {
+    let all = evidence.statements();
+    let last = last_raised(evidence, &all);
+    let can_be = |one: &&Statement| {
+        let led_to_last =
+            |last: &Statement| one.first.number >= last.first.number || led_to(evidence, one, last);
+        is_late(evidence, one) && last.is_none_or(led_to_last)
+    };
+    let numbers = all.iter().copied().filter(can_be);
+    numbers.map(|one| one.first.number).collect()
 }
 
 /// The exception that ended a process: its main thread's last one, unless it continued for long

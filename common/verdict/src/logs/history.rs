@@ -115,9 +115,20 @@ impl Logs {
         job
     }
 
-    /// Forgets what launchers wrote, and exceptions that only follow from a signal.
+    /// Forgets what launchers wrote, what a process survived, and exceptions that only follow from
+    /// a signal.
     fn keep_own_words(&mut self) {
         for process in &mut self.processes {
+            // of several processes, others may have gone on
+            let about_end = account::about_end(&process.evidence);
+            let is_mixed = process.evidence.is_mixed();
+            process.evidence.retain(|statement| {
+                let is_logged = matches!(
+                    statement.kind,
+                    StatementKind::Logged | StatementKind::Stacks
+                );
+                is_mixed || is_logged || about_end.contains(&statement.first.number)
+            });
             process.evidence.retain(|statement| {
                 // of a traceback that others have cut, the exception may be missing
                 statement.lines().next().is_some()
