@@ -426,6 +426,10 @@ impl<'a> Suspect<'a> {
             signal => signal.is_some_and(is_own_signal),
         };
         if has_died {
+            let is_kill = end.signal == Some(SignalNumber::KILL) && !end.oom;
+            if let Some(raised) = raised_at_end(history).filter(|_| is_kill) {
+                return Some(Suspect::by_account(job, &raised, true));
+            }
             let reaped = false;
             return Suspect::by_end(
                 job,
@@ -849,6 +853,10 @@ fn killed(history: &ProcessHistory, name: &str) -> JobFinding {
 /// may have done that because its child had failed.
 fn raised_at_end(history: &ProcessHistory) -> Option<Account<'_>> {
     let raised = Account::of_end(history, true).filter(|account| account.statement.is_raised())?;
+    if history.logs.is_some() {
+        let has_gone_on = history.evidence.continued_after(raised.statement);
+        return (raised.echo == Echo::None && !has_gone_on).then_some(raised);
+    }
     let last_ms = raised.statement.last.time_ms;
     let until_ms = last_ms.saturating_add(account::BEFORE_MS);
     (history.life.end_ms()? <= until_ms).then_some(raised)

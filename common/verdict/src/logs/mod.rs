@@ -275,7 +275,9 @@ impl Logs {
         let process = &mut self.processes[index];
         process.end.take_if(|end| end.order < self.begun);
         process.file = self.files.len();
-        process.host = reported.host.clone().or(process.host.take());
+        // of several ends without a name, the first is kept
+        let known = process.host.take().filter(|_| process.end.is_some());
+        process.host = known.or(reported.host.clone());
         match &mut process.end {
             // a table repeats the line before it
             Some(end) => {
@@ -358,6 +360,8 @@ struct LogReader<'a> {
     /// table since. If processes go on after that, it has started them again.
     failed_at: Option<usize>,
     has_gone_on: bool,
+    /// The process among whose lines a shell reported the end of a command, and nobody else one.
+    command: Option<usize>,
     /// Whether the launcher ends the processes.
     is_shutdown: bool,
     lines: u64,
@@ -386,6 +390,7 @@ impl<'a> LogReader<'a> {
             stated: Stated::default(),
             failed_at: None,
             has_gone_on: false,
+            command: None,
             is_shutdown: false,
             lines: 0,
             over: None,
@@ -482,10 +487,14 @@ impl<'a> LogReader<'a> {
             evidence.line(true, syntax::TRACEBACK, 0, while_ending);
         }
         evidence.line(true, marked.text, 0, while_ending);
-        self.has_gone_on |= self.failed_at.is_some()
+        let is_work = (self.failed_at.is_some() || self.command.is_some())
             && !history::is_launcher_line(marked.text)
             && LineStart::of(marked.text).is_none()
             && !evidence.ends_with_statement();
+        self.has_gone_on |= is_work;
+        if let Some(command) = self.command.take_if(|_| is_work) {
+            self.logs.processes[command].end = None;
+        }
     }
 
     /// Takes a line of a launcher; returns whether it was one.
@@ -627,6 +636,16 @@ impl<'a> LogReader<'a> {
                     line.clone_into(&mut end.line);
                     self.ended(end, process);
                 }
+                LauncherReport::Command(end) => {
+                    let is_new = self.logs.processes[process].end.is_none();
+                    let mut end = ReportedEnd {
+                        end,
+                        ..ReportedEnd::default()
+                    };
+                    line.clone_into(&mut end.line);
+                    self.ended(end, process);
+                    self.command = is_new.then_some(process);
+                }
                 LauncherReport::Tasks { node, tasks, end } => {
                     let ended = tasks.into_iter().map(|task| ReportedEnd {
                         writer: Writer::ranked(task),
@@ -670,7 +689,7 @@ impl<'a> LogReader<'a> {
     }
 
     fn ended(&mut self, end: ReportedEnd, source: usize) {
-        self.failed_at = None;
+        (self.failed_at, self.command) = (None, None);
         let index = if end.writer == Writer::default() {
             source
         } else {

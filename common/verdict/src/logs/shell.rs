@@ -2,22 +2,31 @@
 
 use super::report::{Form, LauncherReport, end_in_words};
 use evidence::marks::Writer;
+use record::exit::SignalNumber;
+
+/// A script may start and kill other programs than the job's: `nvidia-smi dmon`, `sleep`. Commands
+/// of a job have one of these words: `python3`, `train.py`, `torchrun`, `srun`, `mpiexec`, `$CMD`.
+const COMMANDS: [&str; 6] = ["py", "run", "exec", "launch", "deepspeed", "$"];
 
 pub const FORMS: [Form; 2] = [
-    (r"^.{6,45}$", |_, words| {
-        Some(LauncherReport::ended(
-            Writer::default(),
-            end_in_words(&words[0])?,
-        ))
-    }),
+    (r"^.{6,45}$", |_, words| ended(&words[0], None)),
     // `job.sh: line 28:  8156 Killed                  python3 main.py`
-    (r": line [0-9]+: *[0-9]+ +(.+?)(?:  .*)?$", |_, words| {
-        Some(LauncherReport::ended(
-            Writer::default(),
-            end_in_words(&words[1])?,
-        ))
+    (r": line [0-9]+: *[0-9]+ +(.+?)(?:  (.*))?$", |_, words| {
+        ended(&words[1], words.get(2).map(|command| command.as_str()))
     }),
 ];
+
+fn ended(how: &str, command: Option<&str>) -> Option<LauncherReport> {
+    let end = end_in_words(how)?;
+    let is_of_job = |command: &str| COMMANDS.iter().any(|word| command.contains(word));
+    Some(match command.map(is_of_job) {
+        // nobody but the script or a person sends it first
+        _ if end.signal == Some(SignalNumber::TERM) => LauncherReport::Closing,
+        Some(true) => LauncherReport::ended(Writer::default(), end),
+        Some(false) => LauncherReport::Closing,
+        None => LauncherReport::Command(end),
+    })
+}
 
 #[cfg(test)]
 mod tests {
@@ -37,12 +46,18 @@ mod tests {
                 "job.sh: line 3:    77 Bus error               (core dumped) python3 x.py",
                 "SIGBUS",
             ),
+            ("Terminated", ""),
+            ("job.sh: line 3: 77 Terminated   python3 x.py", ""),
+            ("job.sh: line 3: 77 Killed   nvidia-smi dmon > gpu.log", ""),
+            ("job.sh: line 3: 77 Killed   ( while true; do", ""),
+            ("job.sh: line 3: 77 Killed   $LAUNCHER train", "SIGKILL"),
             ("Killed all 5 monsters", ""),
             ("train.py: line 28: Killed", ""),
             ("bash: line 1: foo: command not found", ""),
         ] {
             let end = match read_all(&[&FORMS], line).pop() {
                 Some(LauncherReport::Process(end)) => end.end.to_string(),
+                Some(LauncherReport::Command(end)) => end.to_string(),
                 _ => String::new(),
             };
             assert!(

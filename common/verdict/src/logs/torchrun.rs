@@ -1,11 +1,11 @@
 //! The words of torchrun and torch.distributed.launch (torch 1.9 to 2.10), and of Lightning,
-//! DeepSpeed's launcher and pdsh, which start such processes too.
+//! DeepSpeed's launcher, pdsh and launch.py of DGL and GraphStorm, which start such processes too.
 
 use super::report::{Form, LauncherReport, ReportedEnd, end_of, number};
 use evidence::marks::Writer;
 use record::exit::{ProcessEnd, SignalNumber};
 
-pub const FORMS: [Form; 11] = [
+pub const FORMS: [Form; 12] = [
     (
         "Setting OMP_NUM_THREADS environment variable for each process to be",
         |_, _| Some(LauncherReport::Begins),
@@ -92,7 +92,30 @@ pub const FORMS: [Form; 11] = [
             ))
         },
     ),
+    // the error of Python's subprocess, as launch.py prints it
+    (
+        concat!(
+            r"^Called process error Command 'ssh [^']* (?:[^ ']*@)?([^ ']+) '.*' ",
+            r"(?:returned non-zero exit status ([0-9]+)|died with <Signals\.SIG(\w+))"
+        ),
+        |_, words| {
+            let end = match words.get(3) {
+                Some(name) => ProcessEnd::killed(signal_named(name.as_str())?),
+                None => end_of(number(words, 2)?),
+            };
+            Some(LauncherReport::Process(ReportedEnd {
+                host: Some(words[1].to_owned()),
+                end,
+                ..ReportedEnd::default()
+            }))
+        },
+    ),
 ];
+
+fn signal_named(name: &str) -> Option<SignalNumber> {
+    let mut all = (1..=64).map(SignalNumber);
+    all.find(|signal| *signal.name() == *name)
+}
 
 /// Of Lightning, which puts the rank into the mark of the line.
 pub const LIGHTNING: [Form; 1] = [(
@@ -120,13 +143,8 @@ pub const SPAWNED: [Form; 1] = [(
         r"(?:signal SIG(\w+)|.*exit code ([0-9]+))?"
     ),
     |_, words| {
-        let named = |name: &str| {
-            (1..=64)
-                .map(SignalNumber)
-                .find(|signal| *signal.name() == *name)
-        };
         let end = match words.get(2) {
-            Some(name) => ProcessEnd::killed(named(name.as_str())?),
+            Some(name) => ProcessEnd::killed(signal_named(name.as_str())?),
             None => ProcessEnd::exited(number(words, 3).unwrap_or(1)),
         };
         Some(LauncherReport::ended(Writer::local(number(words, 1)?), end))
