@@ -147,9 +147,12 @@ fn before_known(text: &str) -> Option<&str> {
         rest.strip_prefix(name).is_some_and(is_nccl)
             || rest.starts_with("[20") && rest.contains("] [launch.py:")
     };
-    let is_task = name.bytes().all(|byte| byte.is_ascii_digit());
-    let is_known = if is_task {
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    // `h1:77:80 [0] NCCL …`
+    let is_nccl = || rest.contains(" NCCL ") && rest.split(':').nth(1).is_some_and(is_number);
+    let is_known = if is_number(name) {
         is_of_agent(rest)
+            || is_nccl()
             || matches!(
                 LineStart::of(rest),
                 Some(LineStart::Traceback | LineStart::Error)

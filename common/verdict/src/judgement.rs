@@ -1071,8 +1071,7 @@ fn unexplained(job: &JobHistory) -> JobFinding {
         text = logged;
     }
     let raised = |history: &ProcessHistory| {
-        let is_wanted = |one: &Statement| one.is_raised() || one.kind == StatementKind::Died;
-        let last = history.evidence.last_statement(is_wanted)?;
+        let last = history.evidence.last_statement(Statement::is_raised)?;
         Some(account::quoted(last.cause()))
     };
     if let Some(raised) = job.processes.iter().find_map(raised) {
