@@ -77,10 +77,8 @@ impl Torchruns {
         }
         let without = hosts.iter().filter(|host| !self.hosts.contains(&host.id));
         let without: Vec<String> = without.map(|host| host.location()).collect();
-        meetings
-            .values()
-            .map(|meeting| fault(meeting, &without))
-            .collect()
+        let jobs = meetings.into_values().flat_map(jobs);
+        jobs.map(|meeting| fault(&meeting, &without)).collect()
     }
 
     /// The hosts of this job on which torchrun has no rank, in a sentence; they may have joined
@@ -92,6 +90,19 @@ impl Torchruns {
         let late: Vec<&Waiting> = of_job.collect();
         (!late.is_empty()).then(|| format!("torchrun has no rank on {}", names(&late)))
     }
+}
+
+/// More torchruns than there are nodes are of several jobs, which meet at different addresses.
+fn jobs(meeting: Vec<&Waiting>) -> Vec<Vec<&Waiting>> {
+    if meeting.len() as u64 <= u64::from(meeting[0].torchrun.max_nodes) {
+        return vec![meeting];
+    }
+    let mut by_endpoint: BTreeMap<&str, Vec<&Waiting>> = BTreeMap::new();
+    for one in meeting {
+        let endpoint = by_endpoint.entry(&one.torchrun.endpoint).or_default();
+        endpoint.push(one);
+    }
+    by_endpoint.into_values().collect()
 }
 
 /// `hosts 0, 1, 3`
@@ -313,6 +324,20 @@ mod tests {
         for (found, given, expected) in table {
             assert_eq!(problems(&found, given), [expected], "{found:?}");
         }
+    }
+
+    #[test]
+    fn jobs_that_meet_elsewhere_are_told_apart() {
+        let at = |host, endpoint| (host, torchrun(10, None, endpoint));
+        let first = [0, 1, 2, 3].map(|host| at(host, "h0:1"));
+        let second = [4, 5, 6].map(|host| at(host, "h4:1"));
+        let expected = [
+            "torchrun waits on hosts 0, 1, 2, 3 for 4 nodes and has no rank; they meet at h0:1",
+            "torchrun waits on hosts 4, 5, 6 for 4 nodes and has no rank; host 7 (0.0.0.0) has no \
+             torchrun",
+        ];
+        let found = [&first[..], &second[..]].concat();
+        assert_eq!(problems(&found, 8), expected);
     }
 
     #[test]
