@@ -39,9 +39,10 @@ pub struct Args {
     ///
     /// Only you can read `run.jsonl`, because it has the values of `dgl-env --env`. All records
     /// except *output* records are written immediately. The directory is created if necessary. A
-    /// log may be a FIFO or a symbolic link of yours, but not of another user. Files of an earlier
-    /// run are first moved to a subdirectory, `run-1`, `run-2` and so on. The directory of a
-    /// running job is refused.
+    /// log may be a FIFO or a symbolic link of yours, but not of another user. A link may lead to a
+    /// file, FIFO or device of yours, or to a FIFO or device of root's, such as `/dev/null`. Files
+    /// of an earlier run are first moved to a subdirectory, `run-1`, `run-2` and so on. The
+    /// directory of a running job is refused.
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
 
