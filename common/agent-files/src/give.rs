@@ -71,11 +71,11 @@ impl Giver {
     }
 
     /// Lists files and empty directories at the roots and in the directories below that are to be
-    /// entered, without part-push's own directories. A symbolic link counts as what it leads to,
-    /// which must be in the workspace or in the root, unless the link is a root. What does not
-    /// exist is omitted. What cannot be read is reported, because wanted files may be there, and so
-    /// is what is no file.
-    fn find(&mut self, roots: &[Text], enter: &GlobSet) {
+    /// entered, without part-push's own directories and those with the mark. A symbolic link counts
+    /// as what it leads to, which must be in the workspace or in the root, unless the link is a
+    /// root. What does not exist is omitted. What cannot be read is reported, because wanted files
+    /// may be there, and so is what is no file.
+    fn find(&mut self, roots: &[Text], enter: &GlobSet, mark: Option<&str>) {
         let output = Arc::clone(&self.output);
         let mut found = Listing {
             output: &output,
@@ -83,7 +83,7 @@ impl Giver {
             unreadable: Vec::new(),
         };
         for root in roots {
-            self.walk(root.path(), roots, enter, &mut found);
+            self.walk(root.path(), roots, (enter, mark), &mut found);
         }
         output.send(FileEvent::Found {
             entries: found.entries,
@@ -92,16 +92,21 @@ impl Giver {
         });
     }
 
-    fn walk(&mut self, root: &Path, roots: &[Text], enter: &GlobSet, found: &mut Listing<'_>) {
+    fn walk(
+        &mut self,
+        root: &Path,
+        roots: &[Text],
+        (enter, mark): (&GlobSet, Option<&str>),
+        found: &mut Listing<'_>,
+    ) {
         let root_folder = self.base.descend(root, Links::Anywhere, false).ok();
-        // each with the device and inode of the directories above it
-        let mut waiting = vec![(root.to_owned(), Rc::default())];
+        let mut waiting = vec![(root.to_owned(), None)];
         while let Some((path, above)) = waiting.pop() {
             let is_root = path == root;
             let is_ours = path.file_name().is_some_and(push_folder::is_ours) && !is_root;
             let within = root_folder.as_ref().filter(|_| !is_root);
             let is_entered = is_root || enter.is_match(path.strip_prefix(".").unwrap_or(&path));
-            let listed = self.list(&path, within, &above, is_entered);
+            let listed = self.list(&path, within, above.as_deref(), is_entered);
             let Named { meta, names, sent } = match listed {
                 Ok(named) if !is_entered && named.meta.is_dir() => continue,
                 Ok(named) if is_ours && named.meta.is_dir() => continue,
@@ -119,10 +124,17 @@ impl Giver {
                 found.add(path, Meta { sent, ..meta });
                 continue;
             };
+            let is_mark = |name: &OsString| mark.is_some_and(|mark| name == mark);
+            if !is_root && names.iter().any(is_mark) {
+                continue;
+            }
             let id = (meta.dev(), meta.ino());
-            let above: Rc<[_]> = above.iter().copied().chain([id]).collect();
-            let paths = names.into_iter().map(|name| path.join(name));
-            waiting.extend(paths.map(|path| (path, Rc::clone(&above))));
+            let above = Some(Rc::new(Above { id, above }));
+            waiting.extend(
+                names
+                    .into_iter()
+                    .map(|name| (path.join(name), above.clone())),
+            );
         }
     }
 
@@ -132,7 +144,7 @@ impl Giver {
         &mut self,
         path: &Path,
         within: Option<&Folder>,
-        above: &[(u64, u64)],
+        above: Option<&Above>,
         is_entered: bool,
     ) -> Result<Named, Hidden> {
         let (folder, name) = self.split(path)?;
@@ -142,8 +154,7 @@ impl Giver {
         }
         let (end, name, meta) = self.base.stat_end_of_link(path, &folder)?;
         if meta.is_dir() {
-            // a link to a directory above it has no end
-            let is_above = above.contains(&(meta.dev(), meta.ino()));
+            let is_above = above.is_some_and(|above| above.has((meta.dev(), meta.ino())));
             let contains = end.folder(&name).and_then(|end| end.contains(&folder));
             if is_above || contains.map_err(FileFault::from)? {
                 return Err(FileFault::System(libc::ELOOP).into());
@@ -241,6 +252,19 @@ impl From<FileFault> for Hidden {
             fault,
             is_file: false,
         }
+    }
+}
+
+/// The directories on a path, by device and inode. A link to one of them has no end.
+struct Above {
+    id: (u64, u64),
+    above: Option<Rc<Above>>,
+}
+
+impl Above {
+    fn has(&self, id: (u64, u64)) -> bool {
+        std::iter::successors(Some(self), |above| above.above.as_deref())
+            .any(|above| above.id == id)
     }
 }
 
@@ -413,9 +437,9 @@ impl Serve for Giver {
         // another directory may have its name by now
         self.last = None;
         match step {
-            FileRequest::Find { roots, enter } => {
+            FileRequest::Find { roots, enter, mark } => {
                 let enter = glob_set(&enter).map_err(|error| Failure::new(error.to_string()))?;
-                self.find(&roots, &enter);
+                self.find(&roots, &enter, mark.as_deref());
             }
             FileRequest::Send(wanted) => self.send(&wanted, &body, requests),
             // that file has been sent by now

@@ -444,6 +444,7 @@ mod tests {
         let find = FileRequest::Find {
             roots: Vec::new(),
             enter: Vec::new(),
+            mark: None,
         };
         HostLink::new(session(program), Arc::default(), &find)
     }

@@ -142,6 +142,31 @@ impl Drop for Lock {
     }
 }
 
+/// A file beside the lock that shows for a while that a directory is about to be used. If its
+/// process is killed, the next one that takes the lock removes it.
+pub struct Mark {
+    folder: Folder,
+    name: String,
+    _lock: Option<FileLock>,
+}
+
+impl Mark {
+    pub fn put(folder: &Folder, name: &str, owner: &str) -> io::Result<Mark> {
+        let file = folder.create(name, owner.as_bytes())?;
+        Ok(Mark {
+            folder: folder.clone(),
+            name: name.to_owned(),
+            _lock: FileLock::take(&file).ok(),
+        })
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        let _ = self.folder.remove(&self.name);
+    }
+}
+
 enum Made {
     Taken(Flock<File>),
     Late,
@@ -151,14 +176,18 @@ enum Made {
 /// The file has its owner and is locked before it gets its name, so that no other process finds it
 /// without them.
 fn make(folder: &Folder, name: &str, owner: &str) -> io::Result<Made> {
-    // no other process uses it
-    let time = SystemTime::now().duration_since(UNIX_EPOCH);
-    let nanos = time.unwrap_or_default().as_nanos();
-    let new = format!("{name}.{}.{nanos}", std::process::id());
+    let new = new_name(name);
     let file = folder.create(&new, owner.as_bytes());
     let made = file.and_then(|file| give_name(folder, (&new, file), name));
     let _ = folder.remove(&new);
     made
+}
+
+/// The name of a file beside a lock, which no other process uses.
+pub fn new_name(lock: &str) -> String {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH);
+    let nanos = time.unwrap_or_default().as_nanos();
+    format!("{lock}.{}.{nanos}", std::process::id())
 }
 
 fn give_name(folder: &Folder, (new, file): (&str, File), name: &str) -> io::Result<Made> {

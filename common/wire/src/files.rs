@@ -96,6 +96,9 @@ pub enum FileRequest {
         roots: Vec<Text>,
         /// Globs of the directories below the roots whose names are of interest.
         enter: Vec<String>,
+        /// The name of a file: directories below the roots that have it are left out, because the
+        /// fetched files go there.
+        mark: Option<String>,
     },
     /// Sends files; answered by [`FileEvent::Step`]s. Each file ends with its batch, `commit` or
     /// `abandon`.

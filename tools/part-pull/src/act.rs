@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use transfer::fates::{Fate, Fates};
-use transfer::lock::{LockAttempt, PATIENCE};
+use transfer::lock::{self, LockAttempt, Mark, PATIENCE};
 use transfer::{LARGE, case, room, source};
 use wire::files::{Exposed, FileFault, FileRequest};
 
@@ -80,17 +80,23 @@ pub fn run(
     // a host that --partial has left of several keeps its place
     let alone = hosts.len() == 1 && (hosts[0].of <= 1 || !args.connect.host.is_empty());
     let run = remote::random_token()?;
+    // a dry run changes nothing
+    let mark = (!args.copy.dry_run).then(|| lock::new_name(local::LOCK));
     let list = |(host, opened)| {
         let folder = folder(args, host, alone);
-        let local = Local::new(folder, args.copy.dry_run);
-        PullTask::list(host, opened, &stop, workspace, wanted, local)
+        let wanted = (wanted, mark.as_deref());
+        PullTask::list(host, opened, &stop, workspace, wanted, &folder)
     };
     let pairs: Vec<(&Host, _)> = hosts.iter().zip(opened).collect();
     let folders = hosts.iter().map(|host| folder(args, host, alone));
     let folders: BTreeSet<PathBuf> = folders.chain([args.to.clone()]).collect();
+    let marks = mark.as_ref().map(|mark| put_marks(&folders, mark, &run));
     let mut tasks: Vec<PullTask<'_>> = pool.install(|| pairs.into_par_iter().map(list).collect());
-    for task in &mut tasks {
-        task.items.retain(|item| !is_here(item, &args.to, &folders));
+    drop(marks);
+    if args.copy.dry_run {
+        for task in &mut tasks {
+            task.items.retain(|item| !is_here(item, &args.to, &folders));
+        }
     }
     refuse_endless(&mut tasks);
     let of = number(&mut tasks);
@@ -118,8 +124,14 @@ pub fn run(
     Ok(cli::signal::received(&stop).map_or_else(|| report.exit(), Exit::Signal))
 }
 
+/// Marks the directories for the files, because a host may see them in its workspace.
+fn put_marks(folders: &BTreeSet<PathBuf>, mark: &str, run: &str) -> Vec<Mark> {
+    let put = |folder: &PathBuf| local::mark(folder, mark, run);
+    folders.iter().filter_map(put).collect()
+}
+
 /// Whether a listed file is one of those here, in a directory that the host sees in its workspace.
-/// Its inode shows that.
+/// Without a mark, its inode shows that.
 fn is_here(item: &PulledFile, to: &Path, folders: &BTreeSet<PathBuf>) -> bool {
     let path = item.src.strip_prefix(".").unwrap_or(&item.src);
     let mut below = path.components();
@@ -420,14 +432,14 @@ impl<'a> PullTask<'a> {
         opened: Result<Session, HostFault>,
         stop: &Arc<AtomicUsize>,
         workspace: &Path,
-        wanted: &SelectedFiles,
-        local: Local,
+        (wanted, mark): (&SelectedFiles, Option<&str>),
+        folder: &Path,
     ) -> PullTask<'a> {
         let listed = opened.and_then(|session| {
             let base = workspace.into();
             let give = FileRequest::Give { base };
             let (mut link, _) = HostLink::begin(session, stop.clone(), give)?;
-            let listed = listing::list(&mut link, wanted)?;
+            let listed = listing::list(&mut link, wanted, mark)?;
             Ok((link, listed))
         });
         let (link, listed) = listed.map_or_else(
@@ -436,7 +448,7 @@ impl<'a> PullTask<'a> {
         );
         let item = |(src, there): Listed| PulledFile {
             id: 0,
-            dst: local.path.join(src.strip_prefix(".").unwrap_or(&src)),
+            dst: folder.join(src.strip_prefix(".").unwrap_or(&src)),
             src,
             // all zeros if the host could not read it
             there: there.as_ref().copied().unwrap_or_default(),
@@ -449,7 +461,7 @@ impl<'a> PullTask<'a> {
             matched: listed.matched,
             left_out: listed.left_out,
             first_left_out: listed.first_left_out,
-            local,
+            local: Local::new(folder.to_owned(), mark.is_none()),
             claim: None,
             fates: Fates::new(0, 0),
         }

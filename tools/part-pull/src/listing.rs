@@ -38,7 +38,12 @@ pub struct HostListing {
     bytes: usize,
 }
 
-pub fn list(link: &mut HostLink, wanted: &SelectedFiles) -> Result<HostListing, HostFault> {
+/// Directories below the roots that have a file with the name `mark` are left out.
+pub fn list(
+    link: &mut HostLink,
+    wanted: &SelectedFiles,
+    mark: Option<&str>,
+) -> Result<HostListing, HostFault> {
     link.send(FileRequest::Find {
         roots: wanted
             .roots
@@ -46,6 +51,7 @@ pub fn list(link: &mut HostLink, wanted: &SelectedFiles) -> Result<HostListing, 
             .map(|root| root.as_str().into())
             .collect(),
         enter: wanted.enter.clone(),
+        mark: mark.map(str::to_owned),
     });
     let (mut listing, mut listed) = (HostListing::default(), 0);
     loop {

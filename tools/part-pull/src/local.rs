@@ -18,7 +18,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use transfer::folder::{Folder, Links, exposed};
-use transfer::lock::{Lock, LockAttempt};
+use transfer::lock::{Lock, LockAttempt, Mark};
 use transfer::own_folder::{self, is_partial_key};
 use transfer::partial::{KeptPartial, PartialNames};
 use transfer::parts::Parts;
@@ -30,7 +30,7 @@ use wire::files::{Exposed, FileAttributes, FileFault, Open};
 const CRC64: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
 
 const PREFIX: &str = ".part-pull.";
-const LOCK: &str = ".part-pull.lock";
+pub const LOCK: &str = ".part-pull.lock";
 /// Marks the directories of partial files.
 const MADE_HERE: &str = ".made-by-part-pull";
 
@@ -39,6 +39,12 @@ const MADE_HERE: &str = ".made-by-part-pull";
 pub fn claim(folder: &Path, run: &str) -> Result<LockAttempt, String> {
     let folder = Folder::open_or_make(folder).map_err(|fault| fault.here())?;
     Lock::take(&folder, LOCK, run).map_err(|error| error.to_string())
+}
+
+/// Marks a directory in which files of earlier runs may be, so that no host lists them; a missing
+/// directory, and one to which nothing can be written, has no mark.
+pub fn mark(folder: &Path, name: &str, run: &str) -> Option<Mark> {
+    Mark::put(&Folder::open(folder).ok()?, name, run).ok()
 }
 
 /// The umask of this process. It is read once, before there are threads, because reading means

@@ -39,6 +39,7 @@ fn bring(
     let find = FileRequest::Find {
         roots: vec!["./logs".into()],
         enter: vec!["**".to_owned()],
+        mark: None,
     };
     let mut items = Vec::new();
     for (event, _) in agent.ask(find, &[])? {
