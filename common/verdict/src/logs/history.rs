@@ -48,13 +48,20 @@ pub fn is_launcher_line(line: &str) -> bool {
             .any(|words| line.contains(words))
 }
 
-/// Whether a launcher raised it because one of its processes failed.
+/// Whether torchrun or accelerate raised it because a process of theirs failed.
 fn is_of_launcher(statement: &Statement) -> bool {
     let head = statement.head();
     head.starts_with("torch.distributed.elastic.multiprocessing")
-        || head.starts_with("ray.train.")
-        // of accelerate, torch and DeepSpeed
-        || head.starts_with("subprocess.CalledProcessError") && statement.is_in("/launch.py")
+        || head.starts_with("ray.train.") && head.contains("TrainingFailedError")
+        || head.starts_with("RuntimeError: Horovod detected that one or more processes exited")
+        || head.starts_with("subprocess.CalledProcessError")
+            && [
+                "accelerate/commands",
+                "torch/distributed/launch",
+                "deepspeed/launcher",
+            ]
+            .iter()
+            .any(|place| statement.is_in(place))
 }
 
 impl Logs {
