@@ -51,9 +51,11 @@ impl LineMarks {
             self.learned.push(shape);
         }
         // `3: [rank7]: ` of torchrun as a task of srun
-        let (rest, is_time) = after_marks(text);
-        text = rest;
-        has_time |= is_time;
+        if text.starts_with("[rank") {
+            let (rest, is_time) = after_marks(text);
+            text = rest;
+            has_time |= is_time;
+        }
         let free = MAX_LEARNED - self.learned.len();
         self.learned.extend(of_pdsh(text).take(free));
         let mark = &line[..line.len() - text.len()];

@@ -191,8 +191,6 @@ impl LineStart {
             // such a line is the last of its program
             Some('F' | 'C') => return Some(LineStart::Death),
             Some('E') => return Some(LineStart::Error),
-            // of the script, not of torch or torchrun at its end
-            Some('I') if !begins("[") && !line.contains("torch") => return None,
             Some(_) => return Some(LineStart::Other),
             None => {}
         }
@@ -207,8 +205,7 @@ impl LineStart {
                 return Some(LineStart::Death);
             }
             if line[word.range()] == *WARNING {
-                // a script prints it without a class
-                return (word.start() > 0).then_some(LineStart::Other);
+                return Some(LineStart::Other);
             }
             let is_letter = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
             let (before, after) = (&line[..word.start()], &line[word.end()..]);

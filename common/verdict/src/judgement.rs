@@ -854,8 +854,10 @@ fn killed(history: &ProcessHistory, name: &str) -> JobFinding {
 fn raised_at_end(history: &ProcessHistory) -> Option<Account<'_>> {
     let raised = Account::of_end(history, true).filter(|account| account.statement.is_raised())?;
     if history.logs.is_some() {
-        let has_gone_on = history.evidence.continued_after(raised.statement);
-        return (raised.echo == Echo::None && !has_gone_on).then_some(raised);
+        // a rank that writes nothing more may have survived it
+        let is_last =
+            history.evidence.is_mixed() && !history.evidence.continued_after(raised.statement);
+        return (raised.echo == Echo::None && is_last).then_some(raised);
     }
     let last_ms = raised.statement.last.time_ms;
     let until_ms = last_ms.saturating_add(account::BEFORE_MS);

@@ -278,7 +278,7 @@ impl Logs {
             failed.retain(|index| {
                 let process = &self.processes[*index];
                 let is_placed = process.writer.place.is_some() && !is_driver;
-                let can_have_others = process.evidence.count == 0 || has_own_word && !is_placed;
+                let can_have_others = !process.has_marked_lines || has_own_word && !is_placed;
                 can_have_others && process.evidence.statements().is_empty()
             });
             // a Python that raised an exception exits with 1
@@ -327,6 +327,12 @@ impl Logs {
             Some(_) if !evidence.statements().into_iter().any(is_death) => return,
             Some(_) => evidence.retain(is_death),
             None if named.is_none() && !can_be_of_one(&evidence, failed.len() > 1) => return,
+            // its own last lines say more
+            None if evidence.statements().is_empty()
+                && self.processes[taker].evidence.count > 0 =>
+            {
+                return;
+            }
             None => {
                 if evidence.statements().into_iter().any(account::is_own) {
                     evidence.retain(account::is_own);
@@ -400,7 +406,7 @@ impl Logs {
             .failed()
             .any(|process| process.end_or_unknown().signal.is_some() || process.has_own_words());
         // then the lines without a mark are of others
-        let have_marks = self.failed().any(|process| process.evidence.count > 0);
+        let have_marks = self.failed().any(|process| process.has_marked_lines);
         if self.job_end.is_some() {
             return;
         }

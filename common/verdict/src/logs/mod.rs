@@ -16,6 +16,7 @@ pub use files::LogFile;
 use evidence::marks::{self, LineMarks, Writer};
 use evidence::syntax::{self, EvidenceFinder, LineStart};
 use evidence::{Evidence, LAST_LINES, Statement, without_escapes};
+use record::exit::{ProcessEnd, SignalNumber};
 use report::{Forms, LauncherReport, ReportedEnd, Stated};
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Read};
@@ -25,8 +26,11 @@ use std::sync::LazyLock;
 const BLOCK: usize = 1 << 20;
 /// The end of a file, in bytes, is read line by line: it shows who went on and how it ended.
 const TAIL: usize = 256 << 10;
-/// If more lines than this follow the ends of the tasks, Slurm has started the job again.
+/// If more lines of work than this follow the ends of the tasks, Slurm has started the job again.
 const LINES_OF_RUN: u64 = 50;
+/// How many lines of work show that a script goes on after a command was killed: one or two may
+/// only tell its status.
+const LINES_AFTER_COMMAND: u32 = 3;
 /// How many lines are read after one that may be evidence: messages have many lines, and what
 /// follows shows whether the process has survived it.
 const LINES_AFTER: usize = 60;
@@ -118,6 +122,8 @@ struct LogProcess {
     failure: (u64, u64),
     /// How many files had been begun when it wrote last, or its end was reported.
     file: usize,
+    /// Whether a launcher marks its lines, or they have a file.
+    has_marked_lines: bool,
 }
 
 #[derive(Default)]
@@ -196,6 +202,7 @@ impl Logs {
                 group: None,
                 failure: (0, 0),
                 file: 0,
+                has_marked_lines: false,
             });
             processes.len() - 1
         })
@@ -217,9 +224,11 @@ impl Logs {
                 }
                 Some(own) => {
                     let (own, known) = (*own, self.processes[index].end.take());
-                    let LogProcess { evidence, .. } = &mut self.processes[index];
-                    let evidence = std::mem::take(evidence);
+                    let local = &mut self.processes[index];
+                    let (evidence, is_marked) =
+                        (std::mem::take(&mut local.evidence), local.has_marked_lines);
                     let own = &mut self.processes[own];
+                    own.has_marked_lines |= is_marked;
                     own.end = own.end.take().or(known);
                     if own.evidence.count == 0 || self.begun > 0 {
                         own.evidence = evidence;
@@ -275,9 +284,7 @@ impl Logs {
         let process = &mut self.processes[index];
         process.end.take_if(|end| end.order < self.begun);
         process.file = self.files.len();
-        // of several ends without a name, the first is kept
-        let known = process.host.take().filter(|_| process.end.is_some());
-        process.host = known.or(reported.host.clone());
+        process.host = reported.host.clone().or(process.host.take());
         match &mut process.end {
             // a table repeats the line before it
             Some(end) => {
@@ -301,6 +308,12 @@ impl Logs {
 /// Slurm cancels the steps of a job too.
 fn is_cancelled_job(text: &str) -> bool {
     text.starts_with("Slurm cancelled job ")
+}
+
+/// Slurm puts a job into its queue again after a preemption or the loss of a node.
+fn can_start_again(text: &str) -> bool {
+    let is_for_good = text.contains("time limit") || !text.contains(" due to ");
+    text.starts_with("Slurm lost node ") || is_cancelled_job(text) && !is_for_good
 }
 
 fn is_line_end(byte: &u8) -> bool {
@@ -340,9 +353,11 @@ impl Torchruns {
 struct JobOver {
     /// How many lines each process had written when the first task ended.
     counts: Vec<u64>,
-    /// How many ends and lines were known when the last one ended.
+    /// How many ends were known then, and how many when the last one ended.
+    first: usize,
     ends: usize,
-    lines: u64,
+    /// How many lines of work have followed the last one.
+    work: u64,
 }
 
 struct LogReader<'a> {
@@ -360,8 +375,9 @@ struct LogReader<'a> {
     /// table since. If processes go on after that, it has started them again.
     failed_at: Option<usize>,
     has_gone_on: bool,
-    /// The process among whose lines a shell reported the end of a command, and nobody else one.
-    command: Option<usize>,
+    /// The process among whose lines a shell reported the end of a command, and nobody else one;
+    /// and how many lines of work show that it was not the job.
+    command: Option<(usize, u32)>,
     /// Whether the launcher ends the processes.
     is_shutdown: bool,
     lines: u64,
@@ -467,6 +483,10 @@ impl<'a> LogReader<'a> {
             self.latest = (marked.mark.into_owned(), process);
         }
         let process = self.latest.1;
+        // torch marks its own lines and tracebacks with `[rank3]:`, and nothing else
+        let is_of_torch = self.latest.0.starts_with("[rank")
+            && (marked.text.starts_with(['[', ' ']) || LineStart::of(marked.text).is_some());
+        self.logs.processes[process].has_marked_lines |= !is_of_torch;
         self.report(RAY_FORMS.as_ref(), marked.text, self.unmarked);
         self.report(SPAWN_FORMS.as_ref(), marked.text, process);
         if self.report(LIGHTNING_FORMS.as_ref(), line, self.unmarked) {
@@ -487,13 +507,27 @@ impl<'a> LogReader<'a> {
             evidence.line(true, syntax::TRACEBACK, 0, while_ending);
         }
         evidence.line(true, marked.text, 0, while_ending);
-        let is_work = (self.failed_at.is_some() || self.command.is_some())
+        let is_awaited = self.failed_at.is_some() || self.command.is_some() || self.over.is_some();
+        let is_work = is_awaited
             && !history::is_launcher_line(marked.text)
             && LineStart::of(marked.text).is_none()
             && !evidence.ends_with_statement();
-        self.has_gone_on |= is_work;
-        if let Some(command) = self.command.take_if(|_| is_work) {
-            self.logs.processes[command].end = None;
+        if is_work {
+            self.has_gone_on |= self.failed_at.is_some();
+            self.work_after_command(process);
+            if let Some(over) = &mut self.over {
+                over.work += 1;
+            }
+        }
+    }
+
+    /// If a rank or the script goes on after a command was killed, that was not the job.
+    fn work_after_command(&mut self, writer: usize) {
+        if let Some((process, lines)) = self.command {
+            self.command = (lines > 1 && writer == process).then_some((process, lines - 1));
+            if self.command.is_none() {
+                self.logs.processes[process].end = None;
+            }
         }
     }
 
@@ -534,8 +568,11 @@ impl<'a> LogReader<'a> {
     }
 
     fn finish(&mut self) {
-        let last = self.over.as_ref().map(|over| over.lines + LINES_OF_RUN);
-        if last.is_some_and(|last| self.lines > last) {
+        if self
+            .over
+            .as_ref()
+            .is_some_and(|over| over.work > LINES_OF_RUN)
+        {
             self.forget_run();
         }
         if let Some(over) = self.over.take() {
@@ -601,28 +638,42 @@ impl<'a> LogReader<'a> {
 
     fn tasks_ended(&mut self, tasks: Vec<ReportedEnd>, source: usize) {
         let file = self.logs.files.len();
+        // tasks of an earlier step, and of another step of the same run, have the same numbers
+        let first = self
+            .over
+            .as_ref()
+            .filter(|over| over.work > 0)
+            .map(|over| over.first);
         let has_ended = |task: &ReportedEnd| {
             let index = self.logs.by_writer.get(&task.writer);
             let end = index.and_then(|index| self.logs.processes[*index].end.as_ref());
-            end.is_some_and(|end| end.reported.is_task && end.file == file)
+            end.is_some_and(|end| {
+                let is_since = first.is_some_and(|first| end.order >= first);
+                is_since && end.reported.is_task && end.file == file
+            })
         };
         if tasks.iter().any(has_ended) {
             self.forget_run();
         }
+        let begun = self.logs.ends;
         for task in tasks {
             self.ended(task, source);
         }
-        // a step may be cancelled while the batch script goes on
-        let is_of_job = |(text, _): &(String, bool)| {
-            is_cancelled_job(text) || text.starts_with("Slurm lost node ")
-        };
-        if self.logs.job_end.as_ref().is_some_and(is_of_job) {
+        self.job_over(begun);
+    }
+
+    /// Notes that tasks have ended after Slurm ended a job that it may start again; `first` is the
+    /// number of their first end.
+    fn job_over(&mut self, first: usize) {
+        let job_end = self.logs.job_end.as_ref();
+        if job_end.is_some_and(|(text, _)| can_start_again(text)) {
             let counts = self.logs.processes.iter().map(|one| one.evidence.count);
             let over = self.over.get_or_insert_with(|| JobOver {
                 counts: counts.collect(),
+                first,
                 ..JobOver::default()
             });
-            (over.ends, over.lines) = (self.logs.ends, self.lines);
+            (over.ends, over.work) = (self.logs.ends, 0);
         }
     }
 
@@ -636,16 +687,7 @@ impl<'a> LogReader<'a> {
                     line.clone_into(&mut end.line);
                     self.ended(end, process);
                 }
-                LauncherReport::Command(end) => {
-                    let is_new = self.logs.processes[process].end.is_none();
-                    let mut end = ReportedEnd {
-                        end,
-                        ..ReportedEnd::default()
-                    };
-                    line.clone_into(&mut end.line);
-                    self.ended(end, process);
-                    self.command = is_new.then_some(process);
-                }
+                LauncherReport::Command(end) => self.command_ended(end, line, process),
                 LauncherReport::Tasks { node, tasks, end } => {
                     let ended = tasks.into_iter().map(|task| ReportedEnd {
                         writer: Writer::ranked(task),
@@ -664,20 +706,9 @@ impl<'a> LogReader<'a> {
                     self.logs.is_ranked(Writer::at(&name), rank);
                 }
                 LauncherReport::OutOfMemory => self.logs.is_out_of_memory = true,
-                LauncherReport::Job { text, is_request } => {
-                    let job_end = self.logs.job_end.as_ref();
-                    let was_cancelled = job_end.is_some_and(|(text, _)| is_cancelled_job(text));
-                    if was_cancelled && is_cancelled_job(&text) {
-                        self.forget_run();
-                    }
-                    let has_failed = self.logs.processes.iter().any(|one| one.end.is_some());
-                    // Slurm cancels the other tasks of a step too
-                    if !is_request || !has_failed && !self.is_shutdown {
-                        self.logs.job_end.get_or_insert((text, is_request));
-                    }
-                    (self.is_shutdown, self.is_job_over) = (true, true);
-                }
+                LauncherReport::Job { text, is_request } => self.job_ended(text, is_request),
                 LauncherReport::Begins => {
+                    self.job_over(self.logs.ends);
                     self.forget_run();
                     self.torchrun_begins();
                 }
@@ -686,6 +717,43 @@ impl<'a> LogReader<'a> {
             }
         }
         has_reports
+    }
+
+    /// A shell reports how a command of its script ended.
+    fn command_ended(&mut self, end: ProcessEnd, line: &str, process: usize) {
+        let is_new = self.logs.processes[process].end.is_none();
+        let reported = ReportedEnd {
+            line: line.to_owned(),
+            end,
+            ..ReportedEnd::default()
+        };
+        self.ended(reported, process);
+        // nobody but a script or a person sends TERM first
+        let lines = match end.signal {
+            Some(SignalNumber::TERM) => 1,
+            _ => LINES_AFTER_COMMAND,
+        };
+        self.command = is_new.then_some((process, lines));
+    }
+
+    fn job_ended(&mut self, text: String, is_request: bool) {
+        let is_of_job = is_cancelled_job(&text);
+        let job_end = &mut self.logs.job_end;
+        // the line about a step may come before that about its job
+        job_end.take_if(|(known, _)| is_of_job && known.starts_with("Slurm cancelled step "));
+        if is_of_job
+            && job_end
+                .as_ref()
+                .is_some_and(|(known, _)| is_cancelled_job(known))
+        {
+            self.forget_run();
+        }
+        let has_failed = self.logs.processes.iter().any(|one| one.end.is_some());
+        // Slurm cancels the other tasks of a step too
+        if !is_request || !has_failed && !self.is_shutdown {
+            self.logs.job_end.get_or_insert((text, is_request));
+        }
+        (self.is_shutdown, self.is_job_over) = (true, true);
     }
 
     fn ended(&mut self, end: ReportedEnd, source: usize) {

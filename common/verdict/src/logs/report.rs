@@ -9,7 +9,7 @@ use std::str::FromStr;
 pub enum LauncherReport {
     /// A process failed.
     Process(ReportedEnd),
-    /// A command failed that a shell does not name. If the script goes on, it was not the job.
+    /// A command of a shell failed. If the script goes on, it was not the job.
     Command(ProcessEnd),
     /// Tasks of srun failed.
     Tasks {

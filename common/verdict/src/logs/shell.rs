@@ -1,12 +1,20 @@
 //! The words of a shell whose command a signal ended: bash in a batch script or a terminal.
 
 use super::report::{Form, LauncherReport, end_in_words};
-use evidence::marks::Writer;
-use record::exit::SignalNumber;
 
-/// A script may start and kill other programs than the job's: `nvidia-smi dmon`, `sleep`. Commands
-/// of a job have one of these words: `python3`, `train.py`, `torchrun`, `srun`, `mpiexec`, `$CMD`.
-const COMMANDS: [&str; 6] = ["py", "run", "exec", "launch", "deepspeed", "$"];
+/// Programs that a script starts beside the job and kills at its end.
+const BESIDE: [&str; 10] = [
+    "nvidia-smi",
+    "dcgm",
+    "gpustat",
+    "vmstat",
+    "pidstat",
+    "iostat",
+    "sar ",
+    "top ",
+    "sleep ",
+    "tail ",
+];
 
 pub const FORMS: [Form; 2] = [
     (r"^.{6,45}$", |_, words| ended(&words[0], None)),
@@ -18,13 +26,14 @@ pub const FORMS: [Form; 2] = [
 
 fn ended(how: &str, command: Option<&str>) -> Option<LauncherReport> {
     let end = end_in_words(how)?;
-    let is_of_job = |command: &str| COMMANDS.iter().any(|word| command.contains(word));
-    Some(match command.map(is_of_job) {
-        // nobody but the script or a person sends it first
-        _ if end.signal == Some(SignalNumber::TERM) => LauncherReport::Closing,
-        Some(true) => LauncherReport::ended(Writer::default(), end),
-        Some(false) => LauncherReport::Closing,
-        None => LauncherReport::Command(end),
+    let is_beside = |command: &str| {
+        // `( while true; do` of a shell, but not `(core dumped) python3 t.py`
+        command.trim_start().starts_with("( ") || BESIDE.iter().any(|word| command.contains(word))
+    };
+    Some(if command.is_some_and(is_beside) {
+        LauncherReport::Closing
+    } else {
+        LauncherReport::Command(end)
     })
 }
 
@@ -46,8 +55,8 @@ mod tests {
                 "job.sh: line 3:    77 Bus error               (core dumped) python3 x.py",
                 "SIGBUS",
             ),
-            ("Terminated", ""),
-            ("job.sh: line 3: 77 Terminated   python3 x.py", ""),
+            ("Terminated", "SIGTERM"),
+            ("job.sh: line 3: 77 Terminated   python3 x.py", "SIGTERM"),
             ("job.sh: line 3: 77 Killed   nvidia-smi dmon > gpu.log", ""),
             ("job.sh: line 3: 77 Killed   ( while true; do", ""),
             ("job.sh: line 3: 77 Killed   $LAUNCHER train", "SIGKILL"),

@@ -1,5 +1,5 @@
 //! The words of torchrun and torch.distributed.launch (torch 1.9 to 2.10), and of Lightning,
-//! DeepSpeed's launcher, pdsh and launch.py of DGL and GraphStorm, which start such processes too.
+//! DeepSpeed's launcher and pdsh, which start such processes too.
 
 use super::report::{Form, LauncherReport, ReportedEnd, end_of, number};
 use evidence::marks::Writer;
@@ -92,30 +92,17 @@ pub const FORMS: [Form; 12] = [
             ))
         },
     ),
-    // the error of Python's subprocess, as launch.py prints it
+    // of launch.py of DGL and GraphStorm: the command for a host, of a trainer or a server
     (
-        concat!(
-            r"^Called process error Command 'ssh [^']* (?:[^ ']*@)?([^ ']+) '.*' ",
-            r"(?:returned non-zero exit status ([0-9]+)|died with <Signals\.SIG(\w+))"
-        ),
+        r"^Called process error Command 'ssh .* returned non-zero exit status ([0-9]+)",
         |_, words| {
-            let end = match words.get(3) {
-                Some(name) => ProcessEnd::killed(signal_named(name.as_str())?),
-                None => end_of(number(words, 2)?),
-            };
-            Some(LauncherReport::Process(ReportedEnd {
-                host: Some(words[1].to_owned()),
-                end,
-                ..ReportedEnd::default()
-            }))
+            Some(LauncherReport::ended(
+                Writer::default(),
+                end_of(number(words, 1)?),
+            ))
         },
     ),
 ];
-
-fn signal_named(name: &str) -> Option<SignalNumber> {
-    let mut all = (1..=64).map(SignalNumber);
-    all.find(|signal| *signal.name() == *name)
-}
 
 /// Of Lightning, which puts the rank into the mark of the line.
 pub const LIGHTNING: [Form; 1] = [(
@@ -143,8 +130,13 @@ pub const SPAWNED: [Form; 1] = [(
         r"(?:signal SIG(\w+)|.*exit code ([0-9]+))?"
     ),
     |_, words| {
+        let named = |name: &str| {
+            (1..=64)
+                .map(SignalNumber)
+                .find(|signal| *signal.name() == *name)
+        };
         let end = match words.get(2) {
-            Some(name) => ProcessEnd::killed(signal_named(name.as_str())?),
+            Some(name) => ProcessEnd::killed(named(name.as_str())?),
             None => ProcessEnd::exited(number(words, 3).unwrap_or(1)),
         };
         Some(LauncherReport::ended(Writer::local(number(words, 1)?), end))
