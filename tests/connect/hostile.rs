@@ -329,7 +329,7 @@ fn slow_a_host_that_reports_without_end_does_not_fill_the_memory_of_a_job() {
             "",
             vec![
                 json!({"event": "raised", "index": 0, "exception": "E".repeat(500_000),
-                "silent_ms": 1}),
+                "silent_ms": 1, "is_of_main": true}),
                 json!({"event": "alive"}),
                 json!({"event": "done"}),
             ],
@@ -757,7 +757,8 @@ fn slow_what_a_host_words_has_an_end() {
     let mut raised = String::from("{\"event\":\"started\",\"index\":0,\"pid\":1}\n");
     for nth in 0..3000 {
         let exception = format!("E{nth}{}", "e".repeat(100));
-        let event = json!({"event": "raised", "index": 0, "exception": exception, "silent_ms": 1});
+        let event = json!({"event": "raised", "index": 0, "exception": exception,
+            "silent_ms": 1, "is_of_main": true});
         raised += &format!("{event}\n");
         if nth >= 1000 {
             let output = json!({"event": "output", "index": 0, "stream": "stdout", "bytes": 2});

@@ -89,6 +89,11 @@ impl ExceptionWatch {
         // exit hooks whose exceptions are ignored follow one that is not
         let named = watched.lines(bytes).into_iter();
         for (raiser, exception) in named.filter(|(raiser, _)| *raiser != Raiser::Nobody) {
+            // the end of the main thread makes others raise exceptions, too
+            let is_of_main = |pending: &Pending| pending.raiser == Raiser::Main;
+            if raiser != Raiser::Main && watched.pending.as_ref().is_some_and(is_of_main) {
+                continue;
+            }
             watched.pending = Some(Pending {
                 exception,
                 raiser,
@@ -211,6 +216,7 @@ impl Pending {
             index,
             exception: self.exception.clone(),
             silent_ms: millis(quiet),
+            is_of_main: is_main,
             left_script: self.left_script,
             frames: std::mem::take(&mut self.frames),
         }))
@@ -293,6 +299,7 @@ mod tests {
             index: 0,
             exception: "ValueError: no".to_owned(),
             silent_ms: silent_s * 1000,
+            is_of_main: true,
             left_script: left,
             frames: frames.iter().map(|frame| (*frame).to_owned()).collect(),
         })]
@@ -400,13 +407,28 @@ mod tests {
             once_readable.steps(60, 50, &[]),
             steps_after_reading(Some(false), 60, AT_WORK)
         );
+    }
+
+    #[test]
+    fn an_exception_of_another_thread_is_not_of_the_main_thread() {
+        const THREAD: &[u8] = b"Exception in thread Thread-1:\n";
         let mut thread = Trainer::new(true);
-        thread.writes(0, ProcessStream::Stderr, b"Exception in thread Thread-1:\n");
+        thread.writes(0, ProcessStream::Stderr, THREAD);
         thread.raises(0);
         assert_eq!(thread.steps(30, 30, EXIT), []);
+        let mut expected = steps_after_reading(None, 60, &[]);
+        if let [ExceptionStep::Report(raised)] = &mut expected[..] {
+            raised.is_of_main = false;
+        }
+        assert_eq!(thread.steps(60, 50, EXIT), expected);
+        let mut both = Trainer::new(true);
+        both.raises(0);
+        both.writes(1, ProcessStream::Stderr, THREAD);
+        both.writes(1, ProcessStream::Stderr, TRACE);
+        both.writes(1, ProcessStream::Stderr, b"RuntimeError: at shutdown\n");
         assert_eq!(
-            thread.steps(60, 50, EXIT),
-            steps_after_reading(None, 60, &[])
+            both.steps(3, 0, EXIT),
+            steps_after_reading(Some(true), 2, EXIT)
         );
     }
 

@@ -6,7 +6,7 @@ use crate::stall::{StallStep, StallWatch};
 use std::time::{Duration, Instant};
 use wire::Event;
 use wire::ending::Loss;
-use wire::supervise::{Activity, Computing, Raised};
+use wire::supervise::{Activity, Computing};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
@@ -27,7 +27,7 @@ impl JobLife {
                 None
             }
             Event::Exited(exited) => self.exited((host, exited.index), exited.end, now),
-            Event::Raised(raised) if self.has_failed(raised) => {
+            Event::Raised(raised) if self.rules.fail_on_exception && raised.has_failed() => {
                 self.raised((host, raised.index), raised.exception.clone())
             }
             Event::ServersEnded(ended) => self.servers_ended(ended.failure.clone()),
@@ -49,10 +49,6 @@ impl JobLife {
         let mut steps = self.step_of_stall(|watch| watch.gone(host));
         steps.extend(self.end_for_lost_host(host, why).map(Step::End));
         steps
-    }
-
-    fn has_failed(&self, raised: &Raised) -> bool {
-        self.rules.fail_on_exception && raised.left_script.unwrap_or(true)
     }
 
     fn activity(&mut self, host: u32, activity: Activity) -> Vec<Step> {
@@ -98,7 +94,7 @@ mod tests {
     use record::exit::{ProcessEnd, SignalNumber};
     use wire::Request;
     use wire::ending::{Cause, Ending, JobFailure, Limit, Reason, Rules, StallRule};
-    use wire::supervise::{End, Exited, Over, StacksReported};
+    use wire::supervise::{End, Exited, Over, Raised, StacksReported};
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -135,11 +131,12 @@ mod tests {
         Event::Exited(Exited::new(index, end))
     }
 
-    fn raised(index: u32, left_script: Option<bool>) -> Event {
+    fn raised(index: u32, is_of_main: bool, left_script: Option<bool>) -> Event {
         Event::Raised(Raised {
             index,
             exception: "E: 1".to_owned(),
             silent_ms: 0,
+            is_of_main,
             left_script,
             frames: Vec::new(),
         })
@@ -163,8 +160,12 @@ mod tests {
                 exited(1, ProcessEnd::killed(SignalNumber::KILL)),
                 failed(Reason::Ended(ProcessEnd::killed(SignalNumber::KILL))),
             ),
-            (raised(1, None), failed(Reason::Raised("E: 1".to_owned()))),
-            (raised(1, Some(false)), None),
+            (
+                raised(1, true, None),
+                failed(Reason::Raised("E: 1".to_owned())),
+            ),
+            (raised(1, true, Some(false)), None),
+            (raised(1, false, None), None),
             (
                 Event::Over(Over { survivors: 0 }),
                 Some(Ending::lost(

@@ -463,6 +463,7 @@ mod tests {
             index: 0,
             exception: long().repeat(20),
             silent_ms: 0,
+            is_of_main: true,
             left_script: None,
             frames: vec![long(); MAX_FRAMES + 1],
         };

@@ -152,9 +152,10 @@ pub struct Raised {
     pub exception: String,
     /// How long the process has written nothing.
     pub silent_ms: u64,
-    /// Whether its main thread has left its script, which proves that the exception was not caught.
-    /// Absent if unknown: the stack could not be read, or the exception was another thread's or a
-    /// child's.
+    /// Whether the main thread raised it, not another thread or a child.
+    pub is_of_main: bool,
+    /// Whether the main thread has left its script, which proves that it did not catch its
+    /// exception. Absent if the stack could not be read.
     pub left_script: Option<bool>,
     /// The innermost frame first; empty if unknown.
     #[serde(
@@ -163,6 +164,13 @@ pub struct Raised {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub frames: Vec<String>,
+}
+
+impl Raised {
+    /// Whether the process has failed, as far as is known: its exception was not caught.
+    pub fn has_failed(&self) -> bool {
+        self.is_of_main && self.left_script.unwrap_or(true)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -301,14 +301,19 @@ impl<'a> StallReporter<'a> {
         }
     }
 
-    /// The process that raised an exception first. The verdict has the same order.
+    /// The process that failed first by an exception. The verdict has the same order.
     fn first_raised(&self, sink: &OutputSink) -> Option<(usize, &Raised)> {
         let id = |index: usize| self.processes[index].id;
-        let first = sink.first_raiser(&self.raised.keys().map(|index| id(*index)).collect());
-        let mut raised = self.raised.iter();
+        let mut raised = self.failed();
+        let first = sink.first_raiser(&raised.clone().map(|(index, _)| id(*index)).collect());
         let known = raised.clone().find(|(index, _)| Some(id(**index)) == first);
         let (index, raised) = known.or_else(|| raised.next())?;
         Some((*index, raised))
+    }
+
+    /// A caught exception, or another thread's, blocks no other process.
+    fn failed(&self) -> impl Iterator<Item = (&usize, &Raised)> + Clone {
+        self.raised.iter().filter(|(_, raised)| raised.has_failed())
     }
 
     /// Writes a stack's record, within its host's budget.
@@ -380,10 +385,7 @@ impl<'a> StallReporter<'a> {
     /// A sentence for each process, except for one, that had raised an exception and did not end
     /// before the job.
     pub fn raised_lines(&self, but: Option<usize>) -> Vec<String> {
-        let stayed = self
-            .raised
-            .iter()
-            .filter(|(process, _)| Some(**process) != but);
+        let stayed = self.failed().filter(|(process, _)| Some(**process) != but);
         let line = |(process, raised): (&usize, &Raised)| {
             let name = &self.names[*process];
             format!("{name} had raised {} and did not end", raised.exception)
@@ -481,6 +483,7 @@ mod tests {
             index: 0,
             exception: "ValueError: no".to_owned(),
             silent_ms: 0,
+            is_of_main: true,
             left_script: Some(true),
             frames: Vec::new(),
         };
@@ -564,6 +567,7 @@ mod tests {
                     index: 0,
                     exception: exception.to_owned(),
                     silent_ms: 9000 - time_ms,
+                    is_of_main: true,
                     left_script: Some(true),
                     frames: Vec::new(),
                 };
@@ -571,6 +575,11 @@ mod tests {
             }
             let first = reporter.first_raised(&sink).map(|(index, _)| index);
             assert_eq!(first, Some(expected), "{errors:?}");
+            for raised in reporter.raised.values_mut() {
+                raised.is_of_main = false;
+            }
+            assert!(reporter.first_raised(&sink).is_none(), "{errors:?}");
+            assert!(reporter.raised_lines(None).is_empty(), "{errors:?}");
         }
     }
 
