@@ -5,7 +5,8 @@
 //! of a Python is in its script, its stack has a `<module>`; once it has left the script and runs
 //! its exit handlers, it has none.
 
-use evidence::{Evidence, MAX_LINE, Raiser, syntax};
+use evidence::syntax::has_left_script;
+use evidence::{Evidence, MAX_LINE, Raiser};
 use record::stacks;
 use record::term::{self, millis};
 use std::collections::{BTreeMap, BTreeSet};
@@ -228,10 +229,6 @@ fn main_frames(stack: &ProcessStacks) -> Option<&[String]> {
     let frames = stack.record.main_frames()?;
     let is_child = stack.record.parent.is_some() || stacks::child(frames).is_some();
     (!is_child && !frames.is_empty()).then_some(frames)
-}
-
-fn has_left_script(frames: &[String]) -> bool {
-    !frames.iter().any(|frame| syntax::is_module(frame))
 }
 
 #[cfg(test)]

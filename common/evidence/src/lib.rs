@@ -479,6 +479,11 @@ impl Evidence {
     pub fn continued_after(&self, statement: &Statement) -> bool {
         statement.precedes(self.continued)
     }
+
+    /// The time of the last line before the end of the job that belongs to no statement.
+    pub fn continued_ms(&self) -> Option<u64> {
+        self.continued.map(|(_, time_ms)| time_ms)
+    }
 }
 
 #[derive(Default)]

@@ -422,9 +422,9 @@ pub fn frame(line: &str) -> Option<String> {
     Some(format!("{function} ({}:{number})", short(path)))
 }
 
-/// Module-level code is the outermost frame of a main thread that runs its script.
-pub fn is_module(frame: &str) -> bool {
-    frame.starts_with("<module> (")
+/// Whether a main thread runs exit functions: the outermost frame of a script is module-level code.
+pub fn has_left_script(frames: &[String]) -> bool {
+    !frames.iter().any(|frame| frame.starts_with("<module> ("))
 }
 
 /// The path below the directory in which Python searches for packages; otherwise the file name.

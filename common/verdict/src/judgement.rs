@@ -442,7 +442,9 @@ impl<'a> Suspect<'a> {
         let account = if has_ended {
             Account::of_end(history, end.signal.is_some())
         } else {
-            Account::of_raised(history).or_else(|| Account::of_fatal(history))
+            Account::of_raised(history)
+                .filter(|_| wait::has_failed(job, history))
+                .or_else(|| Account::of_fatal(history))
         };
         let account = account.filter(|account| account.echo == Echo::None)?;
         Some(Suspect::by_account(job, &account, has_ended))

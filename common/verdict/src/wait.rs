@@ -1,10 +1,11 @@
 //! Finds out what a job waits for.
 
-use crate::account;
+use crate::account::{self, Account};
 use crate::findings::{JobFinding, Shown as _, evidence};
 use crate::job::{JobHistory, ProcessHistory, UNKNOWN_RANK};
 use crate::silence::{Awaited, Silence};
-use evidence::StatementKind;
+use evidence::syntax::has_left_script;
+use evidence::{Raiser, Statement, StatementKind};
 use record::stacks::{self, Child, Comparison, LONG_CALL, Member, Wait};
 use record::term;
 use record::{Role, Stack, Stalled};
@@ -24,7 +25,9 @@ pub fn awaited(job: &JobHistory) -> Option<JobFinding> {
 
 /// What the job waited for until it was ended from outside.
 pub fn until_the_end(job: &JobHistory) -> Option<JobFinding> {
-    awaited(job).or_else(|| silence(job))
+    awaited(job)
+        .or_else(|| thread(job))
+        .or_else(|| silence(job))
 }
 
 /// Which of these processes, by id, raised an exception first; of one that only reports the end of
@@ -35,12 +38,68 @@ pub fn first_raiser(job: &JobHistory, ids: &BTreeSet<u32>) -> Option<u32> {
     Some(raised.process.process.id)
 }
 
+/// Whether a process that has not ended failed by its last exception, as far as is known.
+pub fn has_failed(job: &JobHistory, history: &ProcessHistory) -> bool {
+    unsurvived(job, history).is_some_and(is_of_main)
+}
+
+fn is_of_main(raised: &Statement) -> bool {
+    raised.kind == StatementKind::Raised(Raiser::Main) && !account::is_feeder(raised)
+}
+
+/// The last exception of a process, unless something shows that the process went on: its main
+/// thread is still in its script, the job waits for another one, or the others do not wait.
+fn unsurvived<'a>(job: &JobHistory, history: &'a ProcessHistory) -> Option<&'a Statement> {
+    let raised = history.raised()?;
+    let culprit = last_stall(job).and_then(|stalled| stalled.culprit.as_ref());
+    if culprit.is_some_and(|culprit| culprit.id != Some(history.process.id)) {
+        return None;
+    }
+    let raised_ms = raised.last.time_ms;
+    let read = (history.stacks.values())
+        .filter(|stack| stack.time_ms > raised_ms)
+        .filter_map(Stack::main_frames);
+    let written = (history.evidence.stacks().into_iter())
+        .filter(|(line, _)| line.number > raised.last.number)
+        .map(|(_, frames)| frames);
+    let mut later = (read.chain(written))
+        .filter(|frames| stacks::child(frames).is_none())
+        .peekable();
+    let went_on = if later.peek().is_some() {
+        !later.any(has_left_script)
+    } else {
+        let until_ms = raised_ms.saturating_add(account::BEFORE_MS);
+        job.clients()
+            .any(|other| other.evidence.continued_ms() > Some(until_ms))
+    };
+    (!went_on).then_some(raised)
+}
+
+/// An exception of another thread or a child, after which nothing else is known of a job.
+fn thread(job: &JobHistory) -> Option<JobFinding> {
+    let is_silent =
+        |history: &ProcessHistory| history.has_stayed() && unsurvived(job, history).is_some();
+    let raised = account::first_raised(job, is_silent)?;
+    let (history, words) = (raised.process, raised.words());
+    let text = format!(
+        "{}{words} and wrote nothing since",
+        job.process_name(history)
+    );
+    Some(
+        JobFinding::new(text)
+            .since(raised.statement.named.time_ms)
+            .caused_by(history.culprit())
+            .shown_by(&[history.output(&raised.statement.named)]),
+    )
+}
+
 /// A process that raised an exception and does not end, so the others wait for it.
 fn exception(job: &JobHistory) -> Option<JobFinding> {
-    let raised = account::first_raised(job, ProcessHistory::has_stayed)?;
+    let blocks = |history: &ProcessHistory| history.has_stayed() && has_failed(job, history);
+    let raised = account::first_raised(job, blocks)?;
     let (history, words) = (raised.process, raised.words());
     let mut others = others(job, history);
-    others.retain(|other| other.raised().is_none());
+    others.retain(|other| !has_failed(job, other));
     let mut text = format!("{}{words} and did not end", job.process_name(history));
     let stack = stack_of(history);
     if let Some(wait) = stack.as_ref().and_then(|stack| stacks::wait(&stack.frames)) {
@@ -342,8 +401,16 @@ fn by_stacks(job: &JobHistory) -> Option<JobFinding> {
         _ => call_note(job, &comparison).to_owned(),
     };
     comparison.groups().first()?;
-    let mut finding = JobFinding::new(comparison.sentence(name, &note))
-        .since(job.last_client_line().map(|(_, line)| line.output.time_ms));
+    let mut text = comparison.sentence(name, &note);
+    // another thread's exception may be why the main thread waits
+    let raised = culprit.and_then(Account::of_raised);
+    text += &(raised.as_ref()).map_or(String::new(), |raised| {
+        format!("; before that it{}", raised.words())
+    });
+    let quote = raised.map(|raised| raised.process.output(&raised.statement.named));
+    let mut finding = JobFinding::new(text)
+        .since(job.last_client_line().map(|(_, line)| line.output.time_ms))
+        .shown_by(&quote);
     finding.culprit = culprit.map(ProcessHistory::culprit);
     let firsts = comparison
         .groups()
