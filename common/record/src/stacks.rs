@@ -271,8 +271,10 @@ pub fn wait(frames: &[String]) -> Option<Wait> {
     let has_in = |frames: &[String], names: &[&str]| {
         frames
             .iter()
-            .filter_map(|frame| frame.split(" (").next())
-            .any(|function| names.contains(&function))
+            .filter_map(|frame| frame.split_once(" ("))
+            // its all_reduce first writes the files of this process
+            .filter(|(_, file)| !file.starts_with("torch/distributed/checkpoint/"))
+            .any(|(function, _)| names.contains(&function))
     };
     let has = |names: &[&str]| has_in(called_or_own, names);
     let is_of = |frame: &String, file: &str| {
@@ -281,7 +283,10 @@ pub fn wait(frames: &[String]) -> Option<Wait> {
             .any(|before| frame.contains(&format!("{before}{file}")))
     };
     let is_in = |file: &str| called.iter().any(|frame| is_of(frame, file));
-    let innermost_is_in = |file: &str| called.first().is_some_and(|frame| is_of(frame, file));
+    let innermost_is_in = |files: &[&str]| {
+        (called.first()).is_some_and(|frame| files.iter().any(|file| is_of(frame, file)))
+    };
+    let is_in_operation = innermost_is_in(OPERATIONS);
     Some(if is_in("torch/distributed/elastic/") {
         // torchrun itself, which supervises its children
         return None;
@@ -308,18 +313,13 @@ pub fn wait(frames: &[String]) -> Option<Wait> {
         Wait::Threads
     } else if is_in("torch/distributed/rpc/") {
         Wait::RemoteCall
-    } else if has_in(called, &["recv", "batch_isend_irecv"])
-        && innermost_is_in("torch/distributed/")
-    {
+    } else if is_in_operation && has_in(called, &["recv", "batch_isend_irecv"]) {
         Wait::Message
-    } else if has_in(called, &["send"]) && innermost_is_in("torch/distributed/") {
+    } else if is_in_operation && has_in(called, &["send"]) {
         Wait::Send
-    } else if has(COLLECTIVES)
-        || has_in(called, AMBIGUOUS_COLLECTIVES)
-        || innermost_is_in("torch/distributed/")
-    {
+    } else if is_in_operation || has(COLLECTIVES) {
         Wait::Collective
-    } else if innermost_is_in("nn/parallel/distributed.py:") {
+    } else if innermost_is_in(&["nn/parallel/distributed.py:"]) {
         Wait::Forward
     } else if has_in(called, &["backward"]) {
         Wait::Backward
@@ -328,7 +328,10 @@ pub fn wait(frames: &[String]) -> Option<Wait> {
     })
 }
 
+/// Functions of any library, and of scripts.
 const COLLECTIVES: &[&str] = &[
+    "_sync_params_and_buffers",
+    "_verify_param_shape_across_processes",
     "all_reduce",
     "all_gather",
     "all_gather_object",
@@ -337,8 +340,17 @@ const COLLECTIVES: &[&str] = &[
     "broadcast_object_list",
     "reduce_scatter",
 ];
-/// A script may use these names for its own functions.
-const AMBIGUOUS_COLLECTIVES: &[&str] = &["broadcast", "gather", "reduce", "scatter"];
+/// In these files a process waits for others, whatever the name of the function. Other files of
+/// `torch/distributed/` write checkpoints and compute, and other libraries have a `scatter` and a
+/// `reduce` that compute.
+const OPERATIONS: &[&str] = &[
+    "distributed_c10d.py:",
+    "c10d_logger.py:",
+    "torch/distributed/_functional_collectives.py:",
+    "torch/distributed/nn/functional.py:",
+    "zero_redundancy_optimizer.py:",
+    "horovod/torch/mpi_ops.py:",
+];
 
 /// A child process of a trainer; it writes to the trainer's streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -687,7 +699,7 @@ mod tests {
     #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn stacks_tell_what_is_waited_for() {
-        let table: [(&[&str], Option<Wait>); 23] = [
+        let table: [(&[&str], Option<Wait>); 34] = [
             (
                 &[
                     "send (torch/distributed/distributed_c10d.py:1159)",
@@ -816,6 +828,81 @@ mod tests {
                     "main (train.py:8)",
                 ],
                 Some(Wait::Barrier),
+            ),
+            // functions of libraries that have the name of a collective and compute
+            (
+                &[
+                    "scatter (torch_geometric/utils/_scatter.py:75)",
+                    "main (train.py:8)",
+                ],
+                None,
+            ),
+            (
+                &["broadcast (torch_scatter/utils.py:7)", "main (train.py:8)"],
+                None,
+            ),
+            (
+                &["reduce (einops/einops.py:502)", "main (train.py:8)"],
+                None,
+            ),
+            (
+                &["reduce (dgl/sparse/reduction.py:78)", "main (train.py:8)"],
+                None,
+            ),
+            // among the GPUs of one process
+            (
+                &[
+                    "scatter (torch/nn/parallel/scatter_gather.py:44)",
+                    "main (train.py:8)",
+                ],
+                None,
+            ),
+            (
+                &[
+                    "broadcast (torch/distributed/distributed_c10d.py:2421)",
+                    "main (train.py:8)",
+                ],
+                Some(Wait::Collective),
+            ),
+            (
+                &[
+                    "synchronize (horovod/torch/mpi_ops.py:1283)",
+                    "broadcast (horovod/torch/mpi_ops.py:851)",
+                    "main (train.py:8)",
+                ],
+                Some(Wait::Collective),
+            ),
+            // parts of torch.distributed that write files or compute
+            (
+                &[
+                    "_write_files_from_queue (torch/distributed/checkpoint/filesystem.py:412)",
+                    "all_reduce (torch/distributed/checkpoint/utils.py:244)",
+                    "save (torch/distributed/checkpoint/state_dict_saver.py:172)",
+                    "main (train.py:8)",
+                ],
+                None,
+            ),
+            (
+                &[
+                    "gather_object (torch/distributed/distributed_c10d.py:2681)",
+                    "all_reduce (torch/distributed/checkpoint/utils.py:248)",
+                    "main (train.py:8)",
+                ],
+                Some(Wait::Collective),
+            ),
+            (
+                &[
+                    "dispatch (torch/distributed/tensor/_dispatch.py:153)",
+                    "main (train.py:8)",
+                ],
+                None,
+            ),
+            (
+                &[
+                    "_recursive_to (torch/distributed/utils.py:139)",
+                    "main (train.py:8)",
+                ],
+                None,
             ),
         ];
         for (frames, found) in table {
