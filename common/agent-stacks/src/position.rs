@@ -75,17 +75,19 @@ fn waits(frame: &Frame) -> bool {
         let version = folder.strip_prefix("python");
         version.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit()))
     };
+    // folders outside of it, such as /opt/python3.11, may be named like the library
     let mut rest = frame.filename.as_str();
+    let mut library = None;
     while let Some((folder, inner)) = rest.split_once('/') {
         rest = inner;
-        if is_library(folder) {
-            return WAITING_FILES.contains(&rest)
-                || WAITING_PACKAGES
-                    .iter()
-                    .any(|package| rest.starts_with(package));
-        }
+        library = is_library(folder).then_some(rest).or(library);
     }
-    false
+    library.is_some_and(|file| {
+        WAITING_FILES.contains(&file)
+            || WAITING_PACKAGES
+                .iter()
+                .any(|package| file.starts_with(package))
+    })
 }
 
 #[cfg(test)]
@@ -229,6 +231,14 @@ mod tests {
         for (case, before, after, is_same) in table {
             let (before, after) = (process(before).unwrap(), process(after).unwrap());
             assert_eq!(before == after, is_same, "{case}");
+        }
+        let outer_folders = [
+            "wait /opt/python3.11/lib/python3.11/threading.py:359",
+            "get /home/u/miniforge3/envs/python310/lib/python3.10/queue.py:180",
+            "get /srv/python3/apps/lib64/python3.9/multiprocessing/queues.py:103",
+        ];
+        for wait in outer_folders {
+            assert_eq!(process(&[&[wait, main]]), None, "{wait}");
         }
         for nowhere in [&[main][..], &[&wait, main], &[&queue], &[]] {
             assert_eq!(process(&[nowhere]), None, "{nowhere:?}");
