@@ -371,17 +371,18 @@ pub fn child(frames: &[String]) -> Option<Child> {
     is_helper.then_some(Child::Helper)
 }
 
-/// The innermost frame whose file is neither in a package nor part of Python. If no frame has its
-/// directory, it is the innermost one in the file of `<module>`; without that, the innermost of
-/// all.
+/// The innermost frame of the script: in a file that is neither in a package nor part of Python, or
+/// in the package of the script itself. If no frame has its directory, it is the innermost one in
+/// the file of `<module>`; without that, the innermost of all.
 pub fn own_frame(frames: &[String]) -> Option<&str> {
     let position = own_position(frames).unwrap_or(0);
     frames.get(position).map(String::as_str)
 }
 
 fn own_position(frames: &[String]) -> Option<usize> {
-    /// A script waits in these files of Python.
-    const PYTHONS: [&str; 9] = [
+    /// A script waits in these files of Python, or is started by them.
+    const PYTHONS: [&str; 10] = [
+        "cProfile.py",
         "contextlib.py",
         "queue.py",
         "runpy.py",
@@ -397,15 +398,26 @@ fn own_position(frames: &[String]) -> Option<usize> {
         .iter()
         .map(|frame| file(frame).unwrap_or_default())
         .collect();
-    if files.iter().any(|file| file.contains('/')) {
-        return files
-            .iter()
-            .position(|file| !file.contains('/') && !PYTHONS.contains(file));
-    }
+    // torchrun, as `python3 -m torch.distributed.run`, is no script
+    let is_script = |file: &&str| !file.starts_with("torch/") && !PYTHONS.contains(file);
     let script = frames
         .iter()
-        .rposition(|frame| frame.starts_with("<module> ("))?;
-    files.iter().position(|file| *file == files[script])
+        .zip(&files)
+        .filter_map(|(frame, file)| frame.starts_with("<module> (").then_some(*file))
+        .rfind(is_script);
+    let script_package = script.and_then(package_of);
+    let has_packages = files.iter().any(|file| file.contains('/'));
+    files.iter().position(|file| match package_of(file) {
+        _ if Some(*file) == script => true,
+        // `<frozen runpy>` and `<eval_with_key>.3` are no files
+        None => has_packages && !PYTHONS.contains(file) && !file.starts_with('<'),
+        package => package == script_package,
+    })
+}
+
+/// The outermost package of a file.
+fn package_of(file: &str) -> Option<&str> {
+    Some(file.split_once('/')?.0)
 }
 
 /// The remark about a process that computes at one line all the time.
@@ -913,6 +925,92 @@ mod tests {
         assert_eq!(own_frame(&stack(BACKWARD)), Some("train (train.py:84)"));
         let exit = ["client_barrier (rpc.py:1109)", "exit_client (a/b.py:3)"];
         assert_eq!(own_frame(&stack(&exit)), Some(exit[0]));
+    }
+
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
+    #[test]
+    fn the_script_is_found_in_a_package_and_beside_generated_code() {
+        const RUNPY: [&str; 2] = [
+            "_run_code (<frozen runpy>:88)",
+            "_run_module_as_main (<frozen runpy>:198)",
+        ];
+        const OLD_RUNPY: [&str; 2] = [
+            "_run_code (runpy.py:86)",
+            "_run_module_as_main (runpy.py:194)",
+        ];
+        let package = [
+            "all_reduce (torch/distributed/distributed_c10d.py:2501)",
+            "evaluate (pkg/model.py:6)",
+            "main (pkg/train.py:9)",
+            "<module> (pkg/train.py:13)",
+        ];
+        let helper = [&package[..2], &["helper (helpers.py:3)"], &package[2..]].concat();
+        let nearer = [&package[..1], &["helper (helpers.py:3)"], &package[1..]].concat();
+        let table: [(&[&str], Option<usize>); 11] = [
+            (&[&package[..], &RUNPY].concat(), Some(1)),
+            (&[&package[..], &OLD_RUNPY].concat(), Some(1)),
+            // a script with an __init__.py beside it
+            (&package, Some(1)),
+            (&helper, Some(1)),
+            (&nearer, Some(1)),
+            (
+                &[
+                    "all_reduce (pkg/distributed_c10d.py:1)",
+                    "main (deep/run/train.py:9)",
+                    "<module> (deep/run/train.py:12)",
+                    "runctx (cProfile.py:100)",
+                    "<module> (cProfile.py:190)",
+                ],
+                Some(1),
+            ),
+            // code that FX, numpy and the import system have
+            (
+                &[
+                    "forward (<eval_with_key>.3:7)",
+                    "_call_impl (torch/nn/modules/module.py:1520)",
+                    "main (train.py:8)",
+                    "<module> (train.py:9)",
+                ],
+                Some(2),
+            ),
+            (
+                &[
+                    "concatenate (<__array_function__ internals>:180)",
+                    "collate (dgl/dataloading/base.py:9)",
+                    "main (train.py:8)",
+                ],
+                Some(2),
+            ),
+            (
+                &[
+                    "<module> (torch/__init__.py:229)",
+                    "_call_with_frames_removed (<frozen importlib._bootstrap>:241)",
+                    "_find_and_load (<frozen importlib._bootstrap>:1176)",
+                    "<module> (train.py:2)",
+                ],
+                Some(3),
+            ),
+            (
+                &[
+                    "all_reduce (torch/distributed/distributed_c10d.py:1)",
+                    "<module> (<stdin>:4)",
+                ],
+                Some(1),
+            ),
+            // torchrun has no script
+            (
+                &[
+                    "_poll (torch/distributed/elastic/multiprocessing/api.py:500)",
+                    "main (torch/distributed/run.py:762)",
+                    "<module> (torch/distributed/run.py:800)",
+                    RUNPY[0],
+                ],
+                None,
+            ),
+        ];
+        for (frames, position) in table {
+            assert_eq!(own_position(&stack(frames)), position, "{frames:?}");
+        }
     }
 
     #[test]
