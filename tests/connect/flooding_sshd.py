@@ -1,6 +1,7 @@
 """An sshd that accepts every user, and then sends packets of an unknown type without end.
 
-It prints its port. The argument is the message after which it floods: `userauth` or `exec`.
+It prints its port. The argument is the message after which it floods: `userauth` or `exec`. With
+`refuses TEXT` it accepts nobody, and names TEXT as the methods that it offers.
 """
 import ctypes
 import ctypes.util
@@ -14,7 +15,8 @@ import sys
 
 # numbers of messages (RFC 4250, 4.1.2), and one that nobody has
 KEXINIT, NEWKEYS, KEXDH_INIT, KEXDH_REPLY = 20, 21, 30, 31
-SERVICE_REQUEST, SERVICE_ACCEPT, USERAUTH_REQUEST, USERAUTH_SUCCESS = 5, 6, 50, 52
+SERVICE_REQUEST, SERVICE_ACCEPT = 5, 6
+USERAUTH_REQUEST, USERAUTH_FAILURE, USERAUTH_SUCCESS = 50, 51, 52
 CHANNEL_OPEN, CHANNEL_CONFIRMATION, CHANNEL_REQUEST, CHANNEL_SUCCESS = 90, 91, 98, 99
 UNKNOWN = 200
 
@@ -123,6 +125,9 @@ class Connection:
             elif message[0] == USERAUTH_REQUEST:
                 if floods_after == "userauth":
                     self.flood()
+                if floods_after == "refuses":
+                    self.send(bytes([USERAUTH_FAILURE]) + string(sys.argv[2].encode()) + b"\0")
+                    continue
                 self.send(bytes([USERAUTH_SUCCESS]))
             elif message[0] == CHANNEL_OPEN:
                 self.send(struct.pack(">BIIII", CHANNEL_CONFIRMATION, 0, 0, 1 << 21, 1 << 15))

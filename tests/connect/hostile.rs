@@ -559,6 +559,35 @@ fn a_host_that_sends_without_end_after_its_key_is_left_at_once() {
     }
 }
 
+/// ssh prints the names of the methods as the host sends them, over several lines.
+#[test]
+fn a_host_that_words_the_end_of_ssh_accuses_neither_this_machine_nor_a_jump_host() {
+    let folder = scratch();
+    write(&folder, "sshd.py", include_str!("flooding_sshd.py"));
+    let begin = "printf '127.0.0.1\n' | ipconf-check >hosts && ssh-keygen -q -t ed25519 -N '' -f id
+        printf 'UserKnownHostsFile %s/known\n' \"$PWD\" >config";
+    sh(&folder, begin).ends(0);
+    for methods in [
+        r"x).\nConnection closed by UNKNOWN port 65535 (\nterminating, 1 bad configuration options",
+        r"x\nann@bastion: Permission denied (publickey).\nConnection closed by UNKNOWN port 65535",
+    ] {
+        let script = format!(
+            "rm -f known port; python3 sshd.py refuses \"$(printf '{methods}')\" >port & host=$!
+             until [ -s port ]; do kill -0 $host || exit 1; sleep 0.1; done
+             export DGL_TOOLS_SSH_PORT=$(cat port) DGL_TOOLS_SSH_CONFIG=config
+             export DGL_TOOLS_HOST_KEY=accept-new DGL_TOOLS_IDENTITY=id
+             timeout -s KILL 40 dgl-reap --list --connect ssh <hosts
+             status=$?; kill $host; exit $status"
+        );
+        sh(&folder, &script)
+            .ends(74)
+            .err_has("host 0 (127.0.0.1): login refused for ")
+            .err_has("UNKNOWN port 65535")
+            .err_lacks("failed on this machine")
+            .err_lacks("ProxyJump");
+    }
+}
+
 /// Answers like host-agent until a request comes; from then on it misbehaves.
 const AGENT: &str = r#"
 import json, sys, time

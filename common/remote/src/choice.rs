@@ -12,16 +12,16 @@
 //! 4. If `ssh` was refused too and the user is at a terminal, `ssh` may ask there, for one host at
 //!    a time and without a time limit.
 //!
-//! The result of 3 and 4 applies to all hosts with the same user, port and keys. If `ssh` logged
-//! in, the others begin with `ssh`; if it had to ask, they ask at once; if it asked in vain, they
-//! do not ask; if [`MOST_REFUSED`] hosts refused it, the others only try libssh2; if the jump host
-//! of all refused, they are not tried. They wait for the first host, but not for a silent one:
+//! The result of 3 and 4 applies to all hosts with the same user, port, keys and proxy. If `ssh`
+//! logged in, the others begin with `ssh`; if it had to ask, they ask at once; if it asked in vain,
+//! they do not ask; if [`MOST_REFUSED`] hosts refused it, the others only try libssh2; if the jump
+//! host of all refused, they are not tried. They wait for the first host, but not for a silent one:
 //! programs such as fail2ban count refused logins, and a refusal takes less than [`FIRST_HOST`].
 
 use super::master::Master;
 use super::options::RemoteOptions;
 use super::ssh_config::{self, SshSettings};
-use super::{greeting, master, openssh, program, ssh2};
+use super::{greeting, master, program, ssh2};
 use parking_lot::Mutex;
 use record::Connect;
 use record::Host;
@@ -53,7 +53,7 @@ pub fn why_not_libssh2(
     Some(format!("no {} that libssh2 knows", lacks(settings)?))
 }
 
-/// For hosts with the same user, port and keys.
+/// For hosts with the same user, port, keys and proxy.
 #[derive(Clone, Debug, Default)]
 enum LoginVerdict {
     #[default]
@@ -82,6 +82,7 @@ struct LoginSettings {
     port: u16,
     identities: Vec<PathBuf>,
     beyond_us: Option<String>,
+    proxy: Option<String>,
 }
 
 type SettingsCell = OnceLock<Result<SshSettings, HostFault>>;
@@ -148,6 +149,7 @@ impl Logins {
             port: settings.port,
             identities: settings.identities.clone(),
             beyond_us: settings.beyond_us.clone(),
+            proxy: settings.proxy.clone(),
         };
         Arc::clone(self.verdicts.lock().entry(settings).or_default())
     }
@@ -186,7 +188,7 @@ impl LoginAttempt<'_> {
 
     fn by_ssh2(&self) -> Result<Session, HostFault> {
         let channel = ssh2::open(self.options, self.settings)?;
-        greeting::start_agent(channel, self.options)
+        greeting::start_agent(channel, self.options, false)
     }
 
     /// `first` is the fault of libssh2.
@@ -229,8 +231,7 @@ impl LoginAttempt<'_> {
             }
         }
         shared.refused.fetch_add(1, Ordering::Relaxed);
-        let is_far = openssh::is_proxy_failure(&refused.problem);
-        *shared.verdict.lock() = if is_far {
+        *shared.verdict.lock() = if refused.is_proxy {
             LoginVerdict::NoWay(refused.clone())
         } else {
             LoginVerdict::Unasked
@@ -251,7 +252,10 @@ impl LoginAttempt<'_> {
         let master = Master::find_or_open(self.options, self.host, self.settings, asks)
             .map_err(|fault| self.explain(fault))?;
         let channel = program::run_ssh(self.options, self.host, self.settings, &master.options())?;
-        greeting::start_agent(channel, self.options).map_err(|fault| self.explain(fault))
+        // a master has already reached the host
+        let may_lack_proxy = self.settings.proxy.is_some() && matches!(master, Master::None);
+        greeting::start_agent(channel, self.options, may_lack_proxy)
+            .map_err(|fault| self.explain(fault))
     }
 
     /// `ssh` does not print the unknown key.
@@ -324,6 +328,25 @@ mod tests {
                 why,
                 "{settings:?}"
             );
+        }
+    }
+
+    /// Else a jump host that refuses would decide for hosts that others lead to.
+    #[test]
+    fn only_hosts_with_the_same_proxy_share_a_verdict() {
+        let logins = Logins::default();
+        let behind = |proxy: Option<&str>| {
+            logins.verdict(&SshSettings {
+                proxy: proxy.map(str::to_owned),
+                // the setting that ssh prints last
+                beyond_us: Some("revokedhostkeys /krl".into()),
+                ..SshSettings::default()
+            })
+        };
+        let first = behind(Some("proxyjump bastion"));
+        assert!(Arc::ptr_eq(&first, &behind(Some("proxyjump bastion"))));
+        for other in [None, Some("proxyjump gateway")] {
+            assert!(!Arc::ptr_eq(&first, &behind(other)), "{other:?}");
         }
     }
 }

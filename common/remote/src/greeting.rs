@@ -1,7 +1,7 @@
 //! Starts the agent on a host, and copies it there if it is missing.
 
 use super::bootstrap::{Agents, no_agent};
-use super::openssh;
+use super::openssh::{self, LoginFailure};
 use super::options::{RemoteOptions, STOP_CHECKED};
 use record::term;
 use session::buffered_channel::{Body, BufferedChannel, SSH_FAILED};
@@ -25,23 +25,25 @@ const LEAST_PIECE: usize = 4 << 10;
 const MAX_PIECE: usize = 4 << 20;
 const MAX_SHELL_OUTPUT: usize = 200;
 
-/// A shell runs [`super::bootstrap::COMMAND`] there.
+/// A shell runs [`super::bootstrap::COMMAND`] there. `may_lack_proxy` if ssh may not have reached
+/// the host, because of a jump host or ProxyCommand.
 pub fn start_agent(
     channel: Box<dyn Channel>,
     options: &RemoteOptions,
+    may_lack_proxy: bool,
 ) -> Result<Session, HostFault> {
     let token = session_token()?;
     let agents = Agents::found()?;
     let mut channel = BufferedChannel::new(channel);
     channel.send(Body::Bytes(agents.script(&token)));
-    greet(channel, token, agents, options)
+    greet(channel, token, agents, options, may_lack_proxy)
 }
 
 pub fn start_local_agent(options: &RemoteOptions) -> Result<Session, HostFault> {
     let token = session_token()?;
     let agents = Agents::found()?;
     let channel = super::program::run(agents.for_this_machine()?, &["serve", &token])?;
-    greet(BufferedChannel::new(channel), token, agents, options).map(Session::with_child)
+    greet(BufferedChannel::new(channel), token, agents, options, false).map(Session::with_child)
 }
 
 /// The agent has dialed in and was asked to serve.
@@ -55,6 +57,7 @@ pub fn greet_dialed(
         token,
         Agents::found()?,
         options,
+        false,
     )
 }
 
@@ -63,6 +66,7 @@ fn greet(
     token: String,
     agents: &Agents,
     options: &RemoteOptions,
+    may_lack_proxy: bool,
 ) -> Result<Session, HostFault> {
     let mut greeting = Greeting {
         channel,
@@ -75,6 +79,7 @@ fn greet(
         instead: None,
         began: Instant::now(),
         last_progress: Instant::now(),
+        may_lack_proxy,
     };
     match greeting.wait_for_agent(agents, options) {
         Ok(rest) => {
@@ -105,6 +110,7 @@ struct Greeting {
     began: Instant,
     /// When the greeting began, or the host last requested the agent or confirmed a piece of it.
     last_progress: Instant,
+    may_lack_proxy: bool,
 }
 
 /// An agent that is sent in pieces, which the host confirms: the connector may buffer many bytes.
@@ -271,20 +277,22 @@ impl Greeting {
             return fault;
         }
         let why = self.channel.why_ended();
-        if openssh::is_proxy_failure(&why) {
-            return openssh::proxy_fault(&why, &why);
+        let stderr = self.channel.stderr();
+        let failure = openssh::failure(&stderr, self.may_lack_proxy);
+        if failure == LoginFailure::Proxy {
+            return openssh::proxy_fault(&stderr, &why);
         }
         let problem = if self.channel.command_stderr().is_empty() && !self.shell_output.is_empty() {
             format!("{why}; its login shell printed: {}", self.shell_output)
         } else {
-            why.clone()
+            why
         };
         let command = self.channel.channel.command();
         let fix = command.and_then(|_| reasons::fix_of_srun(&self.channel.last_words()));
         HostFault {
             fix: fix.map(str::to_owned),
-            again: openssh::hung_up(&why),
-            timed_out: why.contains("timed out"),
+            again: failure == LoginFailure::HungUp,
+            timed_out: failure == LoginFailure::Unreachable,
             ..HostFault::unreachable(problem)
         }
     }

@@ -124,7 +124,8 @@ impl Remote {
             Connector::Login(choice) => self.logins.open(&self.options, host, *choice),
             Connector::Command(template) => {
                 let channel = program::run_template(&self.options, host, template)?;
-                greeting::start_agent(channel, &self.options)
+                // such as `ssh -J gateway {name}`
+                greeting::start_agent(channel, &self.options, true)
             }
             Connector::Dial(_) => Err(HostFault::unreachable("it must dial in")),
         }

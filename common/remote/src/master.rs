@@ -10,7 +10,7 @@
     reason = "a directory that is checked first: only this user can enter it"
 )]
 
-use super::openssh;
+use super::openssh::{self, LoginFailure};
 use super::options::{RemoteOptions, STOP_CHECKED};
 use super::owner;
 use super::program::{end_within, ssh_command};
@@ -128,10 +128,11 @@ impl Master {
             return Ok(Master::Ours(socket.to_owned()));
         }
         // with a master, ssh does not show the output of a ProxyCommand
-        if success || openssh::is_proxy_failure(&stderr) {
+        let failure = openssh::failure(&stderr, settings.proxy.is_some());
+        if success || failure == LoginFailure::Proxy {
             return Ok(Master::None);
         }
-        Err(openssh::fault(&stderr, host, settings, options))
+        Err(openssh::fault(failure, &stderr, host, settings, options))
     }
 
     /// The options of `ssh` for a session.

@@ -7,9 +7,10 @@ use super::ssh_config::SshSettings;
 use record::Host;
 use record::quote;
 use session::HostFault;
+use std::ops::Range;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum LoginFailure {
+pub enum LoginFailure {
     /// ssh did not begin to connect, because of its configuration or options.
     Local,
     /// The jump host or ProxyCommand did not reach the host, or refused the user.
@@ -58,13 +59,8 @@ const HUNG_UP: [&str; 4] = [
     "Received disconnect from",
 ];
 
-/// Whether another attempt may succeed after a dropped connection.
-pub fn hung_up(words: &str) -> bool {
-    // after too many keys, ssh would offer the same ones again
-    HUNG_UP.iter().any(|sign| words.contains(sign)) && !words.contains("Too many authentication")
-}
-
 pub fn fault(
+    failure: LoginFailure,
     stderr: &str,
     host: &Host,
     settings: &SshSettings,
@@ -75,7 +71,7 @@ pub fn fault(
     if problem.is_empty() {
         problem = "ssh ended without a message".to_owned();
     }
-    match failure(stderr) {
+    match failure {
         LoginFailure::Local => HostFault::for_all(format!("ssh failed on this machine: {problem}"))
             .fix("correct ssh_config, or the file that DGL_TOOLS_SSH_CONFIG names"),
         LoginFailure::Proxy => proxy_fault(stderr, &problem)
@@ -157,25 +153,17 @@ pub fn by_hand(host: &Host, options: &RemoteOptions) -> String {
     String::from_utf8_lossy(&words).into_owned()
 }
 
-/// Whether the jump host or ProxyCommand did not reach the host.
-pub fn is_proxy_failure(words: &str) -> bool {
-    words.contains("UNKNOWN port 65535")
-}
-
 /// For a host behind another; `problem` quotes ssh. If a jump host refuses the user or its key is
 /// refused, another attempt is refused, too.
 pub fn proxy_fault(stderr: &str, problem: &str) -> HostFault {
-    let refusals = [
-        "Permission denied (",
-        "Too many authentication failures",
-        "Host key verification failed",
-    ];
+    let refusals = [REFUSAL, "Too many authentication failures", KEY_FAILED];
     let is_refused = refusals.iter().any(|words| stderr.contains(words));
     let problem =
         format!("the ProxyJump or ProxyCommand of ssh_config does not reach it: {problem}");
     HostFault {
         again: !is_refused,
         is_refused,
+        is_proxy: true,
         ..HostFault::unreachable(problem)
     }
 }
@@ -195,34 +183,86 @@ fn last_lines(stderr: &str) -> String {
 
 const DISCONNECT: &str = "Received disconnect from ";
 const NEGOTIATION: &str = "Unable to negotiate with ";
+const REFUSAL: &str = "Permission denied (";
+const KEY_FAILED: &str = "Host key verification failed";
 
-/// How lines begin that quote the host, and what is before the quotation, which may have any words
-/// and several lines.
-const QUOTING: [(&str, &str); 3] = [
+/// How messages begin that quote the host, and what is before the quotation, which may have any
+/// words and several lines.
+const QUOTING: [(&str, &str); 4] = [
     (DISCONNECT, ":"),
     (NEGOTIATION, "Their offer: "),
-    ("Bad remote protocol version identification: ", ":"),
+    ("Bad remote protocol version identification: ", ""),
+    (REFUSAL, ""),
 ];
 
-/// The last line is ssh's own reason, perhaps with another of these behind it. What comes before it
-/// may be a banner of the host, which may have any words.
-fn failure(stderr: &str) -> LoginFailure {
+/// ssh cuts longer messages at about 1020 bytes (`MSGBUFSIZ` of OpenSSH's log.c).
+const CUT: usize = 1000;
+
+/// The address of the host, as ssh prints it if a proxy connects.
+const BEHIND_PROXY: &str = "UNKNOWN port 65535";
+
+/// ssh's reason why it ended.
+struct LastMessage<'a> {
+    own: &'a str,
+    /// What the host says in it, up to the end of stderr.
+    quoted: Option<&'a str>,
+}
+
+/// Cuts the host's words out of stderr: the banner before ssh's own message, and the quotation in
+/// it. A banner that looks like a quoting message counts as one. ssh's message need not begin a
+/// line, because a banner may lack the end of its last line.
+fn last_message(stderr: &str, has_proxy: bool) -> LastMessage<'_> {
     const BEHIND: [&str; 2] = ["Disconnected from ", "Killed by signal "];
     let is_behind =
         |line: &&str| line.is_empty() || BEHIND.iter().any(|sign| line.starts_with(sign));
     let mut from_end = stderr.lines().rev().map(str::trim);
     let last = from_end.find(|line| !is_behind(line)).unwrap_or_default();
-    let quoting = QUOTING.iter().find_map(|(start, before)| {
-        let mut lines = stderr.lines().map(str::trim);
-        let line = lines.find(|line| line.starts_with(start))?;
-        Some((line, line.split(before).next()?))
-    });
-    // a jump host's own ssh may have printed such a line before
-    let (whole, last) = quoting
-        .filter(|(line, _)| *line == last || !is_proxy_failure(last))
-        .unwrap_or((last, last));
+    let whole = LastMessage {
+        own: last,
+        quoted: None,
+    };
+    // a jump host may have printed any message before
+    let is_unquoted = last.starts_with(KEY_FAILED) || last.contains(BEHIND_PROXY) && !quotes(last);
+    if has_proxy && is_unquoted {
+        return whole;
+    }
+    let is_closed = last.ends_with(").") || stderr.trim_end().ends_with(").");
+    let mut at = 0;
+    for line in stderr.split_inclusive('\n') {
+        let left = stderr.len() - at;
+        // a refusal is ssh's last message, so what looks like an earlier one is a banner
+        let is_refusal = is_closed || left >= CUT;
+        let own = own_parts(line).filter(|own| is_refusal || line[own.clone()] != *REFUSAL);
+        if let Some(own) = own.min_by_key(|own| own.start) {
+            return LastMessage {
+                quoted: Some(&stderr[at + own.end..]),
+                own: &line[own],
+            };
+        }
+        at += line.len();
+    }
+    whole
+}
+
+/// What ssh says in a line before it quotes the host.
+fn own_parts(line: &str) -> impl Iterator<Item = Range<usize>> + '_ {
+    QUOTING.iter().filter_map(|(start, before)| {
+        let (_, behind) = line.split_once(start)?;
+        let end = behind.find(before).unwrap_or(behind.len());
+        let behind_at = line.len() - behind.len();
+        Some(behind_at - start.len()..behind_at + end)
+    })
+}
+
+fn quotes(line: &str) -> bool {
+    own_parts(line).next().is_some()
+}
+
+/// `has_proxy` if a jump host or ProxyCommand may be the cause.
+pub fn failure(stderr: &str, has_proxy: bool) -> LoginFailure {
+    let LastMessage { own, quoted } = last_message(stderr, has_proxy);
     // before a key is accepted, ssh shows no banner
-    if last.starts_with("Host key verification failed") {
+    if own.starts_with(KEY_FAILED) {
         if stderr.contains("revoked") {
             return LoginFailure::Revoked;
         }
@@ -230,40 +270,57 @@ fn failure(stderr: &str) -> LoginFailure {
             return LoginFailure::OtherKey;
         }
     }
-    if is_proxy_failure(last) {
+    if has_proxy && quoted.is_none() && own.contains(BEHIND_PROXY) {
         return LoginFailure::Proxy;
     }
-    if let Some((_, rest)) = last.split_once("Permission denied (") {
-        let methods = rest.split(')').next().unwrap_or_default().to_owned();
-        return LoginFailure::Refused { methods };
+    let quotation = quoted.unwrap_or_default();
+    if own == REFUSAL {
+        return LoginFailure::Refused {
+            methods: methods(quotation).to_owned(),
+        };
     }
-    if last.starts_with(DISCONNECT) && whole.contains("Too many authentication failures") {
+    let first_line = quotation.lines().next().unwrap_or_default();
+    // ssh would offer the same keys again
+    if own.starts_with(DISCONNECT) && first_line.contains("Too many authentication failures") {
         return LoginFailure::Refused {
             methods: "publickey".to_owned(),
         };
     }
-    if last.starts_with(NEGOTIATION) {
+    if own.starts_with(NEGOTIATION) {
         let settings = [
             ("no matching cipher", "Ciphers", "cipher"),
             ("no matching key exchange", "KexAlgorithms", "kex"),
             ("no matching MAC", "MACs", "mac"),
             ("no matching host key", "HostKeyAlgorithms", "key"),
         ];
-        let found = settings.iter().find(|(said, ..)| last.contains(said));
+        let found = settings.iter().find(|(said, ..)| own.contains(said));
         if let Some((_, setting, query)) = found {
             return LoginFailure::NothingInCommon { setting, query };
         }
     }
-    if hung_up(last) {
+    if HUNG_UP.iter().any(|sign| own.contains(sign)) {
         return LoginFailure::HungUp;
     }
-    if last.starts_with("ssh: connect to host ") || last.contains("timed out") {
+    if own.starts_with("ssh: connect to host ") || own.contains("timed out") {
         return LoginFailure::Unreachable;
     }
-    if HERE.iter().any(|sign| last.contains(sign)) {
+    // this accuses the user's machine, so no host may have had a say
+    if HERE.iter().any(|sign| own.contains(sign)) && !stderr.lines().any(quotes) {
         return LoginFailure::Local;
     }
     LoginFailure::Other
+}
+
+/// Of the last refusal, because a banner may have another; empty if they are no names of methods.
+fn methods(quotation: &str) -> &str {
+    let last = quotation.rsplit(REFUSAL).next().unwrap_or_default();
+    let names = last.trim_end().strip_suffix(").").unwrap_or_default();
+    let is_name = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'@' | b'.' | b',' | b'-');
+    if names.bytes().all(is_name) {
+        names
+    } else {
+        ""
+    }
 }
 
 #[cfg(test)]
@@ -272,7 +329,7 @@ mod tests {
 
     fn is_understood(table: impl IntoIterator<Item = (&'static str, LoginFailure)>) {
         for (stderr, expected) in table {
-            assert_eq!(failure(stderr), expected, "{stderr}");
+            assert_eq!(failure(stderr, true), expected, "{stderr}");
         }
     }
 
@@ -405,7 +462,7 @@ mod tests {
         for (end, meaning) in &ends {
             for banner in banners {
                 let stderr = format!("{banner}\n{end}");
-                assert_eq!(failure(&stderr), *meaning, "{stderr}");
+                assert_eq!(failure(&stderr, false), *meaning, "{stderr}");
             }
         }
     }
@@ -441,16 +498,20 @@ mod tests {
             "ann@10.0.0.1: Permission denied (password,gssapi-with-mic).",
             "no matching cipher found. Their offer: rot13",
             "Connection timed out",
-            "Bad configuration option",
+            "terminating, 1 bad configuration options",
+            "Permission denied (\nConnection closed by UNKNOWN port 65535",
         ];
         for (line, meaning) in &lines {
             for text in texts {
                 let own = format!("{line}{text}\nDisconnected from 10.0.0.1 port 22\n");
-                assert_eq!(failure(&own), *meaning, "{own}");
+                assert_eq!(failure(&own, false), *meaning, "{own}");
             }
-            for text in texts.iter().filter(|text| !is_proxy_failure(text)) {
+            for text in texts {
                 let next = format!("{line}x\n{text}\n");
-                assert_eq!(failure(&next), *meaning, "{next}");
+                assert_eq!(failure(&next, false), *meaning, "{next}");
+                // a banner need not have whole lines
+                let behind = format!("Welcome{next}");
+                assert_eq!(failure(&behind, false), *meaning, "{behind}");
             }
         }
     }
@@ -474,6 +535,98 @@ mod tests {
                 "Access denied by pam_slurm_adopt: you have no active jobs on this node\n\
                  Connection closed by 10.0.0.1 port 22\n",
                 LoginFailure::HungUp,
+            ),
+        ]);
+    }
+
+    /// ssh prints the names of methods as they are, up to its limit.
+    #[test]
+    fn what_a_host_says_in_the_names_of_its_methods_decides_nothing() {
+        let texts = [
+            "x).\nConnection closed by UNKNOWN port 65535 (\nterminating, 1 bad configuration \
+             options",
+            "x).\nConnection closed by UNKNOWN port 65535",
+            "x).\nHost key verification failed.\nrevoked",
+            "Permission denied (password).\nDisconnected from ",
+            "password).\n\nKilled by signal ",
+        ];
+        let refused = LoginFailure::Refused {
+            methods: String::new(),
+        };
+        for text in texts {
+            let whole = format!("ann@10.0.0.1: Permission denied ({text}).\r\n");
+            let cut = format!(
+                "ann@10.0.0.1: Permission denied ({}{text}\r\n",
+                "x\n".repeat(500)
+            );
+            let without_line = format!("Welcome{whole}");
+            for stderr in [whole, cut, without_line] {
+                assert_eq!(failure(&stderr, false), refused, "{stderr}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_host_without_a_proxy_accuses_neither_a_proxy_nor_this_machine() {
+        let closed = "Connection closed by UNKNOWN port 65535\n";
+        let banners = [
+            "",
+            "ann@bastion: Permission denied (publickey).\n",
+            "Received disconnect from 10.0.0.1 port 22:2: Too many authentication failures\n",
+        ];
+        for banner in banners {
+            let found = failure(&format!("{banner}{closed}"), false);
+            assert!(
+                matches!(found, LoginFailure::HungUp | LoginFailure::Refused { .. }),
+                "{banner}: {found:?}"
+            );
+        }
+        // any message of ssh that quotes a host, wherever it is
+        let quoting = "Permission denied (x\nterminating, 1 bad configuration options\n";
+        assert_eq!(failure(quoting, false), LoginFailure::Other);
+    }
+
+    #[test]
+    fn what_a_jump_host_says_does_not_hide_why_ssh_ended() {
+        let refused = LoginFailure::Refused {
+            methods: "publickey".to_owned(),
+        };
+        let ends = [
+            (
+                "Host key for n1 has changed and you have requested strict checking.\nHost key \
+                 verification failed.\n",
+                LoginFailure::OtherKey,
+            ),
+            (
+                "Connection closed by UNKNOWN port 65535\n",
+                LoginFailure::Proxy,
+            ),
+        ];
+        let banners = [
+            "Received disconnect from 10.0.0.1 port 22:2: bye\n",
+            "Unable to negotiate with 10.0.0.1 port 22: no matching MAC found. Their offer: x\n",
+            "ann@bastion: Permission denied (publickey).\n",
+        ];
+        for (end, meaning) in ends {
+            for banner in banners {
+                let stderr = format!("{banner}{end}");
+                assert_eq!(failure(&stderr, true), meaning, "{stderr}");
+            }
+        }
+        // the host itself says this, behind its jump host
+        is_understood([
+            (
+                "Received disconnect from UNKNOWN port 65535:2: Too many authentication \
+                 failures\nDisconnected from UNKNOWN port 65535\n",
+                refused,
+            ),
+            (
+                "Unable to negotiate with UNKNOWN port 65535: no matching MAC found. Their offer: \
+                 x\n",
+                LoginFailure::NothingInCommon {
+                    setting: "MACs",
+                    query: "mac",
+                },
             ),
         ]);
     }

@@ -46,6 +46,8 @@ pub struct SshSettings {
     pub is_kept_alive: bool,
     /// The socket of the user's own master.
     pub control_path: Option<PathBuf>,
+    /// ProxyJump or ProxyCommand.
+    pub proxy: Option<String>,
     /// Without these options, ssh would not run the given command.
     pub to_run_commands: Vec<&'static str>,
     /// Only OpenSSH itself supports this setting.
@@ -325,7 +327,13 @@ fn parse(text: &str, home: &Path, given: Option<&Path>) -> SshSettings {
             "certificatefile" if !is_none(value) => settings.certificates.push(path(value)),
             "identityagent" if is_none(value) => settings.no_agent = true,
             "identityagent" if value == "SSH_AUTH_SOCK" => {}
-            _ if is_beyond_us(key, value) => settings.beyond_us = Some(format!("{key} {value}")),
+            _ if is_beyond_us(key, value) => {
+                let setting = format!("{key} {value}");
+                if ["proxyjump", "proxycommand"].contains(&key) {
+                    settings.proxy = Some(setting.clone());
+                }
+                settings.beyond_us = Some(setting);
+            }
             _ => settings.to_run_commands.extend(replaced(key, value)),
         }
     }
@@ -430,12 +438,10 @@ mod tests {
             "pubkeyauthentication false",
             "preferredauthentications gssapi-with-mic,keyboard-interactive",
         ] {
-            assert_eq!(
-                parse(&format!("{line}\n"), std::path::Path::new("/"), None)
-                    .beyond_us
-                    .as_deref(),
-                Some(line)
-            );
+            let settings = parse(&format!("{line}\n"), std::path::Path::new("/"), None);
+            assert_eq!(settings.beyond_us.as_deref(), Some(line));
+            let proxy = Some(line).filter(|line| line.starts_with("proxy"));
+            assert_eq!(settings.proxy.as_deref(), proxy);
         }
         assert_eq!(
             parse(

@@ -4,6 +4,7 @@ use super::channel::{Channel, ChannelStream, Unsent};
 use super::reasons;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -105,6 +106,11 @@ impl BufferedChannel {
 
     pub fn last_words(&self) -> String {
         last_words(&self.stderr)
+    }
+
+    /// The last [`STDERR_KEPT`] bytes.
+    pub fn stderr(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.stderr)
     }
 
     pub fn forget_stderr(&mut self) {

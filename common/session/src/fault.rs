@@ -22,6 +22,8 @@ pub struct HostFault {
     pub again: bool,
     pub timed_out: bool,
     pub is_refused: bool,
+    /// The jump host or ProxyCommand failed or refused, so the host itself was not asked.
+    pub is_proxy: bool,
     /// Although libssh2 failed, OpenSSH may log in.
     pub ssh_may_do: bool,
 }
@@ -57,6 +59,7 @@ impl HostFault {
             again: false,
             timed_out: false,
             is_refused: false,
+            is_proxy: false,
             ssh_may_do: false,
         }
     }
