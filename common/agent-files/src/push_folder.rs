@@ -308,7 +308,8 @@ fn salvage(base: &Folder, name: &OsStr, push_folder: &Folder) {
         .filter_map(|name| name.to_str()?.strip_prefix("part."))
         .filter(|key| is_partial_key(key));
     let has_no_room = |key: &&str| {
-        let kept = keep(base, push_folder, key);
+        // another host that leaves may just have removed the directory, because it was empty
+        let kept = keep(base, push_folder, key).or_else(|_| keep(base, push_folder, key));
         kept.is_err_and(|error| is_full(&error))
     };
     let not_moved: Vec<&str> = keys.filter(has_no_room).collect();
