@@ -651,17 +651,24 @@ fn slow_an_exception_that_nobody_caught_ends_the_job_where_that_is_wanted() {
 fn slow_a_traceback_of_an_exception_that_was_caught_ends_nothing() {
     let folder = scratch();
     let caught = "
-import time, traceback, threading
-def loses(): raise KeyError('thread')
+import time, traceback
 try:
     raise ValueError('try again')
 except ValueError:
     traceback.print_exc()
+time.sleep(9)
+";
+    let thread = "
+import time, threading
+def loses(): raise KeyError('thread')
 threading.Thread(target=loses).start()
 time.sleep(9)
 ";
-    job(&folder, &[caught]);
-    spawn(&folder, "--fail-on-exception", "").out_begins("status 0\n");
+    job(&folder, &[caught, thread]);
+    // the stall timeout is also when an exception is reported
+    let ran = spawn(&folder, "--fail-on-exception --stall-timeout 5s", "");
+    ran.out_begins("status 0\n");
+    ran.err_has("trainer 1 raised KeyError: 'thread' and has been silent for ");
 }
 
 #[test]
