@@ -309,7 +309,10 @@ fn salvage(base: &Folder, name: &OsStr, push_folder: &Folder) {
         .filter(|key| is_partial_key(key));
     let has_no_room = |key: &&str| {
         // another host that leaves may just have removed the directory, because it was empty
-        let kept = keep(base, push_folder, key).or_else(|_| keep(base, push_folder, key));
+        let kept = keep(base, push_folder, key).or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound => keep(base, push_folder, key),
+            _ => Err(error),
+        });
         kept.is_err_and(|error| is_full(&error))
     };
     let not_moved: Vec<&str> = keys.filter(has_no_room).collect();
@@ -353,9 +356,17 @@ fn kept_or_new(base: &Folder, push_folder: &Folder) -> io::Result<Folder> {
     }
     push_folder.make(NEW_KEPT, 0o700)?;
     let new = push_folder.folder(NEW_KEPT)?;
-    new.create(MADE_HERE, &[])?;
-    push_folder.rename(NEW_KEPT, base, KEPT)?;
-    Ok(new)
+    // an earlier attempt may have left it
+    if let Err(error) = new.create(MADE_HERE, &[])
+        && error.kind() != io::ErrorKind::AlreadyExists
+    {
+        return Err(error);
+    }
+    // another host may just have made it
+    match push_folder.rename(NEW_KEPT, base, KEPT) {
+        Ok(()) => Ok(new),
+        Err(error) => kept(base).ok_or(error),
+    }
 }
 
 fn is_full(error: &io::Error) -> bool {
@@ -413,6 +424,25 @@ mod tests {
         let mut peers = push.peers();
         peers.sort_unstable();
         assert_eq!(peers, [0, 1]);
+        fs::remove_dir_all(base).unwrap();
+    }
+
+    /// Another host made the directory for them at the same time, and removed it when it left.
+    #[test]
+    fn parts_are_kept_by_the_host_that_was_second_to_make_their_directory() {
+        use std::fs;
+        let base = std::env::temp_dir().join(format!("dgl-tools-second-{}", std::process::id()));
+        let folder = Folder::open_or_make(&base).unwrap();
+        let push = PushFolder::new(folder, "run", 0);
+        push.enter().unwrap();
+        let own = base.join(".part-push.run.0");
+        fs::rename(base.join(KEPT), own.join(NEW_KEPT)).unwrap();
+        let key = format!("{:016x}.{:016x}", 1, 2);
+        let part = fs::File::create(own.join(format!("part.{key}"))).unwrap();
+        part.set_len(WORTH_KEEPING).unwrap();
+        push.leave();
+        assert!(base.join(KEPT).join(key).exists());
+        assert!(!own.exists());
         fs::remove_dir_all(base).unwrap();
     }
 
