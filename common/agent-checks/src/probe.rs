@@ -57,8 +57,8 @@ pub fn probe(request: &Probe) -> Probed {
         let gpus = match gpu_cards {
             Ok(Some(listed)) => {
                 // in WSL the driver has no such directory
-                let count = listed.cards.len();
-                probed.unlisted_gpus = u32::try_from(installed.saturating_sub(count)).ok();
+                let unlisted = installed.saturating_sub(listed.listed);
+                probed.unlisted_gpus = u32::try_from(unlisted).ok();
                 probed.facts.gpu_cards = listed.cards;
                 listed.usable
             }

@@ -27,7 +27,10 @@ const SHARING_SERVICE: &str = "nvidia-cuda-mps-server";
 
 /// What nvidia-smi lists.
 pub struct Listed {
+    /// The GPUs that CUDA finds, or those of its MIG devices and all others.
     pub cards: Vec<GpuCard>,
+    /// How many GPUs nvidia-smi lists.
+    pub listed: usize,
     /// How many devices CUDA finds.
     pub usable: usize,
 }
@@ -70,30 +73,37 @@ pub fn query(program: &Path, limit: Duration, visible: Option<&str>) -> Result<L
         // the GPUs are known, but not their processes
         let users = users.join().ok().and_then(Result::ok).unwrap_or_default();
         let list = list.join().ok().and_then(Result::ok).unwrap_or_default();
-        let found = described(&cards, &users, &list, &user);
+        let mut found = described(&cards, &users, &list, &user);
+        let (listed, mut usable) = (found.len(), found.len());
+        if let Some(words) = visible {
+            let devices = devices(words, &cards);
+            usable = devices.len();
+            if !devices.contains(&None) {
+                found.retain(|card| devices.contains(&Some(card.index as usize)));
+            }
+        }
         Ok(Listed {
-            usable: visible.map_or(found.len(), |words| visible_count(words, &cards)),
             cards: found,
+            listed,
+            usable,
         })
     })
 }
 
-/// CUDA stops at the first word that names no device: a number, a UUID that may be cut, or a MIG
-/// device.
-fn visible_count(words: &str, cards: &str) -> usize {
+/// The devices that CUDA finds: the numbers of GPUs, or `None` for a MIG device. It stops at the
+/// first word that names none: by a number, a UUID that may be cut, or as a MIG device.
+fn devices(words: &str, cards: &str) -> Vec<Option<usize>> {
     let cards = rows(cards);
-    let is_device = |word: &&str| match word.parse::<usize>() {
-        Ok(number) => number < cards.len(),
-        Err(_) => {
-            let has = |row: &StringRecord| row.get(1).is_some_and(|uuid| uuid.starts_with(word));
-            word.starts_with("MIG-") || word.starts_with("GPU-") && cards.iter().any(has)
+    let device = |word: &str| {
+        let has = |row: &StringRecord| row.get(1).is_some_and(|uuid| uuid.starts_with(word));
+        match word.parse() {
+            Ok(number) => (number < cards.len()).then_some(Some(number)),
+            Err(_) if word.starts_with("MIG-") => Some(None),
+            Err(_) if word.starts_with("GPU-") => cards.iter().position(has).map(Some),
+            Err(_) => None,
         }
     };
-    words
-        .split(',')
-        .map(str::trim)
-        .take_while(is_device)
-        .count()
+    words.split(',').map(str::trim).map_while(device).collect()
 }
 
 pub fn failure(error: &io::Error) -> Failure {
@@ -297,21 +307,21 @@ mod tests {
     #[test]
     fn devices_that_cuda_finds() {
         let cards = "0, GPU-8932f937, 1, 1\n1, GPU-a5, 1, 1\n2, GPU-c, 1, 1\n";
-        let table = [
-            ("0,1", 2),
-            ("2", 1),
-            (" 0, 2 ", 2),
-            ("0,3,1", 1),
-            ("0,-1,1", 1),
-            ("-1", 0),
-            ("", 0),
-            ("NoDevFiles", 0),
-            ("GPU-8932,GPU-c", 2),
-            ("GPU-b", 0),
-            ("MIG-c7,MIG-GPU-a5/1/0", 2),
+        let table: [(&str, &[Option<usize>]); 11] = [
+            ("0,1", &[Some(0), Some(1)]),
+            ("2", &[Some(2)]),
+            (" 0, 2 ", &[Some(0), Some(2)]),
+            ("0,3,1", &[Some(0)]),
+            ("0,-1,1", &[Some(0)]),
+            ("-1", &[]),
+            ("", &[]),
+            ("NoDevFiles", &[]),
+            ("GPU-8932,GPU-c", &[Some(0), Some(2)]),
+            ("GPU-b", &[]),
+            ("MIG-c7,MIG-GPU-a5/1/0", &[None, None]),
         ];
         for (words, expected) in table {
-            assert_eq!(visible_count(words, cards), expected, "{words:?}");
+            assert_eq!(devices(words, cards), expected, "{words:?}");
         }
     }
 
