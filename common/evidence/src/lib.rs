@@ -453,7 +453,10 @@ impl Evidence {
             let is_known = line.is_stderr == last.is_stderr || line.time_ms > last.time_ms;
             line.number > last.number && is_known
         };
-        let is_noise = |line: &LogLine| line.text.trim().is_empty() || line.text.ends_with(LEAVING);
+        let is_noise = |line: &LogLine| {
+            let text = line.text.trim_end();
+            text.ends_with(LEAVING) || syntax::is_at_exit(text)
+        };
         (self.last_lines.iter())
             .filter(|line| is_later(line) && !is_noise(line) && !is_stated(line))
             .count()

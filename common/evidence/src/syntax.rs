@@ -422,6 +422,15 @@ pub fn frame(line: &str) -> Option<String> {
     Some(format!("{function} ({}:{number})", short(path)))
 }
 
+/// Whether a process may write this line while it exits after a failure: a warning, the summary of
+/// wandb, an exception of a finalizer.
+pub fn is_at_exit(line: &str) -> bool {
+    let begins = ["wandb: ", "Exception ignored ", " "];
+    line.is_empty()
+        || begins.iter().any(|begin| line.starts_with(begin))
+        || LineStart::of(line).is_some()
+}
+
 /// Whether a main thread runs exit functions: the outermost frame of a script is module-level code.
 pub fn has_left_script(frames: &[String]) -> bool {
     !frames.iter().any(|frame| frame.starts_with("<module> ("))

@@ -11,7 +11,7 @@ use record::{
     Record, Resumed, Role, Stack, Stalled, Started, Summary,
 };
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The records of a set are in the order of their ids.
 #[derive(Default)]
@@ -43,6 +43,16 @@ pub struct JobHistory {
     /// An end from outside, if another launcher reported one.
     pub ended_by: Option<JobEnd>,
     pub latest_ms: u64,
+    /// See [`JobHistory::activity`], which is asked for each process.
+    pub activity: OnceLock<Activity>,
+}
+
+#[derive(Clone, Copy)]
+pub struct Activity {
+    /// When a client wrote the last line that is no statement, or 0.
+    pub worked_ms: u64,
+    /// When the job began to end; lines that belong to the end arrive after all others.
+    pub ending_ms: u64,
 }
 
 pub struct JobEnd {
@@ -351,6 +361,20 @@ impl JobHistory {
         self.processes
             .iter()
             .filter(|history| !history.process.serves())
+    }
+
+    pub fn activity(&self) -> Activity {
+        *self.activity.get_or_init(|| {
+            let worked = self.clients().filter_map(|one| one.evidence.continued_ms());
+            let ending = self
+                .processes
+                .iter()
+                .filter_map(|one| one.evidence.ending_ms);
+            Activity {
+                worked_ms: worked.max().unwrap_or(0),
+                ending_ms: ending.min().unwrap_or(self.latest_ms),
+            }
+        })
     }
 
     /// The clients' last line before the end of the job.

@@ -437,8 +437,11 @@ impl<'a> Suspect<'a> {
                 &format!("was {}", ProcessEnd { reaped, ..end }),
             );
         }
-        let has_ended =
-            end.code.is_some_and(|code| code != 0) || end.signal == Some(SignalNumber::ABRT);
+        // a process that is asked to end may answer with a status
+        let exited = history.life.exited.as_ref();
+        let is_asked = exited.is_some_and(|exited| exited.while_ending);
+        let has_ended = end.code.is_some_and(|code| code != 0) && !is_asked
+            || end.signal == Some(SignalNumber::ABRT);
         let account = if has_ended {
             Account::of_end(history, end.signal.is_some())
         } else {

@@ -48,7 +48,8 @@ fn is_of_main(raised: &Statement) -> bool {
 }
 
 /// The last exception of a process, unless something shows that the process went on: its main
-/// thread is still in its script, the job waits for another one, or the others do not wait.
+/// thread is still in its script, the job waits for another one, or the others went on, and for
+/// longer than they have been silent since.
 fn unsurvived<'a>(job: &JobHistory, history: &'a ProcessHistory) -> Option<&'a Statement> {
     let raised = history.raised()?;
     let culprit = last_stall(job).and_then(|stalled| stalled.culprit.as_ref());
@@ -68,9 +69,10 @@ fn unsurvived<'a>(job: &JobHistory, history: &'a ProcessHistory) -> Option<&'a S
     let went_on = if later.peek().is_some() {
         !later.any(has_left_script)
     } else {
-        let until_ms = raised_ms.saturating_add(account::BEFORE_MS);
-        job.clients()
-            .any(|other| other.evidence.continued_ms() > Some(until_ms))
+        let activity = job.activity();
+        let worked_ms = activity.worked_ms.saturating_sub(raised_ms);
+        let silent_ms = activity.ending_ms.saturating_sub(activity.worked_ms);
+        worked_ms > account::BEFORE_MS && worked_ms >= silent_ms
     };
     (!went_on).then_some(raised)
 }
@@ -439,14 +441,7 @@ fn silent(job: &JobHistory) -> Option<(Duration, Duration)> {
         .filter(|_| job.attempts.len() > 1)
         .unwrap_or(0);
     let longest = Duration::from_millis(job.pauses.longest_since(began_ms));
-    // lines that belong to the end arrive after all others
-    let end_ms = job
-        .processes
-        .iter()
-        .filter_map(|history| history.evidence.ending_ms)
-        .min()
-        .unwrap_or(job.latest_ms);
-    let last = Duration::from_millis(end_ms.saturating_sub(since_ms));
+    let last = Duration::from_millis(job.activity().ending_ms.saturating_sub(since_ms));
     (last >= SILENCE && last >= longest * 2).then_some((last, longest))
 }
 

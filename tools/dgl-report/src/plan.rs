@@ -119,7 +119,9 @@ fn has_failed(history: &ProcessHistory) -> bool {
     exited.is_some_and(|exited| {
         // the exit of a program can take longer than the end of the others that its failure causes
         let is_own = !exited.while_ending || history.raised().is_some();
-        is_own && exited.end.code.is_some_and(|code| code != 0)
+        // a program that catches SIGTERM may exit with 143
+        let is_failure = |code| code != 0 && (!exited.while_ending || code < 128);
+        is_own && exited.end.code.is_some_and(is_failure)
     })
 }
 

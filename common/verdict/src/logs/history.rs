@@ -447,11 +447,8 @@ fn common_head(evidence: &Evidence, failed: usize) -> Option<String> {
 /// Whether lines without marks end with a statement that is not about others. Only this may be of
 /// a process whose lines have a mark.
 fn ends_with_own_word(evidence: &Evidence) -> bool {
-    let last = evidence.last_statement(|_| true);
-    last.is_some_and(|last| {
-        let is_last = account::is_late(evidence, last) && evidence.lines_after(last) == 0;
-        is_last && account::is_own(last)
-    })
+    let last = evidence.last_statement(account::is_own);
+    last.is_some_and(|last| account::is_late(evidence, last) && evidence.lines_after(last) == 0)
 }
 
 /// The rank in a line of torch that repeats an exception without a mark: `[Rank 1] NCCL watchdog

@@ -16,7 +16,6 @@ pub use files::LogFile;
 use evidence::marks::{self, LineMarks, Writer};
 use evidence::syntax::{self, EvidenceFinder, LineStart};
 use evidence::{Evidence, LAST_LINES, Statement, without_escapes};
-use record::exit::{ProcessEnd, SignalNumber};
 use report::{Forms, LauncherReport, ReportedEnd, Stated};
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Read};
@@ -28,9 +27,6 @@ const BLOCK: usize = 1 << 20;
 const TAIL: usize = 256 << 10;
 /// If more lines of work than this follow the ends of the tasks, Slurm has started the job again.
 const LINES_OF_RUN: u64 = 50;
-/// How many lines of work show that a script goes on after a command was killed: one or two may
-/// only tell its status.
-const LINES_AFTER_COMMAND: u32 = 3;
 /// How many lines are read after one that may be evidence: messages have many lines, and what
 /// follows shows whether the process has survived it.
 const LINES_AFTER: usize = 60;
@@ -375,9 +371,6 @@ struct LogReader<'a> {
     /// table since. If processes go on after that, it has started them again.
     failed_at: Option<usize>,
     has_gone_on: bool,
-    /// The process among whose lines a shell reported the end of a command, and nobody else one;
-    /// and how many lines of work show that it was not the job.
-    command: Option<(usize, u32)>,
     /// Whether the launcher ends the processes.
     is_shutdown: bool,
     lines: u64,
@@ -406,7 +399,6 @@ impl<'a> LogReader<'a> {
             stated: Stated::default(),
             failed_at: None,
             has_gone_on: false,
-            command: None,
             is_shutdown: false,
             lines: 0,
             over: None,
@@ -507,26 +499,15 @@ impl<'a> LogReader<'a> {
             evidence.line(true, syntax::TRACEBACK, 0, while_ending);
         }
         evidence.line(true, marked.text, 0, while_ending);
-        let is_awaited = self.failed_at.is_some() || self.command.is_some() || self.over.is_some();
+        let is_awaited = self.failed_at.is_some() || self.over.is_some();
         let is_work = is_awaited
             && !history::is_launcher_line(marked.text)
             && LineStart::of(marked.text).is_none()
             && !evidence.ends_with_statement();
         if is_work {
             self.has_gone_on |= self.failed_at.is_some();
-            self.work_after_command(process);
             if let Some(over) = &mut self.over {
                 over.work += 1;
-            }
-        }
-    }
-
-    /// If a rank or the script goes on after a command was killed, that was not the job.
-    fn work_after_command(&mut self, writer: usize) {
-        if let Some((process, lines)) = self.command {
-            self.command = (lines > 1 && writer == process).then_some((process, lines - 1));
-            if self.command.is_none() {
-                self.logs.processes[process].end = None;
             }
         }
     }
@@ -687,7 +668,6 @@ impl<'a> LogReader<'a> {
                     line.clone_into(&mut end.line);
                     self.ended(end, process);
                 }
-                LauncherReport::Command(end) => self.command_ended(end, line, process),
                 LauncherReport::Tasks { node, tasks, end } => {
                     let ended = tasks.into_iter().map(|task| ReportedEnd {
                         writer: Writer::ranked(task),
@@ -719,23 +699,6 @@ impl<'a> LogReader<'a> {
         has_reports
     }
 
-    /// A shell reports how a command of its script ended.
-    fn command_ended(&mut self, end: ProcessEnd, line: &str, process: usize) {
-        let is_new = self.logs.processes[process].end.is_none();
-        let reported = ReportedEnd {
-            line: line.to_owned(),
-            end,
-            ..ReportedEnd::default()
-        };
-        self.ended(reported, process);
-        // nobody but a script or a person sends TERM first
-        let lines = match end.signal {
-            Some(SignalNumber::TERM) => 1,
-            _ => LINES_AFTER_COMMAND,
-        };
-        self.command = is_new.then_some((process, lines));
-    }
-
     fn job_ended(&mut self, text: String, is_request: bool) {
         let is_of_job = is_cancelled_job(&text);
         let job_end = &mut self.logs.job_end;
@@ -757,7 +720,7 @@ impl<'a> LogReader<'a> {
     }
 
     fn ended(&mut self, end: ReportedEnd, source: usize) {
-        (self.failed_at, self.command) = (None, None);
+        self.failed_at = None;
         let index = if end.writer == Writer::default() {
             source
         } else {

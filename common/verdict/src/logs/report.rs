@@ -9,8 +9,6 @@ use std::str::FromStr;
 pub enum LauncherReport {
     /// A process failed.
     Process(ReportedEnd),
-    /// A command of a shell failed. If the script goes on, it was not the job.
-    Command(ProcessEnd),
     /// Tasks of srun failed.
     Tasks {
         node: String,

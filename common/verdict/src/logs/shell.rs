@@ -1,19 +1,23 @@
 //! The words of a shell whose command a signal ended: bash in a batch script or a terminal.
 
 use super::report::{Form, LauncherReport, end_in_words};
+use evidence::marks::Writer;
+use record::exit::SignalNumber;
 
 /// Programs that a script starts beside the job and kills at its end.
-const BESIDE: [&str; 10] = [
+const BESIDE: [&str; 12] = [
     "nvidia-smi",
-    "dcgm",
+    "dcgmi",
     "gpustat",
+    "nvitop",
     "vmstat",
     "pidstat",
     "iostat",
-    "sar ",
-    "top ",
-    "sleep ",
-    "tail ",
+    "sar",
+    "top",
+    "sleep",
+    "tail",
+    "while",
 ];
 
 pub const FORMS: [Form; 2] = [
@@ -26,14 +30,17 @@ pub const FORMS: [Form; 2] = [
 
 fn ended(how: &str, command: Option<&str>) -> Option<LauncherReport> {
     let end = end_in_words(how)?;
-    let is_beside = |command: &str| {
-        // `( while true; do` of a shell, but not `(core dumped) python3 t.py`
-        command.trim_start().starts_with("( ") || BESIDE.iter().any(|word| command.contains(word))
-    };
-    Some(if command.is_some_and(is_beside) {
+    // nobody sends another signal to them
+    let is_sent = matches!(end.signal, Some(SignalNumber::KILL | SignalNumber::TERM));
+    // `( while true; do` is a loop, `(core dumped) python3 t.py` is not
+    let program = command.map(|command| command.trim_start_matches(['(', ' ']));
+    let program = program.and_then(|command| command.split([' ', ';']).next());
+    let name = program.and_then(|program| program.rsplit('/').next());
+    let is_beside = is_sent && name.is_some_and(|name| BESIDE.contains(&name));
+    Some(if is_beside {
         LauncherReport::Closing
     } else {
-        LauncherReport::Command(end)
+        LauncherReport::ended(Writer::default(), end)
     })
 }
 
@@ -59,6 +66,16 @@ mod tests {
             ("job.sh: line 3: 77 Terminated   python3 x.py", "SIGTERM"),
             ("job.sh: line 3: 77 Killed   nvidia-smi dmon > gpu.log", ""),
             ("job.sh: line 3: 77 Killed   ( while true; do", ""),
+            ("job.sh: line 3: 77 Terminated   /usr/bin/tail -f x.log", ""),
+            (
+                "job.sh: line 3: 77 Killed   ( cd x && python3 t.py )",
+                "SIGKILL",
+            ),
+            (
+                "job.sh: line 3: 77 Killed   python3 t.py --early_stop 10",
+                "SIGKILL",
+            ),
+            ("job.sh: line 3: 77 Bus error   tail x.log", "SIGBUS"),
             ("job.sh: line 3: 77 Killed   $LAUNCHER train", "SIGKILL"),
             ("Killed all 5 monsters", ""),
             ("train.py: line 28: Killed", ""),
@@ -66,7 +83,6 @@ mod tests {
         ] {
             let end = match read_all(&[&FORMS], line).pop() {
                 Some(LauncherReport::Process(end)) => end.end.to_string(),
-                Some(LauncherReport::Command(end)) => end.to_string(),
                 _ => String::new(),
             };
             assert!(
