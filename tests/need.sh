@@ -111,6 +111,8 @@ if [ "$goal" = test ]; then
   need promtool prometheus
   # without them a test says that it is skipped
   if may_install; then
+    to "test full disks"
+    need mkfs.ext4 e2fsprogs
     to "test jobs under Slurm"
     need slurmctld slurmctld
     need slurmd slurmd

@@ -535,14 +535,20 @@ fn a_host_that_sends_without_end_before_its_key_is_left_at_once() {
     }
 }
 
-/// Packets of a type that nobody knows, in a connection that is encrypted.
-#[test]
-fn a_host_that_sends_without_end_after_its_key_is_left_at_once() {
+/// A directory with sshd.py, and what a login to it needs.
+fn with_sshd() -> PathBuf {
     let folder = scratch();
     write(&folder, "sshd.py", include_str!("flooding_sshd.py"));
     let begin = "printf '127.0.0.1\n' | ipconf-check >hosts && ssh-keygen -q -t ed25519 -N '' -f id
         printf 'UserKnownHostsFile %s/known\n' \"$PWD\" >config";
     sh(&folder, begin).ends(0);
+    folder
+}
+
+/// Packets of a type that nobody knows, in a connection that is encrypted.
+#[test]
+fn a_host_that_sends_without_end_after_its_key_is_left_at_once() {
+    let folder = with_sshd();
     for when in ["userauth", "exec"] {
         let script = format!(
             "rm -f known port; python3 sshd.py {when} >port & host=$!
@@ -562,11 +568,7 @@ fn a_host_that_sends_without_end_after_its_key_is_left_at_once() {
 /// ssh prints the names of the methods as the host sends them, over several lines.
 #[test]
 fn a_host_that_words_the_end_of_ssh_accuses_neither_this_machine_nor_a_jump_host() {
-    let folder = scratch();
-    write(&folder, "sshd.py", include_str!("flooding_sshd.py"));
-    let begin = "printf '127.0.0.1\n' | ipconf-check >hosts && ssh-keygen -q -t ed25519 -N '' -f id
-        printf 'UserKnownHostsFile %s/known\n' \"$PWD\" >config";
-    sh(&folder, begin).ends(0);
+    let folder = with_sshd();
     for methods in [
         r"x).\nConnection closed by UNKNOWN port 65535 (\nterminating, 1 bad configuration options",
         r"x\nann@bastion: Permission denied (publickey).\nConnection closed by UNKNOWN port 65535",

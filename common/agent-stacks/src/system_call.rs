@@ -50,7 +50,7 @@ impl Blocked {
             -1 => "none".to_owned(),
             number => known(number).map_or_else(|| format!("number {number}"), str::to_owned),
         };
-        // the state in /proc/TID is that of the thread, not of its process
+        // /proc/TID has the state of the thread, not of its process
         let tid = tid.cast_signed();
         if procfs::stat(tid)?.state != 'D' {
             return Some(name);

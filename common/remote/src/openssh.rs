@@ -311,7 +311,8 @@ pub fn failure(stderr: &str, has_proxy: bool) -> LoginFailure {
     LoginFailure::Other
 }
 
-/// Of the last refusal, because a banner may have another; empty if they are no names of methods.
+/// The methods of the last refusal: an earlier one may be a banner. Empty if the text has anything
+/// but names of methods.
 fn methods(quotation: &str) -> &str {
     let last = quotation.rsplit(REFUSAL).next().unwrap_or_default();
     let names = last.trim_end().strip_suffix(").").unwrap_or_default();

@@ -19,8 +19,8 @@ pub fn others_write(meta: &Metadata) -> bool {
     meta.mode() & 0o22 != 0
 }
 
-/// The first of a directory, those above it and those that hold a link on the way to it whose
-/// content another user could replace; below the user's home, as in sshd's StrictModes.
+/// The first directory or link on the way to this directory, through links too, that another user
+/// owns or may write to. What is above the user's home does not count, as in sshd's StrictModes.
 pub fn exposed(folder: &Path) -> Option<(PathBuf, Exposure)> {
     let folder = std::path::absolute(folder).ok()?;
     let home = std::env::var_os("HOME").map(PathBuf::from);

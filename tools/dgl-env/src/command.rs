@@ -5,7 +5,7 @@ use crate::placeholders::{PlaceholderValues, Template};
 use crate::script::{is_interpreter, is_version, script_index};
 use cli::typography;
 use record::error::Fault;
-use record::quote;
+use record::{is_variable_name, quote};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -63,7 +63,7 @@ impl UserCommand {
                 words.insert(script + 1, argument);
                 // a shell sees an assignment only if its name is not in quotes
                 let shown = |word: &String| match word.split_once('=') {
-                    Some((name, value)) if is_variable(name) => {
+                    Some((name, value)) if is_variable_name(name) => {
                         format!("{name}={}", quote::shown(value))
                     }
                     _ => quote::shown(word),
@@ -177,11 +177,6 @@ impl UserCommand {
             }
         }
     }
-}
-
-fn is_variable(name: &str) -> bool {
-    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && name.chars().all(is_part)
 }
 
 /// These separate commands, or redirect their input and output.

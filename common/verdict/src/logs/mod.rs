@@ -373,7 +373,6 @@ struct LogReader<'a> {
     has_gone_on: bool,
     /// Whether the launcher ends the processes.
     is_shutdown: bool,
-    lines: u64,
     /// If Slurm ended the job, and tasks have ended since.
     over: Option<JobOver>,
     /// Whether a line reported what ended the job.
@@ -400,7 +399,6 @@ impl<'a> LogReader<'a> {
             failed_at: None,
             has_gone_on: false,
             is_shutdown: false,
-            lines: 0,
             over: None,
             is_job_over: false,
             torchruns: Torchruns::default(),
@@ -447,13 +445,11 @@ impl<'a> LogReader<'a> {
         let count = |end| memchr::memchr_iter(end, text).count();
         let lines = count(b'\n') + count(b'\r');
         if lines > 0 {
-            self.lines += lines as u64;
             self.logs.evidence(self.unmarked).skip(lines as u64);
         }
     }
 
     fn line(&mut self, line: &str) {
-        self.lines += 1;
         let marked = self.marks.split(line);
         if self.latest.0 != marked.mark {
             let mut writer = Writer::of(&marked.mark);
@@ -475,10 +471,12 @@ impl<'a> LogReader<'a> {
             self.latest = (marked.mark.into_owned(), process);
         }
         let process = self.latest.1;
-        // torch marks its own lines and tracebacks with `[rank3]:`, and nothing else
-        let is_of_torch = self.latest.0.starts_with("[rank")
-            && (marked.text.starts_with(['[', ' ']) || LineStart::of(marked.text).is_some());
-        self.logs.processes[process].has_marked_lines |= !is_of_torch;
+        if !self.logs.processes[process].has_marked_lines {
+            // torch marks its own lines and tracebacks with `[rank3]:`, and nothing else
+            let is_of_torch = self.latest.0.starts_with("[rank")
+                && (marked.text.starts_with(['[', ' ']) || LineStart::of(marked.text).is_some());
+            self.logs.processes[process].has_marked_lines = !is_of_torch;
+        }
         self.report(RAY_FORMS.as_ref(), marked.text, self.unmarked);
         self.report(SPAWN_FORMS.as_ref(), marked.text, process);
         if self.report(LIGHTNING_FORMS.as_ref(), line, self.unmarked) {
