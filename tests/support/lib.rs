@@ -477,7 +477,7 @@ fn await_turn() -> Turn {
     let thread = std::thread::current();
     let names: &[&str] = match thread.name() {
         Some(test) if test.contains("real_dgl") => &["dgl"],
-        _ => &["hosts-1", "hosts-2"],
+        _ => &["hosts-1", "hosts-2", "hosts-3"],
     };
     first_free(names)
 }

@@ -189,8 +189,8 @@ mod tests {
     #[test]
     fn the_source_address_decides_unless_the_word_of_agents_is_to_count() {
         let hosts = [
-            host([10, 99, 0, 1], Some("n1"), None),
-            host([10, 99, 0, 2], Some("n2"), None),
+            host([192, 0, 2, 1], Some("n1"), None),
+            host([192, 0, 2, 2], Some("n2"), None),
             // of this machine, one of them twice
             host([127, 0, 1, 1], Some("n3"), None),
             host([127, 0, 1, 2], Some("n4"), None),
@@ -198,24 +198,24 @@ mod tests {
         ];
         let (source, word) = (HostEvidence::Source, HostEvidence::Report);
         let table: [(HostEvidence, [u8; 4], &[&str], &[[u8; 4]], &[usize]); 10] = [
-            (source, [10, 99, 0, 1], &["n1"], &[[10, 99, 0, 1]], &[0]),
+            (source, [192, 0, 2, 1], &["n1"], &[[192, 0, 2, 1]], &[0]),
             // whatever it reports
-            (source, [10, 99, 0, 1], &["n2"], &[[10, 99, 0, 2]], &[0]),
+            (source, [192, 0, 2, 1], &["n2"], &[[192, 0, 2, 2]], &[0]),
             (
                 source,
-                [10, 99, 0, 1],
+                [192, 0, 2, 1],
                 &["n1", "n2"],
-                &[[10, 99, 0, 2], [10, 99, 0, 1]],
+                &[[192, 0, 2, 2], [192, 0, 2, 1]],
                 &[0],
             ),
-            (source, [10, 99, 0, 9], &["n2"], &[[10, 99, 0, 2]], &[]),
-            (source, [10, 99, 0, 9], &["n3"], &[[127, 0, 1, 1]], &[]),
-            (word, [10, 99, 0, 9], &["n1"], &[[10, 99, 0, 2]], &[1]),
-            (word, [10, 99, 0, 1], &["x"], &[], &[0]),
+            (source, [192, 0, 2, 9], &["n2"], &[[192, 0, 2, 2]], &[]),
+            (source, [192, 0, 2, 9], &["n3"], &[[127, 0, 1, 1]], &[]),
+            (word, [192, 0, 2, 9], &["n1"], &[[192, 0, 2, 2]], &[1]),
+            (word, [192, 0, 2, 1], &["x"], &[], &[0]),
             // here each may be each
             (source, [127, 0, 0, 1], &["n3"], &[[127, 0, 0, 1]], &[2]),
             (source, [127, 0, 0, 1], &["n5"], &[[127, 0, 0, 1]], &[4]),
-            (source, [127, 0, 0, 1], &["n1"], &[[10, 99, 0, 1]], &[]),
+            (source, [127, 0, 0, 1], &["n1"], &[[192, 0, 2, 1]], &[]),
         ];
         for (evidence, from, names, addresses, expected) in table {
             let index = HostIndex::new(&hosts, evidence);

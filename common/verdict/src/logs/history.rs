@@ -66,9 +66,7 @@ fn is_of_launcher(statement: &Statement) -> bool {
 
 impl Logs {
     pub fn history(mut self) -> JobHistory {
-        if self.has_agents {
-            self.rename_tasks();
-        }
+        self.rename_tasks();
         let cause = |end: &ProcessEnd| end.signal != Some(SignalNumber::TERM);
         let asked = self.processes.iter().find_map(LogProcess::asked_to_end);
         self.keep_own_words();
@@ -184,8 +182,8 @@ impl Logs {
         }
     }
 
-    /// What srun reports about a task is about a launcher, not about the rank of that number. The
-    /// end of a rank on that host explains it.
+    /// A task of srun is the rank of its number, or if torchrun runs, a launcher: then the end of a
+    /// rank on that host explains it.
     fn rename_tasks(&mut self) {
         let short = |host: &str| host.split('.').next().unwrap_or_default().to_owned();
         let has_own_end = |process: &&LogProcess| {
@@ -197,15 +195,24 @@ impl Logs {
         let explained: BTreeSet<String> = hosts.map(short).collect();
         for index in 0..self.processes.len() {
             let process = &mut self.processes[index];
-            if let Some(mut end) = process.end.take_if(|end| end.reported.is_task) {
-                let host = end.reported.host.take().unwrap_or_default();
-                process.host = None;
-                if explained.contains(&short(&host)) {
-                    continue;
-                }
-                let process = self.process(Writer::at(&format!("a process on {host}")), None);
-                self.processes[process].end.get_or_insert(end);
+            let Some(mut end) = process.end.take_if(|end| end.reported.is_task) else {
+                continue;
+            };
+            let host = process.host.take().unwrap_or_default();
+            end.reported.host = None;
+            let writer = if !self.has_agents {
+                end.reported.writer.clone()
+            } else if explained.contains(&short(&host)) {
+                continue;
+            } else {
+                Writer::at(&format!("a process on {host}"))
+            };
+            let process = self.process(writer, None);
+            let process = &mut self.processes[process];
+            if !self.has_agents {
+                process.host.get_or_insert(host);
             }
+            process.end.get_or_insert(end);
         }
     }
 

@@ -25,7 +25,8 @@ use std::sync::LazyLock;
 const BLOCK: usize = 1 << 20;
 /// The end of a file, in bytes, is read line by line: it shows who went on and how it ended.
 const TAIL: usize = 256 << 10;
-/// If more lines of work than this follow the ends of the tasks, Slurm has started the job again.
+/// If more lines of work than this follow the ends of tasks, Slurm has started the job again, and
+/// after the failure of a rank, torchrun its ranks. Fewer may be of ranks on other nodes.
 const LINES_OF_RUN: u64 = 50;
 /// How many lines are read after one that may be evidence: messages have many lines, and what
 /// follows shows whether the process has survived it.
@@ -301,6 +302,14 @@ impl Logs {
     }
 }
 
+/// Whose end it is. A task of srun may be a launcher, whose rank is not that of its number.
+fn key_of(end: &ReportedEnd) -> Writer {
+    match end.writer.rank {
+        Some(task) if end.is_task => Writer::at(&format!("task {task} of srun")),
+        _ => end.writer.clone(),
+    }
+}
+
 /// Slurm cancels the steps of a job too.
 fn is_cancelled_job(text: &str) -> bool {
     text.starts_with("Slurm cancelled job ")
@@ -370,7 +379,8 @@ struct LogReader<'a> {
     /// How many processes were known when torchrun last saw one fail, unless it has printed its
     /// table since. If processes go on after that, it has started them again.
     failed_at: Option<usize>,
-    has_gone_on: bool,
+    /// How many lines of work have followed.
+    work_since: u64,
     /// Whether the launcher ends the processes.
     is_shutdown: bool,
     /// If Slurm ended the job, and tasks have ended since.
@@ -397,7 +407,7 @@ impl<'a> LogReader<'a> {
             marks: LineMarks::default(),
             stated: Stated::default(),
             failed_at: None,
-            has_gone_on: false,
+            work_since: 0,
             is_shutdown: false,
             over: None,
             is_job_over: false,
@@ -446,6 +456,7 @@ impl<'a> LogReader<'a> {
         let lines = count(b'\n') + count(b'\r');
         if lines > 0 {
             self.logs.evidence(self.unmarked).skip(lines as u64);
+            self.worked(lines as u64);
         }
     }
 
@@ -503,10 +514,14 @@ impl<'a> LogReader<'a> {
             && LineStart::of(marked.text).is_none()
             && !evidence.ends_with_statement();
         if is_work {
-            self.has_gone_on |= self.failed_at.is_some();
-            if let Some(over) = &mut self.over {
-                over.work += 1;
-            }
+            self.worked(1);
+        }
+    }
+
+    fn worked(&mut self, lines: u64) {
+        self.work_since += lines;
+        if let Some(over) = &mut self.over {
+            over.work += lines;
         }
     }
 
@@ -519,7 +534,7 @@ impl<'a> LogReader<'a> {
         if line.contains("failed (exitcode: ") {
             self.logs.failures += 1;
             self.failed_at = Some(self.logs.processes.len());
-            self.has_gone_on = false;
+            self.work_since = 0;
         }
         is_launcher
     }
@@ -597,9 +612,18 @@ impl<'a> LogReader<'a> {
         self.forget_restarted();
     }
 
+    /// Something is reported that ends a run of the ranks: the one that failed before, or another
+    /// one, which torchrun started.
+    fn run_ends(&mut self) {
+        if self.work_since > LINES_OF_RUN {
+            self.forget_restarted();
+        }
+        self.failed_at = None;
+    }
+
     /// Forgets what processes wrote before torchrun started them again.
     fn forget_restarted(&mut self) {
-        let Some(known) = self.failed_at.take().filter(|_| self.has_gone_on) else {
+        let Some(known) = self.failed_at.take().filter(|_| self.work_since > 0) else {
             return;
         };
         // of other nodes, other files tell
@@ -624,7 +648,7 @@ impl<'a> LogReader<'a> {
             .filter(|over| over.work > 0)
             .map(|over| over.first);
         let has_ended = |task: &ReportedEnd| {
-            let index = self.logs.by_writer.get(&task.writer);
+            let index = self.logs.by_writer.get(&key_of(task));
             let end = index.and_then(|index| self.logs.processes[*index].end.as_ref());
             end.is_some_and(|end| {
                 let is_since = first.is_some_and(|first| end.order >= first);
@@ -698,6 +722,7 @@ impl<'a> LogReader<'a> {
     }
 
     fn job_ended(&mut self, text: String, is_request: bool) {
+        self.run_ends();
         let is_of_job = is_cancelled_job(&text);
         let job_end = &mut self.logs.job_end;
         // the line about a step may come before that about its job
@@ -718,11 +743,12 @@ impl<'a> LogReader<'a> {
     }
 
     fn ended(&mut self, end: ReportedEnd, source: usize) {
-        self.failed_at = None;
-        let index = if end.writer == Writer::default() {
+        self.run_ends();
+        let writer = key_of(&end);
+        let index = if writer == Writer::default() {
             source
         } else {
-            self.logs.process(end.writer.clone(), self.place.as_deref())
+            self.logs.process(writer, self.place.as_deref())
         };
         self.logs.ended(index, end, source, self.is_shutdown);
     }

@@ -100,6 +100,8 @@ type MakeReport = fn(&mut Stated, &Captures<'_>) -> Option<LauncherReport>;
 pub struct Stated {
     /// In torchrun's table.
     pub table: ReportedEnd,
+    /// On a host of launch.py of DGL.
+    pub have_trainers_failed: bool,
     pub mpi: ReportedEnd,
     /// A message of mpirun, up to where it was wrapped.
     pub wrapped: String,

@@ -92,14 +92,24 @@ pub const FORMS: [Form; 12] = [
             ))
         },
     ),
-    // of launch.py of DGL and GraphStorm: the command for a host, of a trainer or a server
+    // of launch.py of DGL and GraphStorm: the command for the trainers or a server of a host
     (
-        r"^Called process error Command 'ssh .* returned non-zero exit status ([0-9]+)",
-        |_, words| {
-            Some(LauncherReport::ended(
-                Writer::default(),
-                end_of(number(words, 1)?),
-            ))
+        concat!(
+            r"^Called process error Command 'ssh .*? -p [0-9]+ (?:[^ ]*@)?([^ ]+) '",
+            r"(?:.*(DGL_ROLE=server))?.* returned non-zero exit status ([0-9]+)",
+        ),
+        |stated, words| {
+            let is_server = words.get(2).is_some();
+            // servers do not outlive the trainers
+            if is_server && stated.have_trainers_failed {
+                return None;
+            }
+            stated.have_trainers_failed |= !is_server;
+            let writer = match &words[1] {
+                host if is_server => Writer::at(&format!("a server on {host}")),
+                _ => Writer::default(),
+            };
+            Some(LauncherReport::ended(writer, end_of(number(words, 3)?)))
         },
     ),
 ];
