@@ -21,7 +21,7 @@ NUM_SAMPLERS ?= 0
 NUM_SERVERS ?= 1
 RESULTS ?= results
 # The name of the directory, with a dash for each character that no job's name has.
-JOB ?= $(shell printf %s '$(WORKSPACE)' | sed 's|/*$$||; s|.*/||; s/[^A-Za-z0-9._-]/-/g')
+JOB ?= $(shell printf %s '$(strip $(WORKSPACE))' | sed 's|/*$$||; s|.*/||; s/[^A-Za-z0-9._-]/-/g')
 RUN ?= .dgl-run
 TAIL ?= 20
 RETRY ?= 0
@@ -29,8 +29,9 @@ SPARES ?=
 NEED ?=
 NEED_FLAGS ?=
 
-dgl_workspace = --workspace '$(or $(WORKSPACE),$(error dgl.mk: set WORKSPACE, the directory of the job on every host))'
-dgl_hosts = ipconf-check --num-servers $(NUM_SERVERS) $(IPCONF_FLAGS) '$(HOSTS)'
+# Before a comment, make keeps the blanks of a value.
+dgl_workspace = --workspace '$(or $(strip $(WORKSPACE)),$(error dgl.mk: set WORKSPACE, the directory of the job on every host))'
+dgl_hosts = ipconf-check --num-servers $(NUM_SERVERS) $(IPCONF_FLAGS) '$(strip $(HOSTS))'
 dgl_probe = host-probe $(dgl_workspace) --num-servers $(NUM_SERVERS) $(PROBE_FLAGS)
 # The hosts to take, and the hosts that were taken.
 # Only a probe knows the home of the hosts.
@@ -46,7 +47,7 @@ dgl_stages = $(dgl_probe) --format jsonl < '$(RUN)/pushed.jsonl' | \
 	  -- $(or $(TRAIN),$(error dgl.mk: set TRAIN, the command))
 dgl_spawn = dgl-spawn --format human --job '$(JOB)' --log-dir '$(RUN)/logs' $(SPAWN_FLAGS)
 # All hosts are probed to find out which are lost, because processes elsewhere often fail before a host's silence is noticed.
-dgl_spares = '$(or $(SPARES),$(error dgl.mk: RETRY needs SPARES, a file of hosts))'
+dgl_spares = '$(or $(strip $(SPARES)),$(error dgl.mk: RETRY needs SPARES, a file of hosts))'
 dgl_swap = $(dgl_probe) --format jsonl < '$(RUN)/pushed.jsonl' > '$(RUN)/now.jsonl'; \
 	ipconf-check --num-servers $(NUM_SERVERS) $(IPCONF_FLAGS) $(dgl_spares) | \
 	$(dgl_probe) --format jsonl > '$(RUN)/spares.jsonl'; \
@@ -59,6 +60,8 @@ dgl_has_run = [ -e '$(RUN)/logs/run.jsonl' ] || { \
 dgl_is_last = [ '$(RUN)/logs/run.jsonl' -nt '$(RUN)/push.begun' ] || printf '%s\n' 'dgl.mk: this run is older than the last push:' \
 	  '  that push failed, or nothing has run since' >&2
 dgl_goal := $(.DEFAULT_GOAL)
+# With -j, make has no other order of `make train fetch`.
+dgl_before := $(filter push train,$(MAKECMDGOALS))
 
 # If PATH does not lead to the tools: those that were installed with this file, or built in its checkout.
 dgl_here := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
@@ -91,20 +94,20 @@ else
 	done
 endif
 
-fetch:
+fetch: | $(dgl_before)
 	@mkdir -p '$(RUN)'
-	$(dgl_taken) $(call dgl_last,part-pull --format human $(dgl_workspace) --to '$(RESULTS)' \
+	$(dgl_taken) $(call dgl_last,part-pull --format human $(dgl_workspace) --to '$(strip $(RESULTS))' \
 	  $(PULL_FLAGS) $(or $(FETCH),$(error dgl.mk: set FETCH, what to bring back)))
 
 reap:
 	$(dgl_taken) | dgl-reap --format human --job '$(JOB)' $(REAP_FLAGS)
 
-logs:
+logs: | $(dgl_before)
 	@$(dgl_has_run)
 	@$(dgl_is_last)
 	@tail -n $(TAIL) '$(RUN)'/logs/*.log
 
-why:
+why: | $(dgl_before)
 	@$(dgl_has_run)
 	@$(dgl_is_last)
 	@dgl-why '$(RUN)/logs/run.jsonl'

@@ -366,7 +366,7 @@ fn dgl_mk_7_has_every_target_and_variable() {
         .map(|(at, _)| &makefile[at + 2..]);
     let names = begins.filter_map(|rest| rest.split([')', ':']).next());
     let is_variable = |name: &&str| name.chars().all(|c| c.is_ascii_uppercase() || c == '_');
-    let outside = ["CARGO_TARGET_DIR", "MAKEFILE_LIST", "PATH"];
+    let outside = ["CARGO_TARGET_DIR", "MAKECMDGOALS", "MAKEFILE_LIST", "PATH"];
     let read_here = names
         .filter(is_variable)
         .filter(|name| !outside.contains(name));

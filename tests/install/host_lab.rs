@@ -234,7 +234,8 @@ fn real_hosts_of_an_installed_host_lab() {
     let cluster = Cluster::up(1);
     let script = folder.join("prefix/bin/host-lab");
     let call = |args: &[&str]| call(&script, &cluster, &folder, args);
-    call(&["down"]).ends(0);
+    call(&["down"]).gives(0, "");
+    call(&["down"]).ends(0).err_has("there is no lab in ");
     let up = call(&["up", "2", "--quiet"]);
     assert_eq!((up.status, up.err.as_str()), (0, ""));
     write(&folder, "ip_config.txt", up.out);

@@ -54,6 +54,54 @@ fn after_another_attempt_results_come_from_its_hosts() {
     }
 }
 
+/// A value keeps the blanks before a comment, and with -j goals without an order run at once.
+#[test]
+fn make_is_used_as_people_use_it() {
+    let folder = example();
+    write(
+        &folder,
+        "blanks.mk",
+        "WORKSPACE = /srv/my job # w\nHOSTS = ip.txt # h\nRESULTS = r # r\nSPARES = s # s\n",
+    );
+    let dry = make("-n -f Makefile -f blanks.mk train fetch RETRY=1");
+    sh(&folder, &dry)
+        .ends(0)
+        .out_has("'/srv/my job'")
+        .out_has("'ip.txt'")
+        .out_has("'s'")
+        .out_has("'r'")
+        .out_has("'my-job'")
+        .out_lacks("my job '");
+    let stubs = "mkdir bin; for name in ipconf-check host-probe part-map part-push dgl-env
+        do printf '#!/bin/sh\ncat\n' >bin/$name; done
+        printf '#!/bin/sh\nsleep 1; echo trained; mkdir -p .dgl-run/logs; : >.dgl-run/logs/run.jsonl
+        ' >bin/dgl-spawn; cp bin/dgl-spawn bin/gs-launch
+        printf '#!/bin/sh\necho fetched\n' >bin/part-pull; chmod +x bin/*
+        printf '#!/bin/sh\necho why\n' >bin/dgl-why; cp bin/part-map bin/gs-copy; chmod +x bin/*";
+    sh(&folder, stubs).ends(0);
+    for (file, goals) in [
+        (
+            format!("{}/dgl.mk", root().display()),
+            "WORKSPACE=/w TRAIN=t FETCH=x",
+        ),
+        (
+            format!("{}/examples/graphstorm/Makefile", root().display()),
+            "",
+        ),
+    ] {
+        let of = |order: &str| {
+            let make = format!("PATH=$PWD/bin:$PATH make -j4 -s -f '{file}' {order} {goals}");
+            sh(
+                &folder,
+                &format!("{make} </dev/null | grep -e trained -e fetched -e '^why$'"),
+            )
+        };
+        of("fetch train").gives(0, "trained\nfetched\n");
+        of("why train").gives(0, "trained\nwhy\n");
+        of("fetch").gives(0, "fetched\n");
+    }
+}
+
 #[test]
 fn two_makes_of_one_directory_do_not_mix_their_records() {
     let folder = scratch();

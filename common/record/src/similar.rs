@@ -8,15 +8,18 @@ const MAX_FILES: usize = 10_000;
 /// With more, names are different words: `edge_feat.dgl` is not `node_feat.dgl`.
 const MAX_SLIPS: usize = 2;
 
-/// The most similar name that differs in few enough letters to be meant.
+/// The most similar name that differs in few enough letters to be meant. One that differs only in
+/// its digits, such as `part1` from `part0`, is another thing.
 pub fn name(wrong: &str, names: impl IntoIterator<Item = String>) -> Option<String> {
     let most = wrong.chars().count().div_ceil(4).min(MAX_SLIPS);
     let distance =
         |name: &String| strsim::damerau_levenshtein(&wrong.to_lowercase(), &name.to_lowercase());
+    let without_digits = |name: &str| name.replace(|c: char| c.is_ascii_digit(), "");
+    let is_other = without_digits(wrong);
     names
         .into_iter()
         .map(|name| (distance(&name), name))
-        .filter(|(distance, name)| *distance <= most && name != wrong)
+        .filter(|(distance, name)| *distance <= most && without_digits(name) != is_other)
         .min()
         .map(|(_, name)| name)
 }
@@ -45,7 +48,7 @@ pub fn path(missing: &Path) -> Option<PathBuf> {
 mod tests {
     #[test]
     fn a_name_with_a_slip_is_recognised() {
-        let there = ["train.py", "model.py", "ip_config.txt", "g.json"];
+        let there = ["train.py", "model.py", "ip_config.txt", "g.json", "part0"];
         let table = [
             ("trian.py", Some("train.py")),
             ("Train.py", Some("train.py")),
@@ -53,6 +56,10 @@ mod tests {
             ("ipconfig.txt", Some("ip_config.txt")),
             ("h.json", Some("g.json")),
             ("test.py", None),
+            ("trian1.py", Some("train.py")),
+            ("part1", None),
+            ("part01", None),
+            ("prat1", Some("part0")),
             ("train.py", None),
             ("", None),
         ];
