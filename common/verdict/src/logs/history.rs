@@ -67,7 +67,6 @@ fn is_of_launcher(statement: &Statement) -> bool {
 impl Logs {
     pub fn history(mut self) -> JobHistory {
         self.rename_tasks();
-        let cause = |end: &ProcessEnd| end.signal != Some(SignalNumber::TERM);
         let asked = self.processes.iter().find_map(LogProcess::asked_to_end);
         self.keep_own_words();
         self.join_local_ranks();
@@ -75,20 +74,7 @@ impl Logs {
         if let Some(signal) = asked {
             self.end_by_request(signal);
         }
-        let has_cause = self
-            .failed()
-            .any(|process| cause(&process.end_or_unknown()))
-            || self
-                .processes
-                .iter()
-                .any(|process| is_last_word(&process.evidence, false));
-        for end in self
-            .processes
-            .iter_mut()
-            .filter_map(|process| process.end.as_mut())
-        {
-            end.while_ending |= has_cause && !cause(&end.reported.end);
-        }
+        self.find_consequences();
         self.attribute_unmarked_lines();
         self.forget_nameless_end();
         self.find_unreported_ends();
@@ -118,6 +104,21 @@ impl Logs {
             .map(|(process, id)| process.history(id, count, &files))
             .collect();
         job
+    }
+
+    /// A launcher ends the other processes after one has failed.
+    fn find_consequences(&mut self) {
+        let may_follow = |end: &LogEnd| {
+            end.reported.may_follow || end.reported.end.signal == Some(SignalNumber::TERM)
+        };
+        let failed = || self.failed().filter_map(|process| process.end.as_ref());
+        let mut processes = self.processes.iter();
+        let has_cause = failed().any(|end| !may_follow(end))
+            || processes.any(|process| is_last_word(&process.evidence, false));
+        let ends = self.processes.iter_mut();
+        for end in ends.filter_map(|process| process.end.as_mut()) {
+            end.while_ending |= has_cause && may_follow(end);
+        }
     }
 
     /// Forgets what launchers wrote, what a process survived, and exceptions that only follow from

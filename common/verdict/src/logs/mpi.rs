@@ -5,7 +5,7 @@ use super::report::{Form, LauncherReport, ReportedEnd, Stated, end_of, number};
 use evidence::marks::Writer;
 use record::exit::{ProcessEnd, SignalNumber};
 
-pub const FORMS: [Form; 13] = [
+pub const FORMS: [Form; 14] = [
     (
         r" process rank +([0-9]+).*? on node ([^ ]+).* exiting improperly",
         |_, words| {
@@ -52,9 +52,13 @@ pub const FORMS: [Form; 13] = [
     (r"EXIT STRING: .*?\(signal +([0-9]+)", |stated, words| {
         ended(stated, ProcessEnd::killed(SignalNumber(number(words, 1)?)))
     }),
-    // of Intel MPI
+    // the frame of Hydra, which is no line of a rank
+    (r"^(?:={80,}|=   .*)$", |_, _| Some(LauncherReport::Closing)),
+    // of Intel MPI, which reports the processes that it killed, but not all that exited before
     (r"^= +KILLED BY SIGNAL: +([0-9]+)", |stated, words| {
-        ended(stated, ProcessEnd::killed(SignalNumber(number(words, 1)?)))
+        let end = ProcessEnd::killed(SignalNumber(number(words, 1)?));
+        stated.mpi.may_follow = end.signal == Some(SignalNumber::KILL);
+        ended(stated, end)
     }),
     // of an MPI call whose error ends the job
     (

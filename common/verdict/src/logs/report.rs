@@ -42,6 +42,8 @@ pub struct ReportedEnd {
     pub time: Option<String>,
     /// The launcher's line.
     pub line: String,
+    /// Whether the launcher ends processes in this way too, after another one has failed.
+    pub may_follow: bool,
     /// Whether the rank is that of a task of srun, which may itself be a launcher.
     pub is_task: bool,
 }

@@ -178,6 +178,7 @@ mod tests {
                 is_first,
                 time: (rank == 5).then(|| "2026-11-26_07:32:12".to_owned()),
                 is_task: false,
+                may_follow: false,
                 line: String::new(),
             })
         };
