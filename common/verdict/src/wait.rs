@@ -49,7 +49,8 @@ fn is_of_main(raised: &Statement) -> bool {
 
 /// The last exception of a process, unless something shows that the process went on: its main
 /// thread is still in its script, the job waits for another one, or the others went on, and for
-/// longer than they have been silent since.
+/// longer than they have been silent since. A `finally` that leaves the process group shows
+/// neither.
 fn unsurvived<'a>(job: &JobHistory, history: &'a ProcessHistory) -> Option<&'a Statement> {
     let raised = history.raised()?;
     let culprit = last_stall(job).and_then(|stalled| stalled.culprit.as_ref());
@@ -64,7 +65,7 @@ fn unsurvived<'a>(job: &JobHistory, history: &'a ProcessHistory) -> Option<&'a S
         .filter(|(line, _)| line.number > raised.last.number)
         .map(|(_, frames)| frames);
     let mut later = (read.chain(written))
-        .filter(|frames| stacks::child(frames).is_none())
+        .filter(|frames| stacks::child(frames).is_none() && !is_leaving(frames))
         .peekable();
     let went_on = if later.peek().is_some() {
         !later.any(has_left_script)
@@ -75,6 +76,13 @@ fn unsurvived<'a>(job: &JobHistory, history: &'a ProcessHistory) -> Option<&'a S
         worked_ms > account::BEFORE_MS && worked_ms >= silent_ms
     };
     (!went_on).then_some(raised)
+}
+
+/// Whether the script is in a function in which processes leave each other.
+fn is_leaving(frames: &[String]) -> bool {
+    let names = ["destroy_process_group (", "exit_client ("];
+    let is_one = |frame: &String| names.iter().any(|name| frame.starts_with(name));
+    !has_left_script(frames) && frames.iter().any(is_one)
 }
 
 /// An exception of another thread or a child, after which nothing else is known of a job.
