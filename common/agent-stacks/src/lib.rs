@@ -158,9 +158,8 @@ fn process_state(pid: i32) -> Option<ProcessState> {
 
 fn read_all(processes: &[Known], readers: &Arc<()>) -> Vec<ProcessStacks> {
     let until = Instant::now() + LIMIT;
-    let results = read_each(processes.to_vec(), readers, |known| {
-        Some(read_known(&known))
-    });
+    let known = processes.to_vec();
+    let results = read_each(|| known, readers, |known| Some(read_known(&known)));
     let mut read = BTreeMap::new();
     let left = || until.saturating_duration_since(Instant::now());
     while let Ok(stack) = results.recv_timeout(left()) {
@@ -177,18 +176,18 @@ fn read_all(processes: &[Known], readers: &Arc<()>) -> Vec<ProcessStacks> {
     taken.collect()
 }
 
-/// Reads processes in threads, which hold a clone of `readers` and stop once the receiver is
-/// dropped: they may fail, because the memory of a process may contain anything, or hang in the
-/// kernel.
+/// Finds processes and reads them in threads, which hold a clone of `readers` and stop once the
+/// receiver is dropped. They may fail, because the memory of a process may contain anything, or
+/// hang in the kernel, even while they find the processes by their environment.
 pub fn read_each<P: Send + 'static, T: Send + 'static>(
-    processes: Vec<P>,
+    find: impl FnOnce() -> Vec<P> + Send + 'static,
     readers: &Arc<()>,
     read: fn(P) -> Option<T>,
 ) -> Receiver<T> {
     let (sender, results) = mpsc::channel();
-    let threads = AT_ONCE.min(processes.len());
-    let queue = Arc::new(Mutex::new(processes.into_iter()));
-    for _ in 0..threads {
+    let found = std::iter::once_with(find).flatten();
+    let queue = Arc::new(Mutex::new(found));
+    for _ in 0..AT_ONCE {
         let (queue, sender, readers) = (Arc::clone(&queue), sender.clone(), Arc::clone(readers));
         let work = move || {
             let _readers = readers;

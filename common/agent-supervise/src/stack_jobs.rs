@@ -8,7 +8,7 @@ use host::processes::{self, ProcessHandle};
 use host::procfs;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 use wire::job::Job;
 use wire::stacks::ProcessStacks;
@@ -85,20 +85,28 @@ impl StackJobs {
             return;
         };
         let is_refused = self.has_readers();
-        let (known, processes) = match &subject {
-            _ if is_refused => (Vec::new(), Vec::new()),
-            StackSubject::Positions(processes) => (Vec::new(), processes.clone()),
-            _ => (known_processes(job, running, &subject), Vec::new()),
-        };
-        let read_position = |process| Some((process, position::read(process)?));
+        let (_, mut stacks) = mpsc::channel();
+        let (_, mut positions) = mpsc::channel();
+        match subject.clone() {
+            _ if is_refused => {}
+            StackSubject::Positions(processes) => {
+                let read = |process| Some((process, position::read(process)?));
+                positions = read_each(|| processes, &self.readers, read);
+            }
+            subject => {
+                let (name, token) = (job.name.clone(), job.token.clone());
+                let running = running.to_vec();
+                let find = move || known_processes(&name, &token, &running, &subject);
+                let read = |known| Some(agent_stacks::read_known(&known));
+                stacks = read_each(find, &self.readers, read);
+            }
+        }
         self.current = Some(StackJob {
             subject,
             is_refused,
             begun: Instant::now(),
-            stacks: read_each(known, &self.readers, |known| {
-                Some(agent_stacks::read_known(&known))
-            }),
-            positions: read_each(processes, &self.readers, read_position),
+            stacks,
+            positions,
         });
     }
 
@@ -145,7 +153,12 @@ impl StackJobs {
 }
 
 /// The processes to read, each with its role in the job.
-fn known_processes(job: &Job, running: &[Running], subject: &StackSubject) -> Vec<Known> {
+fn known_processes(
+    job: &str,
+    token: &str,
+    running: &[Running],
+    subject: &StackSubject,
+) -> Vec<Known> {
     let stats = procfs::stats();
     let root_of = |pid| {
         let mut line = processes::line_of(&stats, pid);
@@ -158,13 +171,13 @@ fn known_processes(job: &Job, running: &[Running], subject: &StackSubject) -> Ve
             StackSubject::All | StackSubject::AtEnd | StackSubject::Positions(_) => true,
         };
         is_selected.then(|| Known {
-            job: job.name.clone(),
+            job: job.to_owned(),
             process,
             role: root.map(|root| root.role),
             rank: root.map(|root| root.rank),
         })
     };
-    let mut members: Vec<ProcessHandle> = members::of_job(&job.token).into_iter().collect();
+    let mut members: Vec<ProcessHandle> = members::of_job(token).into_iter().collect();
     if *subject == StackSubject::AtEnd {
         // the started processes come before their children
         members.sort_by_key(|process| running.iter().all(|root| root.pid != process.pid));
@@ -176,7 +189,6 @@ fn known_processes(job: &Job, running: &[Running], subject: &StackSubject) -> Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc;
     use std::thread;
 
     #[test]
@@ -198,7 +210,7 @@ mod tests {
             let _ = wait.map(|wait| wait.recv());
             Some(ProcessStacks::default())
         };
-        let stacks = read_each(vec![Some(wait), None], &jobs.readers, read);
+        let stacks = read_each(|| vec![Some(wait), None], &jobs.readers, read);
         let second = stacks.recv().unwrap();
         let (sender, read_before) = mpsc::channel();
         sender.send(second).unwrap();
