@@ -49,8 +49,8 @@ fn is_of_main(raised: &Statement) -> bool {
 
 /// The last exception of a process, unless something shows that the process went on: its main
 /// thread is still in its script, the job waits for another one, or the others went on, and for
-/// longer than they have been silent since. A `finally` that leaves the process group shows
-/// neither.
+/// longer than they have been silent since. If it leaves the process group, that may be the
+/// `finally` of the exception, unless the others went on.
 fn unsurvived<'a>(job: &JobHistory, history: &'a ProcessHistory) -> Option<&'a Statement> {
     let raised = history.raised()?;
     let culprit = last_stall(job).and_then(|stalled| stalled.culprit.as_ref());
@@ -64,16 +64,15 @@ fn unsurvived<'a>(job: &JobHistory, history: &'a ProcessHistory) -> Option<&'a S
     let written = (history.evidence.stacks().into_iter())
         .filter(|(line, _)| line.number > raised.last.number)
         .map(|(_, frames)| frames);
-    let mut later = (read.chain(written))
-        .filter(|frames| stacks::child(frames).is_none() && !is_leaving(frames))
-        .peekable();
-    let went_on = if later.peek().is_some() {
-        !later.any(has_left_script)
-    } else {
+    let later = (read.chain(written)).filter(|frames| stacks::child(frames).is_none());
+    let (leaving, later): (Vec<_>, Vec<_>) = later.partition(|frames| is_leaving(frames));
+    let went_on = if later.is_empty() {
         let activity = job.activity();
         let worked_ms = activity.worked_ms.saturating_sub(raised_ms);
         let silent_ms = activity.ending_ms.saturating_sub(activity.worked_ms);
-        worked_ms > account::BEFORE_MS && worked_ms >= silent_ms
+        worked_ms > account::BEFORE_MS && (!leaving.is_empty() || worked_ms >= silent_ms)
+    } else {
+        !later.into_iter().any(has_left_script)
     };
     (!went_on).then_some(raised)
 }

@@ -1,6 +1,6 @@
 //! The history that the logs of a job show, with the processes that failed first in front.
 
-use super::{LogEnd, LogProcess, Logs};
+use super::{LogEnd, LogProcess, Logs, is_cancelled_step};
 use crate::account;
 use crate::job::{JobEnd, JobHistory, ProcessHistory, UNKNOWN_RANK};
 use evidence::marks::{self, Writer};
@@ -74,6 +74,7 @@ impl Logs {
         if let Some(signal) = asked {
             self.end_by_request(signal);
         }
+        self.find_cause_of_step();
         self.find_consequences();
         self.attribute_unmarked_lines();
         self.forget_nameless_end();
@@ -106,18 +107,50 @@ impl Logs {
         job
     }
 
+    /// If nothing else shows why a step ended, it was a process that wrote why it exits, although
+    /// srun may report the end of the step first.
+    fn find_cause_of_step(&mut self) {
+        let may_be_srun =
+            |(text, is_request): &(String, bool)| *is_request && is_cancelled_step(text);
+        if self.has_failed() || !self.job_end.as_ref().is_none_or(may_be_srun) {
+            return;
+        }
+        let has_explained = |one: &&mut LogProcess| {
+            let end = one.end.as_ref();
+            end.is_some_and(|end| end.reported.end.signal.is_none()) && one.explains()
+        };
+        for process in self.processes.iter_mut().filter(has_explained) {
+            process
+                .end
+                .iter_mut()
+                .for_each(|end| end.while_ending = false);
+            self.job_end = None;
+        }
+    }
+
     /// A launcher ends the other processes after one has failed.
     fn find_consequences(&mut self) {
-        let may_follow = |end: &LogEnd| {
-            end.reported.may_follow || end.reported.end.signal == Some(SignalNumber::TERM)
+        let ends = || self.failed().filter_map(|process| process.end.as_ref());
+        let is_term = |end: &LogEnd| end.reported.end.signal == Some(SignalNumber::TERM);
+        let may_follow = |end: &LogEnd| end.reported.may_follow;
+        // libraries give up by SIGABRT when a peer is lost
+        let is_crash = |end: &LogEnd| {
+            let signal = end.reported.end.signal;
+            signal.is_some_and(|signal| signal != SignalNumber::ABRT)
         };
-        let failed = || self.failed().filter_map(|process| process.end.as_ref());
-        let mut processes = self.processes.iter();
-        let has_cause = failed().any(|end| !may_follow(end))
-            || processes.any(|process| is_last_word(&process.evidence, false));
-        let ends = self.processes.iter_mut();
-        for end in ends.filter_map(|process| process.end.as_mut()) {
-            end.while_ending |= has_cause && may_follow(end);
+        let wrote_why = |process: &LogProcess| is_last_word(&process.evidence, false);
+        let has_crashed = ends().any(|end| !is_term(end) && !may_follow(end) && is_crash(end));
+        let has_own_cause = has_crashed
+            || (self.processes.iter()).any(|process| wrote_why(process) && process.explains());
+        let has_cause = has_own_cause
+            || ends().any(|end| !is_term(end))
+            || self.processes.iter().any(wrote_why);
+        for end in self
+            .processes
+            .iter_mut()
+            .filter_map(|process| process.end.as_mut())
+        {
+            end.while_ending |= has_cause && is_term(end) || has_own_cause && may_follow(end);
         }
     }
 
@@ -244,6 +277,11 @@ impl Logs {
             let follows = |end: &mut LogEnd| end.reported.end.signal.is_none() && !explains;
             process.end.take_if(follows);
         }
+    }
+
+    /// Whether a launcher saw a process fail by itself.
+    pub fn has_failed(&self) -> bool {
+        self.failed().next().is_some()
     }
 
     /// The processes that a launcher saw fail by themselves.
@@ -409,7 +447,7 @@ impl Logs {
     /// If no launcher saw a failure, a process has failed whose last statement is about its end.
     /// Lines without a known writer that precede another process's failure count too.
     fn find_unreported_ends(&mut self) {
-        let has_failed = self.failed().next().is_some();
+        let has_failed = self.has_failed();
         let explained = self
             .failed()
             .any(|process| process.end_or_unknown().signal.is_some() || process.has_own_words());

@@ -315,10 +315,27 @@ fn is_cancelled_job(text: &str) -> bool {
     text.starts_with("Slurm cancelled job ")
 }
 
+fn is_cancelled_step(text: &str) -> bool {
+    text.starts_with("Slurm cancelled step ")
+}
+
 /// Slurm puts a job into its queue again after a preemption or the loss of a node.
 fn can_start_again(text: &str) -> bool {
     let is_for_good = text.contains("time limit") || !text.contains(" due to ");
     text.starts_with("Slurm lost node ") || is_cancelled_job(text) && !is_for_good
+}
+
+/// Whether it is one of the many lines with which torch reports a C++ exception, such as that of
+/// NCCL in each rank that lost another one.
+fn is_of_crash(line: &str) -> bool {
+    let begins = [
+        "frame #",
+        "Exception raised from ",
+        "Last error:",
+        "nccl",
+        "Thread 0x",
+    ];
+    begins.iter().any(|begin| line.starts_with(begin))
 }
 
 fn is_line_end(byte: &u8) -> bool {
@@ -511,6 +528,7 @@ impl<'a> LogReader<'a> {
         let is_awaited = self.failed_at.is_some() || self.over.is_some();
         let is_work = is_awaited
             && !history::is_launcher_line(marked.text)
+            && !is_of_crash(marked.text)
             && LineStart::of(marked.text).is_none()
             && !evidence.ends_with_statement();
         if is_work {
@@ -726,7 +744,7 @@ impl<'a> LogReader<'a> {
         let is_of_job = is_cancelled_job(&text);
         let job_end = &mut self.logs.job_end;
         // the line about a step may come before that about its job
-        job_end.take_if(|(known, _)| is_of_job && known.starts_with("Slurm cancelled step "));
+        job_end.take_if(|(known, _)| is_of_job && is_cancelled_step(known));
         if is_of_job
             && job_end
                 .as_ref()
@@ -734,9 +752,9 @@ impl<'a> LogReader<'a> {
         {
             self.forget_run();
         }
-        let has_failed = self.logs.processes.iter().any(|one| one.end.is_some());
-        // Slurm cancels the other tasks of a step too
-        if !is_request || !has_failed && !self.is_shutdown {
+        let has_failed = self.logs.has_failed();
+        // srun cancels the other tasks of a step too, but no job
+        if !is_request || !has_failed && (is_of_job || !self.is_shutdown) {
             self.logs.job_end.get_or_insert((text, is_request));
         }
         (self.is_shutdown, self.is_job_over) = (true, true);

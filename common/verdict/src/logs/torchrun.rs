@@ -95,7 +95,7 @@ pub const FORMS: [Form; 12] = [
     // of launch.py of DGL and GraphStorm: the command for the trainers or a server of a host
     (
         concat!(
-            r"^Called process error Command 'ssh .*? -p [0-9]+ (?:[^ ]*@)?([^ ]+) '",
+            r#"^Called process error Command ['"]ssh .*?(?:[^ ]*@)?([^ ]+) ['"]"#,
             r"(?:.*(DGL_ROLE=server))?.* returned non-zero exit status ([0-9]+)",
         ),
         |stated, words| {
