@@ -1,6 +1,6 @@
 #!/bin/sh
 # An epilog of Slurm (slurm.conf: Epilog=/etc/slurm/dgl-tools-epilog.sh), which root runs on each node after each job. It removes the
-# agent that sbcast has copied, and DGL's files in /dev/shm, and needs the tools in PATH. The workspace of a job stays, because the
+# agent that sbcast has copied, and DGL's files in /dev/shm. Set PATH to where the tools are. The workspace of a job stays, because the
 # batch scripts of the examples remove it when they have fetched the results: what is left may be the only copy.
 PATH=/opt/dgl-tools/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 [ -n "$SLURM_JOB_USER" ] && [ -n "$SLURM_JOB_ID" ] || exit 0
