@@ -201,8 +201,8 @@ pub fn changed_since_copied(stream: &Stream) -> Result<Option<String>, Report> {
         more => format!("{} and {} have", first.display(), count(more, "other file")),
     };
     Ok(Some(format!(
-        "{which} changed since part-push ran, and the hosts have the old version; run part-map \
-         and part-push again"
+        "{which} changed since these records were written, and the hosts may have the old \
+         version; run part-map and part-push again"
     )))
 }
 

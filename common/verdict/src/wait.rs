@@ -315,21 +315,30 @@ fn busy_child(history: &ProcessHistory) -> Option<String> {
 }
 
 /// Where the trainers and workers were during the stall or hang, or when a time limit ended the
-/// job: output alone is no progress.
+/// job, if those that waited had waited for long: at any moment, a healthy job waits for somebody.
 pub fn places(job: &JobHistory) -> Comparison {
+    if is_still(job) {
+        return last_stacks(job).with_odd_function();
+    }
     let summary = job.summary.as_ref();
     let is_over = summary.is_some_and(|summary| summary.cause.as_deref() == Some("timeout"));
-    if is_still(job) {
-        last_stacks(job).with_odd_function()
-    } else if is_over {
-        last_stacks(job)
+    if !is_over {
+        return Comparison::default();
+    }
+    let comparison = last_stacks(job);
+    let waits = |history: &ProcessHistory| {
+        let mut outliers = comparison.outliers().iter();
+        !outliers.any(|group| group.members.contains(&history.process.member()))
+    };
+    if silent(job, waits).is_some() {
+        comparison
     } else {
         Comparison::default()
     }
 }
 
 fn is_still(job: &JobHistory) -> bool {
-    silent(job).is_some() || last_stall(job).is_some()
+    silent(job, |_| true).is_some() || last_stall(job).is_some()
 }
 
 /// Which processes waited for which during the stall, by their connections.
@@ -432,13 +441,17 @@ fn by_stacks(job: &JobHistory) -> Option<JobFinding> {
     )
 }
 
-/// How long clients have been silent, and their longest pause before, if this silence is at least
-/// twice as long. Otherwise stacks only show where a healthy job happens to be.
-fn silent(job: &JobHistory) -> Option<(Duration, Duration)> {
-    let started = job
-        .clients()
-        .filter_map(|history| history.life.started.as_ref());
-    let last_line = job.last_client_line().map(|(_, line)| line.output.time_ms);
+/// How long these clients have been silent, and the longest pause of all before, if this silence is
+/// at least twice as long. Otherwise stacks only show where a healthy job happens to be.
+fn silent(
+    job: &JobHistory,
+    is_meant: impl Fn(&ProcessHistory) -> bool,
+) -> Option<(Duration, Duration)> {
+    let clients = || job.clients().filter(|history| is_meant(history));
+    let started = clients().filter_map(|history| history.life.started.as_ref());
+    let last_line = clients()
+        .filter_map(|history| Some(history.last_line()?.output.time_ms))
+        .max();
     let since_ms = started
         .map(|started| started.time_ms)
         .max()
@@ -453,7 +466,7 @@ fn silent(job: &JobHistory) -> Option<(Duration, Duration)> {
 }
 
 pub fn silence(job: &JobHistory) -> Option<JobFinding> {
-    let (last, longest) = silent(job)?;
+    let (last, longest) = silent(job, |_| true)?;
     let (history, line) = job.last_client_line()?;
     let text = format!(
         "no trainer or worker has written a line for {}, where the longest pause before was \

@@ -1,6 +1,6 @@
 //! The history that the logs of a job show, with the processes that failed first in front.
 
-use super::{LogEnd, LogProcess, Logs, is_cancelled_step};
+use super::{LogEnd, LogProcess, Logs};
 use crate::account;
 use crate::job::{JobEnd, JobHistory, ProcessHistory, UNKNOWN_RANK};
 use evidence::marks::{self, Writer};
@@ -74,7 +74,6 @@ impl Logs {
         if let Some(signal) = asked {
             self.end_by_request(signal);
         }
-        self.find_cause_of_step();
         self.find_consequences();
         self.attribute_unmarked_lines();
         self.forget_nameless_end();
@@ -107,39 +106,16 @@ impl Logs {
         job
     }
 
-    /// If nothing else shows why a step ended, it was a process that wrote why it exits, although
-    /// srun may report the end of the step first.
-    fn find_cause_of_step(&mut self) {
-        let may_be_srun =
-            |(text, is_request): &(String, bool)| *is_request && is_cancelled_step(text);
-        if self.has_failed() || !self.job_end.as_ref().is_none_or(may_be_srun) {
-            return;
-        }
-        let has_explained = |one: &&mut LogProcess| {
-            let end = one.end.as_ref();
-            end.is_some_and(|end| end.reported.end.signal.is_none()) && one.explains()
-        };
-        for process in self.processes.iter_mut().filter(has_explained) {
-            process
-                .end
-                .iter_mut()
-                .for_each(|end| end.while_ending = false);
-            self.job_end = None;
-        }
-    }
-
     /// A launcher ends the other processes after one has failed.
     fn find_consequences(&mut self) {
         let ends = || self.failed().filter_map(|process| process.end.as_ref());
         let is_term = |end: &LogEnd| end.reported.end.signal == Some(SignalNumber::TERM);
         let may_follow = |end: &LogEnd| end.reported.may_follow;
-        // libraries give up by SIGABRT when a peer is lost
-        let is_crash = |end: &LogEnd| {
-            let signal = end.reported.end.signal;
-            signal.is_some_and(|signal| signal != SignalNumber::ABRT)
-        };
+        let has_crashed = self.failed().any(|process| {
+            let is_own = |end: &LogEnd| !is_term(end) && !may_follow(end);
+            process.end.as_ref().is_some_and(is_own) && process.has_crashed()
+        });
         let wrote_why = |process: &LogProcess| is_last_word(&process.evidence, false);
-        let has_crashed = ends().any(|end| !is_term(end) && !may_follow(end) && is_crash(end));
         let has_own_cause = has_crashed
             || (self.processes.iter()).any(|process| wrote_why(process) && process.explains());
         let has_cause = has_own_cause
@@ -567,6 +543,15 @@ impl LogProcess {
     fn has_chosen_status(&self) -> bool {
         let is_chosen = |code| !matches!(code, 0 | 1);
         self.end_or_unknown().code.is_some_and(is_chosen)
+    }
+
+    /// Whether a signal ended it, and no library that gave up because a peer was lost.
+    fn has_crashed(&self) -> bool {
+        let is_about_others = !self.evidence.statements().is_empty() && !self.has_own_words();
+        match self.end_or_unknown().signal {
+            Some(SignalNumber::ABRT) => !is_about_others,
+            signal => signal.is_some(),
+        }
     }
 
     /// Whether it wrote something that is not only about another process.

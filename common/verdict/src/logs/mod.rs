@@ -315,10 +315,6 @@ fn is_cancelled_job(text: &str) -> bool {
     text.starts_with("Slurm cancelled job ")
 }
 
-fn is_cancelled_step(text: &str) -> bool {
-    text.starts_with("Slurm cancelled step ")
-}
-
 /// Slurm puts a job into its queue again after a preemption or the loss of a node.
 fn can_start_again(text: &str) -> bool {
     let is_for_good = text.contains("time limit") || !text.contains(" due to ");
@@ -744,7 +740,7 @@ impl<'a> LogReader<'a> {
         let is_of_job = is_cancelled_job(&text);
         let job_end = &mut self.logs.job_end;
         // the line about a step may come before that about its job
-        job_end.take_if(|(known, _)| is_of_job && is_cancelled_step(known));
+        job_end.take_if(|(known, _)| is_of_job && known.starts_with("Slurm cancelled step "));
         if is_of_job
             && job_end
                 .as_ref()
