@@ -60,7 +60,7 @@ dgl_has_run = [ -e '$(RUN)/logs/run.jsonl' ] || { \
 dgl_is_last = [ '$(RUN)/logs/run.jsonl' -nt '$(RUN)/push.begun' ] || printf '%s\n' 'dgl.mk: this run is older than the last push:' \
 	  '  that push failed, or nothing has run since' >&2
 dgl_goal := $(.DEFAULT_GOAL)
-# With -j, make has no other order of `make train fetch`.
+# Otherwise `make -j train fetch` would run both at once.
 dgl_before := $(filter push train,$(MAKECMDGOALS))
 
 # If PATH does not lead to the tools: those that were installed with this file, or built in its checkout.

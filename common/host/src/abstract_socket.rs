@@ -115,8 +115,8 @@ pub fn all() -> Vec<NamedSocket> {
 }
 
 /// For kernels without sock_diag for Unix sockets. Another user can add any line by a socket with a
-/// newline in its name, also a line with the inode of somebody's socket. The
-/// credentials of the peer show whose answer it is, so others can only delay a request.
+/// newline in its name, also a line with the inode of somebody's socket. The credentials of the
+/// peer show whose answer it is, so others can only delay a request.
 fn all_in_proc() -> Vec<NamedSocket> {
     // the name of a socket may be any bytes
     let sockets = std::fs::read("/proc/net/unix").unwrap_or_default();

@@ -15,11 +15,11 @@ pub fn name(wrong: &str, names: impl IntoIterator<Item = String>) -> Option<Stri
     let distance =
         |name: &String| strsim::damerau_levenshtein(&wrong.to_lowercase(), &name.to_lowercase());
     let without_digits = |name: &str| name.replace(|c: char| c.is_ascii_digit(), "");
-    let is_other = without_digits(wrong);
+    let letters = without_digits(wrong);
     names
         .into_iter()
         .map(|name| (distance(&name), name))
-        .filter(|(distance, name)| *distance <= most && without_digits(name) != is_other)
+        .filter(|(distance, name)| *distance <= most && without_digits(name) != letters)
         .min()
         .map(|(_, name)| name)
 }

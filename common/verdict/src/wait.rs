@@ -315,7 +315,7 @@ fn busy_child(history: &ProcessHistory) -> Option<String> {
 }
 
 /// Where the trainers and workers were during the stall or hang, or when a time limit ended the
-/// job, if those that waited had waited for long: at any moment, a healthy job waits for somebody.
+/// job, if those that waited had written nothing for long: in a healthy job some always wait.
 pub fn places(job: &JobHistory) -> Comparison {
     if is_still(job) {
         return last_stacks(job).with_odd_function();

@@ -545,7 +545,8 @@ impl LogProcess {
         self.end_or_unknown().code.is_some_and(is_chosen)
     }
 
-    /// Whether a signal ended it, and no library that gave up because a peer was lost.
+    /// Whether a signal ended it. SIGABRT does not count if the process wrote only about others,
+    /// because libraries abort when a peer is lost.
     fn has_crashed(&self) -> bool {
         let is_about_others = !self.evidence.statements().is_empty() && !self.has_own_words();
         match self.end_or_unknown().signal {

@@ -26,7 +26,8 @@ const BLOCK: usize = 1 << 20;
 /// The end of a file, in bytes, is read line by line: it shows who went on and how it ended.
 const TAIL: usize = 256 << 10;
 /// If more lines of work than this follow the ends of tasks, Slurm has started the job again, and
-/// after the failure of a rank, torchrun its ranks. Fewer may be of ranks on other nodes.
+/// after the failure of a rank, torchrun its ranks. Fewer lines may
+/// come from ranks on other nodes.
 const LINES_OF_RUN: u64 = 50;
 /// How many lines are read after one that may be evidence: messages have many lines, and what
 /// follows shows whether the process has survived it.
@@ -302,7 +303,8 @@ impl Logs {
     }
 }
 
-/// Whose end it is. A task of srun may be a launcher, whose rank is not that of its number.
+/// The process that a report is about. A task of srun is kept apart from the rank of its number,
+/// because it may be a launcher of ranks.
 fn key_of(end: &ReportedEnd) -> Writer {
     match end.writer.rank {
         Some(task) if end.is_task => Writer::at(&format!("task {task} of srun")),
@@ -321,8 +323,8 @@ fn can_start_again(text: &str) -> bool {
     text.starts_with("Slurm lost node ") || is_cancelled_job(text) && !is_for_good
 }
 
-/// Whether it is one of the many lines with which torch reports a C++ exception, such as that of
-/// NCCL in each rank that lost another one.
+/// Whether it belongs to torch's report of a C++ exception, which has many lines. With NCCL, each
+/// rank that loses another one writes such a report.
 fn is_of_crash(line: &str) -> bool {
     let begins = [
         "frame #",
@@ -626,8 +628,8 @@ impl<'a> LogReader<'a> {
         self.forget_restarted();
     }
 
-    /// Something is reported that ends a run of the ranks: the one that failed before, or another
-    /// one, which torchrun started.
+    /// The end of a run is reported: of the one in which a rank failed, or of a later one, if
+    /// torchrun has started the ranks again since.
     fn run_ends(&mut self) {
         if self.work_since > LINES_OF_RUN {
             self.forget_restarted();
