@@ -1,4 +1,4 @@
-//! Checks how a partition's files begin, to recognise a truncated file, a git-lfs pointer or
+//! Checks how a partition's files begin, to recognize a truncated file, a git-lfs pointer or
 //! another format.
 
 use crate::{config, npy};

@@ -47,7 +47,7 @@ pub fn path(missing: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_name_with_a_slip_is_recognised() {
+    fn a_name_with_a_slip_is_recognized() {
         let there = ["train.py", "model.py", "ip_config.txt", "g.json", "part0"];
         let table = [
             ("trian.py", Some("train.py")),

@@ -19,7 +19,7 @@ pub fn text(verdict: &Conclusion, has_records: bool) -> String {
 }
 
 fn show(text: &mut String, finding: &JobFinding, began_ms: Option<u64>, has_records: bool) {
-    let stop = if finding.text.ends_with(['?', '!']) {
+    let stop = if finding.text.ends_with(['.', '?', '!', '…']) {
         ""
     } else {
         "."

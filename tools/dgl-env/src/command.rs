@@ -141,7 +141,7 @@ impl UserCommand {
     }
 
     /// The file that the Python program runs, relative to the directory in which the process
-    /// starts, if it can be recognised.
+    /// starts, if it can be recognized.
     pub fn script_file(&self) -> Option<String> {
         script_of(&self.words()?)
     }
