@@ -8,7 +8,7 @@ use host::processes::{self, ProcessHandle};
 use host::procfs;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 use wire::job::Job;
 use wire::stacks::ProcessStacks;
@@ -50,11 +50,16 @@ pub struct StackJobs {
 #[derive(Debug)]
 struct StackJob {
     subject: StackSubject,
-    /// Nothing is read beside a reading that hangs: the empty answer comes at once.
-    is_refused: bool,
     begun: Instant,
-    stacks: Receiver<ProcessStacks>,
-    positions: Receiver<(ProcessHandle, Position)>,
+    results: Results,
+}
+
+#[derive(Debug)]
+enum Results {
+    /// Nothing is read beside a reading that hangs: the empty answer comes at once.
+    Refused,
+    Stacks(Receiver<ProcessStacks>),
+    Positions(Receiver<(ProcessHandle, Position)>),
 }
 
 impl StackJobs {
@@ -84,29 +89,24 @@ impl StackJobs {
         let Some(subject) = self.waiting.pop_front() else {
             return;
         };
-        let is_refused = self.has_readers();
-        let (_, mut stacks) = mpsc::channel();
-        let (_, mut positions) = mpsc::channel();
-        match subject.clone() {
-            _ if is_refused => {}
+        let results = match subject.clone() {
+            _ if self.has_readers() => Results::Refused,
             StackSubject::Positions(processes) => {
                 let read = |process| Some((process, position::read(process)?));
-                positions = read_each(|| processes, &self.readers, read);
+                Results::Positions(read_each(|| processes, &self.readers, read))
             }
             subject => {
                 let (name, token) = (job.name.clone(), job.token.clone());
                 let running = running.to_vec();
                 let find = move || known_processes(&name, &token, &running, &subject);
                 let read = |known| Some(agent_stacks::read_known(&known));
-                stacks = read_each(find, &self.readers, read);
+                Results::Stacks(read_each(find, &self.readers, read))
             }
-        }
+        };
         self.current = Some(StackJob {
             subject,
-            is_refused,
             begun: Instant::now(),
-            stacks,
-            positions,
+            results,
         });
     }
 
@@ -135,10 +135,16 @@ impl StackJobs {
                 StackSubject::AtEnd => job::SURVEY_LIMIT,
                 _ => LIMIT,
             };
-            !is_reading || job.is_refused || job.begun.elapsed() >= limit
+            let is_refused = matches!(job.results, Results::Refused);
+            !is_reading || is_refused || job.begun.elapsed() >= limit
         };
         let job = self.current.take_if(is_over)?;
-        let mut stacks = job.stacks.try_iter().collect::<Vec<_>>();
+        let (mut stacks, mut positions) = (vec![], vec![]);
+        match job.results {
+            Results::Refused => {}
+            Results::Stacks(read) => stacks = read.try_iter().collect(),
+            Results::Positions(read) => positions = read.try_iter().collect(),
+        }
         stacks.sort_by_key(|stack| stack.record.pid);
         agent_stacks::keep_python_parents(&mut stacks);
         if job.subject == StackSubject::All {
@@ -147,7 +153,7 @@ impl StackJobs {
         Some(TakenStacks {
             subject: job.subject,
             stacks,
-            positions: job.positions.try_iter().collect(),
+            positions,
         })
     }
 }
@@ -189,6 +195,7 @@ fn known_processes(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc;
     use std::thread;
 
     #[test]
@@ -216,10 +223,8 @@ mod tests {
         sender.send(second).unwrap();
         jobs.current = Some(StackJob {
             subject: StackSubject::All,
-            is_refused: false,
             begun: Instant::now().checked_sub(LIMIT).unwrap(),
-            stacks: read_before,
-            positions: mpsc::channel().1,
+            results: Results::Stacks(read_before),
         });
         let taken = jobs.take().unwrap();
         assert_eq!((taken.subject, taken.stacks.len()), (StackSubject::All, 1));
