@@ -25,6 +25,8 @@ case "${1:-}" in
         ;;
     *) set -- --workspace "$@" ;;
 esac
+# what a make that runs the tests was told is not for those that tests run
+unset MAKEFLAGS MFLAGS MAKELEVEL
 TESTS_SKIPPED=$(mktemp)
 export TESTS_SKIPPED
 trap 'rm -f "$TESTS_SKIPPED"' EXIT

@@ -267,14 +267,15 @@ fn another_users_agent_is_not_roots_in_a_user_namespace() {
     if support::only_root_can("act as other users") {
         return;
     }
-    let support::OpenFolder(folder) = &support::OpenFolder::new("namespace");
+    let support::OpenFolder(folder) = &support::OpenFolder::with_tools("namespace");
     let [user, other] =
         [12345, 12346].map(|uid| format!("setpriv --reuid {uid} --regid {uid} --clear-groups"));
     let evil = "#!/bin/sh\n: >\"${0%/*/*}/ran/it\"\nn=${0##*/host-agent-}; echo $n\n";
     write(folder, "evil", evil);
     // the user's first agent, by its name; the other user has the next directory
     let script = format!(
-        "install -d -o 12345 -g 12345 home; install -d -m 1777 tmp ran
+        "PATH=\"$PWD/bin:$PATH\"
+        install -d -o 12345 -g 12345 home; install -d -m 1777 tmp ran
         reap() {{ echo 127.0.0.1 | ipconf-check | {user} env -u XDG_CACHE_HOME HOME=\"$1\" \\
             TMPDIR=\"$PWD/tmp\" dgl-reap --list --connect \"unshare --user $2\" >/dev/null; }}
         reap \"$PWD/home\" --map-current-user; echo $?

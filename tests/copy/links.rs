@@ -228,11 +228,11 @@ fn a_link_of_the_users_own_is_followed_in_a_directory_of_a_colleague() {
     if only_root_can("act as other users") {
         return;
     }
-    let OpenFolder(folder) = &OpenFolder::new("colleague");
+    let OpenFolder(folder) = &OpenFolder::with_tools("colleague");
     let [ann, other] =
         [12345, 12346].map(|uid| format!("setpriv --reuid {uid} --regid 12300 --clear-groups"));
     let script = format!(
-        "export HOME=\"$PWD/home\" DGL_TOOLS_CONNECT=local
+        "export PATH=\"$PWD/bin:$PATH\" HOME=\"$PWD/home\" DGL_TOOLS_CONNECT=local
         echo 127.0.0.1 >ip.txt; mkdir src; echo new >src/a
         install -d -o 12345 -g 12300 home scratch/ann
         install -d -o 12347 -g 12300 -m 2775 proj scratch/links; ln -s scratch/links via
@@ -320,11 +320,12 @@ fn a_link_of_another_user_is_not_roots_in_a_user_namespace() {
     if only_root_can("act as other users") {
         return;
     }
-    let OpenFolder(folder) = &OpenFolder::new("namespace");
+    let OpenFolder(folder) = &OpenFolder::with_tools("namespace");
     let [user, other] =
         [12345, 12346].map(|uid| format!("setpriv --reuid {uid} --regid {uid} --clear-groups"));
     let script = format!(
-        "echo 127.0.0.1 >ip.txt; mkdir src; echo new >src/a; mkdir -m 1777 open
+        "PATH=\"$PWD/bin:$PATH\"
+        echo 127.0.0.1 >ip.txt; mkdir src; echo new >src/a; mkdir -m 1777 open
         install -d -o 12345 -g 12345 home data jobs
         {user} ln -s ../data home/users; {user} ln -s ../data open/users
         {other} ln -s ../data open/others
@@ -359,11 +360,12 @@ fn only_above_the_home_is_a_link_roots_in_a_user_namespace() {
     if only_root_can("act as other users") {
         return;
     }
-    let OpenFolder(folder) = &OpenFolder::new("above-home");
+    let OpenFolder(folder) = &OpenFolder::with_tools("above-home");
     let [user, other] =
         [12345, 12346].map(|uid| format!("setpriv --reuid {uid} --regid {uid} --clear-groups"));
     let script = format!(
-        "echo 127.0.0.1 >ip.txt; mkdir src; echo new >src/a
+        "PATH=\"$PWD/bin:$PATH\"
+        echo 127.0.0.1 >ip.txt; mkdir src; echo new >src/a
         mount -t tmpfs -o mode=755 tmpfs /mnt || exit
         install -d -o 12345 -g 12345 /mnt/homes/user /mnt/data
         install -d -o 12346 -g 12346 /mnt/homes/other

@@ -5,14 +5,14 @@ use crate::lab::tree;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
-use support::{Ran, make_folder, noise, only_root_can, read, scratch, sh, write};
+use support::{OpenFolder, Ran, make_folder, noise, only_root_can, read, sh, write};
 
 const OTHER: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
 
 /// A directory `src`, a plan that brings it to the workspace `open/ws` of this machine, and
 /// directories of the user's beside that. Everybody can write in `open` and `open/ws`.
-fn lab() -> std::path::PathBuf {
-    let folder = scratch();
+fn lab() -> OpenFolder {
+    let folder = OpenFolder::new("open");
     write(&folder, "ip.txt", "127.0.0.1\n");
     write(&folder, "src/large", noise(1, 3 << 20));
     write(&folder, "src/small", "small");

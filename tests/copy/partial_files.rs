@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use support::{executable, noise, only_root_can, scratch, sh, soon, write};
+use support::{OpenFolder, executable, noise, only_root_can, sh, soon, write};
 
 const OTHER: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
 
@@ -15,8 +15,8 @@ const PULL: &str = "ipconf-check ip.txt | timeout 120 part-pull --connect './way
      \"$PWD/ws\" --to got large small";
 
 /// A workspace, and the directory `got` with this mode for its files.
-fn lab(mode: u32) -> PathBuf {
-    let folder = scratch();
+fn lab(mode: u32) -> OpenFolder {
+    let folder = OpenFolder::new("partial");
     write(&folder, "ip.txt", "127.0.0.1\n");
     write(&folder, "ws/large", noise(1, 17 << 20));
     write(&folder, "ws/small", "small");

@@ -105,7 +105,12 @@ fn slow_where_the_others_were_when_a_process_failed_is_recorded() {
     };
     // where a machine has much else to do, the time may be over before any is read
     let has_stacks = |ran: &support::Ran| !ran.records("stack").is_empty();
-    let ran = (0..5).map(|_| run("1", "")).find(has_stacks).unwrap();
+    let mut errors = String::new();
+    let mut runs = (0..5)
+        .map(|_| run("1", ""))
+        .inspect(|ran| errors += &ran.err);
+    let ran = runs.find(has_stacks);
+    let ran = ran.unwrap_or_else(|| panic!("no run has stacks: {errors}"));
     ran.ends(1);
     let mut stacks = ran.records("stack");
     stacks.retain(|stack| {

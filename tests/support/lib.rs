@@ -450,6 +450,30 @@ impl OpenFolder {
         std::fs::set_permissions(&folder.0, std::fs::Permissions::from_mode(0o755)).unwrap();
         folder
     }
+
+    /// With the tools in `bin`, for scripts in which other users run them.
+    pub fn with_tools(name: &str) -> OpenFolder {
+        let folder = OpenFolder::new(name);
+        make_folder(&folder, "bin");
+        for program in [
+            "dgl-reap",
+            "dgl-spawn",
+            "part-pull",
+            "part-push",
+            "host-agent",
+        ] {
+            std::fs::copy(tools().join(program), folder.join("bin").join(program)).unwrap();
+        }
+        folder
+    }
+}
+
+impl std::ops::Deref for OpenFolder {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
 }
 
 impl Drop for OpenFolder {
