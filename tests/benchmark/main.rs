@@ -8,8 +8,7 @@ use support::{advises_these_tools, root, scratch, sh};
 fn slow_the_benchmark_has_its_score() {
     let folder = scratch();
     if sh(&folder, "python3 --version").status != 0 {
-        println!("skipped: no python3 here");
-        return;
+        return support::skipped!("no python3 here");
     }
     // it writes logs beside the cases
     let copy = format!("cp -R '{}' .", root().join("benchmark").display());

@@ -61,9 +61,9 @@ fn nothing_is_sent_where_inodes_do_not_suffice() {
     make_folder(&folder, "ws");
     let script = "mount -t tmpfs -o nr_inodes=60 none ws || exit 99
         DGL_TOOLS_CONNECT=local part-push <plan.jsonl >out; echo $?; ls ws";
-    let ran = sh(&folder, &format!("unshare -m sh -c '{script}'"));
-    if ran.status != 0 {
-        return println!("skipped: no right to mount");
+    let ran = sh(&folder, &format!("unshare -rm sh -c '{script}'"));
+    if ran.status == 99 {
+        return support::skipped!("no right to mount");
     }
     ran.err_has("not enough inodes: 101 new files to send, ")
         .err_has(" inodes free (df -i)");
@@ -76,7 +76,7 @@ fn a_file_system_that_keeps_no_permissions_gets_nothing_again() {
     let folder = plan(&[("a", noise(1, 1000)), ("large", noise(2, 3 << 20))]);
     let odd = "strace -f -qq -o /dev/null -e trace=fchmod -e inject=fchmod:retval=0 env";
     if sh(&folder, &format!("{odd} true")).status != 0 {
-        return println!("skipped: no strace here");
+        return support::skipped!("no strace here");
     }
     push(&folder, &format!("--connect '{odd}'")).ends(0);
     let mode = fs::metadata(folder.join("ws/src/a")).unwrap().permissions();
@@ -111,9 +111,9 @@ fn a_full_disk_does_not_stop_a_push_that_has_nothing_to_send() {
         echo more >src/b; ipconf-check ip.txt | part-map --workspace \"$PWD/ws\" --extra src \
          >plan.jsonl; part-push <plan.jsonl >third; echo $?; ls -A ws ws/src";
     write(&folder, "script", script);
-    let ran = sh(&folder, "unshare -m sh script");
+    let ran = sh(&folder, "unshare -rm sh script");
     if ran.status == 99 {
-        return println!("skipped: no right to mount");
+        return support::skipped!("no right to mount");
     }
     assert_eq!(
         ran.out, "0\n1\nws:\nfull\nip_config.txt\nsrc\n\nws/src:\na\n",
@@ -239,7 +239,7 @@ fn directories_in_which_nothing_can_match_are_not_entered() {
     };
     let (_, trace) = pull("*.pt");
     if trace.is_empty() {
-        return println!("skipped: no strace here");
+        return support::skipped!("no strace here");
     }
     assert!(folder.join("got/one.pt").exists() && folder.join("got/dir.pt/three").exists());
     assert!(

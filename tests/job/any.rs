@@ -227,7 +227,7 @@ fn slow_a_job_in_containers_is_seen_from_their_host() {
     let folder = scratch();
     // processes, mounts and network of their own
     let script = format!(
-        "unshare --mount --pid --net --fork --mount-proc --kill-child sh -c '
+        "unshare -rm --pid --net --fork --mount-proc --kill-child sh -c '
              ip link set lo up; {} wait' & pids=$!
          until [ -e held/up0 ] && [ -e held/up1 ] && [ -e held/up2 ]; do sleep 0.1; done
          sleep 11
