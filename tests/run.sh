@@ -25,8 +25,8 @@ case "${1:-}" in
         ;;
     *) set -- --workspace "$@" ;;
 esac
-# what a make that runs the tests was told is not for those that tests run
-unset MAKEFLAGS MFLAGS MAKELEVEL
+# what is meant for the make or the Pythons of whoever runs the tests changes those that tests run
+unset MAKEFLAGS MFLAGS MAKELEVEL PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE
 TESTS_SKIPPED=$(mktemp)
 export TESTS_SKIPPED
 trap 'rm -f "$TESTS_SKIPPED"' EXIT
