@@ -30,7 +30,7 @@ work=$(mktemp -d /var/tmp/dgl-tools-demo-XXXXXX) # not in /tmp, because every ho
 export LAB=$work/lab
 end() {
     status=$?
-    "$host_lab" down || true
+    [ ! -d "$LAB" ] || "$host_lab" down || true
     rm -rf "$work"
     exit "$status"
 }
